@@ -10,115 +10,119 @@
 #include "device/cpu/simd/attention/bf16_dot.h"
 #include "device/cpu/simd/attention/amx_gemm.h"
 
-static unsigned seen_in(const Bounds *b)
+static unsigned visible_subtiles(const Bounds *b)
 {
-    unsigned seen = 0;
+    unsigned visible = 0;
     for (int g = 0; g < 2; g++)
         for (int r = 0; r < 2; r++) {
-            const int group = g * SQUARE / SMALL_MR;
-            if (b->from[group] <= r * SQUARE && b->to[group] > r * SQUARE)
-                seen |= 1u << (2 * g + r);
+            const int group = g * SUBTILE / SMALL_MR;
+            if (b->from[group] <= r * SUBTILE && b->to[group] > r * SUBTILE)
+                visible |= 1u << (2 * g + r);
         }
-    return seen;
+    return visible;
 }
 
-enum { LANES_STEP = SPAN * 4, HALVES_STEP = SPAN * 2 }; /* bytes of a row of words */
+enum { LANES_BYTES = BLOCK * 4, PAIRS_BYTES = BLOCK * 2 }; /* bytes of a row of words */
 
-SquareProduct score_product(Way way, const Panel *rows, const Turned *turned, const Bounds *b,
-                            Strip strip)
+AmxGemmArgs amx_score_args(AttentionPath path, const Panel *rows, const TransposedPanel *transposed,
+                           const Bounds *b, SubtileRow to)
 {
-    const int64_t channels = padded(way.channels);
-    const unsigned seen = seen_in(b) >> (2 * (strip.other / SQUARE));
-    return (SquareProduct){.a = rows->rows + strip.other * channels / 2,
-                           .a_step = channels * 2,
-                           .b = turned->place.words,
-                           .b_step = LANES_STEP,
-                           .c = strip.s,
-                           .c_step = LANES_STEP,
-                           .rows = 1,
-                           .columns = SPAN / SQUARE,
-                           .terms = (int)(channels / SQUARE),
-                           .sight = {seen, .column = 1},
-                           .ahead = way.ahead};
+    const int64_t channels = padded(path.channels);
+    const unsigned visible = visible_subtiles(b) >> (2 * (to.first / SUBTILE));
+    return (AmxGemmArgs){.a = rows->dwords + to.first * channels / 2,
+                         .a_step = channels * 2,
+                         .b = transposed->buffer.dwords,
+                         .b_step = LANES_BYTES,
+                         .c = to.s,
+                         .c_step = LANES_BYTES,
+                         .rows = 1,
+                         .columns = BLOCK / SUBTILE,
+                         .terms = (int)(channels / SUBTILE),
+                         .mask = {visible, .column = 1},
+                         .prefetch = path.prefetch};
 }
 
-void squares_score(Way way, const Panel *rows, const Turned *turned, const Bounds *b, Strip strip)
+void amx_score(AttentionPath path, const Panel *rows, const TransposedPanel *transposed,
+               const Bounds *b, SubtileRow to)
 {
-    const SquareProduct p = score_product(way, rows, turned, b, strip);
-    way.squares->multiply(&p);
+    const AmxGemmArgs p = amx_score_args(path, rows, transposed, b, to);
+    path.amx->multiply(&p);
 }
 
-void squares_gather(Way way, const Scores *s, const Panel *rows, const Bounds *b, float *sum)
+void amx_accumulate_owner(AttentionPath path, const Scores *s, const Panel *rows, const Bounds *b,
+                          float *sum)
 {
-    const SquareProduct p = {.a = rows->pairs,
-                             .a_step = HALVES_STEP,
-                             .b = s->pairs[0],
-                             .b_step = LANES_STEP,
-                             .c = sum,
-                             .c_step = LANES_STEP,
-                             .rows = (int)(padded(way.channels) / SQUARE),
-                             .columns = SPAN / SQUARE,
-                             .terms = SPAN / SQUARE,
-                             .add = true,
-                             .sight = {seen_in(b), .column = 2, .term = 1},
-                             .ahead = way.ahead};
-    way.squares->multiply(&p);
-}
-
-SquareProduct spread_product(Way way, const Scores *s, const Panel *rows, const Bounds *b,
-                             float *sum)
-{
-    const int64_t channels = padded(way.channels);
-    return (SquareProduct){.a = s->halves[0],
-                           .a_step = HALVES_STEP,
-                           .b = rows->pairs,
-                           .b_step = channels * 4,
+    const AmxGemmArgs p = {.a = rows->token_pairs,
+                           .a_step = PAIRS_BYTES,
+                           .b = s->other_pairs[0],
+                           .b_step = LANES_BYTES,
                            .c = sum,
-                           .c_step = channels * 4,
-                           .rows = SPAN / SQUARE,
-                           .columns = (int)(channels / SQUARE),
-                           .terms = SPAN / SQUARE,
+                           .c_step = LANES_BYTES,
+                           .rows = (int)(padded(path.channels) / SUBTILE),
+                           .columns = BLOCK / SUBTILE,
+                           .terms = BLOCK / SUBTILE,
                            .add = true,
-                           .sight = {seen_in(b), .row = 2, .term = 1},
-                           .ahead = way.ahead};
+                           .mask = {visible_subtiles(b), .column = 2, .term = 1},
+                           .prefetch = path.prefetch};
+    path.amx->multiply(&p);
 }
 
-void squares_spread(Way way, const Scores *s, const Panel *rows, const Bounds *b, float *sum)
+AmxGemmArgs amx_other_args(AttentionPath path, const Scores *s, const Panel *rows, const Bounds *b,
+                           float *sum)
 {
-    const SquareProduct p = spread_product(way, s, rows, b, sum);
-    way.squares->multiply(&p);
+    const int64_t channels = padded(path.channels);
+    return (AmxGemmArgs){.a = s->owner_pairs[0],
+                         .a_step = PAIRS_BYTES,
+                         .b = rows->token_pairs,
+                         .b_step = channels * 4,
+                         .c = sum,
+                         .c_step = channels * 4,
+                         .rows = BLOCK / SUBTILE,
+                         .columns = (int)(channels / SUBTILE),
+                         .terms = BLOCK / SUBTILE,
+                         .add = true,
+                         .mask = {visible_subtiles(b), .row = 2, .term = 1},
+                         .prefetch = path.prefetch};
 }
 
-void squares_turn(int64_t channels, Panel *p)
+void amx_accumulate_other(AttentionPath path, const Scores *s, const Panel *rows, const Bounds *b,
+                          float *sum)
 {
-    const int64_t words = padded(channels) / 2, tokens = SPAN / 2;
-    uint32_t strip[SPAN / 2][2 * W]; /* pairs of tokens, of as many channels */
-    for (int64_t w = 0; w < words; w += W) {
+    const AmxGemmArgs p = amx_other_args(path, s, rows, b, sum);
+    path.amx->multiply(&p);
+}
+
+void amx_transpose_pairs(int64_t channels, Panel *p)
+{
+    const int64_t dwords = padded(channels) / 2, tokens = BLOCK / 2;
+    uint32_t pairs[BLOCK / 2][2 * W]; /* pairs of tokens, of as many channels */
+    for (int64_t w = 0; w < dwords; w += W) {
         for (int64_t i = 0; i < tokens; i++)
-            pair_words(p->rows + 2 * i * words + w, words, strip[i]);
+            interleave_rows(p->dwords + 2 * i * dwords + w, dwords, pairs[i]);
         for (int64_t i = 0; i < tokens; i += W)
             for (int64_t c = 0; c < 2 * W; c += W)
-                turn_square(&strip[i][c], 2 * W, p->pairs + (2 * w + c) * tokens + i, tokens);
+                transpose_dwords(&pairs[i][c], 2 * W, p->token_pairs + (2 * w + c) * tokens + i,
+                                 tokens);
     }
 }
 
-const float *sums_rows(Way way, const float *sum, float *room)
+const float *sums_as_rows(AttentionPath path, const float *sum, float *space)
 {
-    const int64_t step = padded(way.channels);
-    if (!way.squares) return sum;
+    const int64_t step = padded(path.channels);
+    if (!path.amx) return sum;
     for (int64_t c = 0; c < step; c += W)
-        for (int64_t i = 0; i < SPAN; i += W)
-            turn_square(sum + c * SPAN + i, SPAN, room + i * step + c, step);
-    return room;
+        for (int64_t i = 0; i < BLOCK; i += W)
+            transpose_dwords(sum + c * BLOCK + i, BLOCK, space + i * step + c, step);
+    return space;
 }
 
-const Squares *squares_in_use(void)
+const AmxGemm *amx_gemm_in_use(void)
 {
 #if defined(__AVX512F__)
-    if (microkernel_in_use() == MICROKERNEL_AMX) return &squares_by_tiles;
+    if (microkernel_in_use() == MICROKERNEL_AMX) return &amx_gemm;
     /* Words are made by instructions of AVX512-BF16, which CPUs that have AMX have. */
     if (microkernel_in_use() == MICROKERNEL_AMX_EMULATED && microkernel_available(MICROKERNEL_DOT))
-        return &squares_in_c;
+        return &amx_gemm_emulated;
 #endif
     return NULL;
 }

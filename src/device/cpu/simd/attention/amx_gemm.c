@@ -4,9 +4,8 @@
 #include "device/cpu/simd/gemm/amx_tiles.h"
 #include "device/cpu/simd/attention/amx_gemm_body.h"
 
-const Squares squares_by_tiles = {
-    .begin = amx_tiles_begin, .end = amx_tiles_end, .multiply = multiply};
+const AmxGemm amx_gemm = {.begin = amx_tiles_begin, .end = amx_tiles_end, .multiply = multiply};
 
 #else
-typedef int no_squares_by_tiles; /* they come with AVX-512 */
+typedef int no_amx_gemm; /* they come with AVX-512 */
 #endif

@@ -18,9 +18,9 @@
 /* Squares of pairs, a bit each: [2 * group + range], as Bounds have them; and how far a row, a column and a
  * square of terms move in that. */
 typedef struct {
-    unsigned seen;
+    unsigned visible;
     int row, column, term;
-} SquareSight;
+} SubtileMask;
 
 typedef struct {
     const uint32_t *a, *b;
@@ -28,28 +28,28 @@ typedef struct {
     int64_t a_step, b_step, c_step; /* bytes */
     int rows, columns, terms;       /* squares */
     bool add;                       /* to what c holds; else c is not read */
-    SquareSight sight;
-    Ahead *ahead;                  /* or NULL */
-    void (*meanwhile)(void *work); /* NULL, or other work: a little after each square of terms */
+    SubtileMask mask;
+    PrefetchStack *prefetch;        /* or NULL */
+    void (*background)(void *work); /* NULL, or other work: a little after each square of terms */
     void *work;
-} SquareProduct;
+} AmxGemmArgs;
 
-struct Squares {
+struct AmxGemm {
     void (*begin)(void), (*end)(void); /* around a thread's products */
-    void (*multiply)(const SquareProduct *p);
+    void (*multiply)(const AmxGemmArgs *p);
 };
 
 /* Products of attention, to be multiplied: attention_squares.c. */
-#define score_product CPU_NAME(score_product)
-#define spread_product CPU_NAME(spread_product)
-SquareProduct score_product(Way way, const Panel *rows, const Turned *turned, const Bounds *b,
-                            Strip strip);
-SquareProduct spread_product(Way way, const Scores *s, const Panel *rows, const Bounds *b,
-                             float *sum);
+#define amx_score_args CPU_NAME(amx_score_args)
+#define amx_other_args CPU_NAME(amx_other_args)
+AmxGemmArgs amx_score_args(AttentionPath path, const Panel *rows, const TransposedPanel *transposed,
+                           const Bounds *b, SubtileRow to);
+AmxGemmArgs amx_other_args(AttentionPath path, const Scores *s, const Panel *rows, const Bounds *b,
+                           float *sum);
 
-#define squares_by_tiles CPU_NAME(squares_by_tiles)
-#define squares_in_c CPU_NAME(squares_in_c)
+#define amx_gemm CPU_NAME(amx_gemm)
+#define amx_gemm_emulated CPU_NAME(amx_gemm_emulated)
 
-extern const Squares squares_by_tiles, squares_in_c;
+extern const AmxGemm amx_gemm, amx_gemm_emulated;
 
 #endif

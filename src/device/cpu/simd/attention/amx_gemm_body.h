@@ -7,24 +7,24 @@
 
 enum { TILE_ROWS = 16, TILE_BYTES = 64 };
 
-static bool is_seen(const SquareSight *s, int row, int column, int term)
+static bool is_visible(const SubtileMask *s, int row, int column, int term)
 {
-    return s->seen >> (row * s->row + column * s->column + term * s->term) & 1;
+    return s->visible >> (row * s->row + column * s->column + term * s->term) & 1;
 }
 
-static bool any_is_seen(const SquareProduct *p, int row, int column)
+static bool any_is_visible(const AmxGemmArgs *p, int row, int column)
 {
     bool any = false;
-    for (int k = 0; k < p->terms; k++) any |= is_seen(&p->sight, row, column, k);
+    for (int k = 0; k < p->terms; k++) any |= is_visible(&p->mask, row, column, k);
     return any;
 }
 
 /* One square of c. Terms that are not seen have weights of 0: leaving them out changes no bit. */
-TILE_TARGET static void square(const SquareProduct *p, int row, int column)
+TILE_TARGET static void subtile(const AmxGemmArgs *p, int row, int column)
 {
-    const char *const a = (const char *)p->a + row * SQUARE * p->a_step;
+    const char *const a = (const char *)p->a + row * SUBTILE * p->a_step;
     const char *const b = (const char *)p->b + column * 2 * TILE_BYTES;
-    char *const c = (char *)p->c + row * SQUARE * p->c_step + column * 2 * TILE_BYTES;
+    char *const c = (char *)p->c + row * SUBTILE * p->c_step + column * 2 * TILE_BYTES;
     char *const below = c + TILE_ROWS * p->c_step;
     TILE_REGISTERS;
     if (p->add) {
@@ -39,7 +39,7 @@ TILE_TARGET static void square(const SquareProduct *p, int row, int column)
         TILE_ZERO(3);
     }
     for (int k = 0; k < p->terms; k++) {
-        if (!is_seen(&p->sight, row, column, k)) continue;
+        if (!is_visible(&p->mask, row, column, k)) continue;
         const char *const from = a + k * TILE_BYTES, *const by = b + k * TILE_ROWS * p->b_step;
         TILE_LOAD(4, from, p->a_step);
         TILE_LOAD(6, by, p->b_step);
@@ -49,8 +49,8 @@ TILE_TARGET static void square(const SquareProduct *p, int row, int column)
         TILE_DOT(1, 4, 7);
         TILE_DOT(2, 5, 6);
         TILE_DOT(3, 5, 7);
-        ahead_some(p->ahead);
-        if (p->meanwhile) p->meanwhile(p->work);
+        prefetch_step(p->prefetch);
+        if (p->background) p->background(p->work);
     }
     TILE_STORE(0, c, p->c_step);
     TILE_STORE(1, c + TILE_BYTES, p->c_step);
@@ -58,9 +58,9 @@ TILE_TARGET static void square(const SquareProduct *p, int row, int column)
     TILE_STORE(3, below + TILE_BYTES, p->c_step);
 }
 
-TILE_TARGET static void multiply(const SquareProduct *p)
+TILE_TARGET static void multiply(const AmxGemmArgs *p)
 {
     for (int i = 0; i < p->rows; i++)
         for (int j = 0; j < p->columns; j++)
-            if (any_is_seen(p, i, j)) square(p, i, j);
+            if (any_is_visible(p, i, j)) subtile(p, i, j);
 }

@@ -4,8 +4,9 @@
 #include "device/cpu/simd/gemm/amx_tiles_emulated.h"
 #include "device/cpu/simd/attention/amx_gemm_body.h"
 
-const Squares squares_in_c = {.begin = amx_tiles_begin, .end = amx_tiles_end, .multiply = multiply};
+const AmxGemm amx_gemm_emulated = {
+    .begin = amx_tiles_begin, .end = amx_tiles_end, .multiply = multiply};
 
 #else
-typedef int no_squares_in_c; /* they come with AVX-512 */
+typedef int no_amx_gemm_emulated; /* they come with AVX-512 */
 #endif

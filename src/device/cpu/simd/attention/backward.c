@@ -16,12 +16,12 @@ EACH_FORM V dot_of(Form form, const void *a, const void *b, int64_t n)
 }
 
 /* The sum of its lanes is the row's delta. */
-static V row_delta(const Inputs *in, int64_t token, int64_t head)
+static V row_delta(const BackwardInputs *in, int64_t token, int64_t head)
 {
     const RowRef dout = head_row(in->dout, token, head), o = head_row(in->o, token, head);
     if (row_is_whole(dout, BF16, in->channels) && row_is_whole(o, BF16, in->channels))
         return dot_of(AS_BF16, dout.at, o.at, in->channels);
-    float buffer[2][CHANNELS];
+    float buffer[2][MAX_CHANNELS];
     const float *a = row_read(dout, in->channels, buffer[0]);
     const float *b = row_read(o, in->channels, buffer[1]);
     V sum = {0};
@@ -31,36 +31,36 @@ static V row_delta(const Inputs *in, int64_t token, int64_t head)
 }
 
 /* W rows at a time, halves folded on halves as v_sum does. */
-static void deltas_load(const Inputs *in, Block queries, int64_t head, float *delta)
+static void deltas_load(const BackwardInputs *in, TokenBlock queries, int64_t head, float *delta)
 {
-    float part[W][W], turned[W][W];
-    for (int64_t at = 0; at < SPAN; at += W) {
+    float part[W][W], transposed[W][W];
+    for (int64_t at = 0; at < BLOCK; at += W) {
         for (int64_t i = 0; i < W; i++)
             v_store(part[i],
                     at + i < queries.n ? row_delta(in, queries.at + at + i, head) : v_set(0));
-        turn_square(part, W, turned, W);
+        transpose_dwords(part, W, transposed, W);
         for (int half = W / 2; half > 0; half /= 2)
             for (int i = 0; i < half; i++)
-                v_store(turned[i], v_load(turned[i]) + v_load(turned[i + half]));
-        v_store(delta + at, v_load(turned[0]));
+                v_store(transposed[i], v_load(transposed[i]) + v_load(transposed[i + half]));
+        v_store(delta + at, v_load(transposed[0]));
     }
 }
 
-void stats_load(const Inputs *in, Block queries, int64_t head, Stats *st)
+void stats_load(const BackwardInputs *in, TokenBlock queries, int64_t head, SoftmaxStats *st)
 {
     Ranges *r = &st->ranges;
-    st->factor = in->way.factor;
+    st->factor = in->path.factor;
     ranges_load(in->ranges, in->key_at, in->keys, queries, r);
     deltas_load(in, queries, head, st->delta);
-    for (int64_t i = 0; i < SPAN; i++) {
+    for (int64_t i = 0; i < BLOCK; i++) {
         const float lse = i < queries.n ? stat_of(in->lse, queries.at + i, head) : -HUGE_VALF;
-        st->lse[i] = lse == -HUGE_VALF ? HUGE_VALF : (float)(in->unit * (double)lse);
+        st->lse[i] = lse == -HUGE_VALF ? HUGE_VALF : (float)(in->log2_factor * (double)lse);
         if (lse == -HUGE_VALF) r->lo[0][i] = r->hi[0][i] = r->lo[1][i] = r->hi[1][i] = 0;
     }
     ranges_bound(r, queries.n);
 }
 
-void keep_rows(const Tensor *x, Rows rows, Finish f)
+void head_block_store(const Tensor *x, HeadBlock rows, StoreScale f)
 {
     const int64_t channels = x->n[2], step = padded(channels);
     const Form form = form_of_type(x->dtype);
@@ -75,88 +75,90 @@ void keep_rows(const Tensor *x, Rows rows, Finish f)
 
 /* The owner is a block of queries. dp: dout v', then ds. [key][query] */
 typedef struct {
-    Turned q, dout;
-    Place k_place, v_place, dq;
+    TransposedPanel q, dout;
+    PanelBuffer k_buffer, v_buffer, dq;
     Panel k, v;
     Scores s, dp;
-    Stats stats;
-} QueryState;
+    SoftmaxStats stats;
+} DqWorkspace;
 
-static void grade_lanes(Way way, Block keys, Sight sight, QueryState *t)
+static void softmax_grad_lanes(AttentionPath path, TokenBlock keys, Coverage coverage,
+                               DqWorkspace *t)
 {
-    for (int i = 0; i < SPAN; i += W) {
+    for (int i = 0; i < BLOCK; i += W) {
         const V lse = v_load(t->stats.lse + i), delta = v_load(t->stats.delta + i);
-        for (int j = 0; j < SPAN; j++) {
-            V s = v_load(&t->s.at[j][i]), dp = v_load(&t->dp.at[j][i]);
-            grade(way, lse, delta, &s, &dp);
-            if (sight == SEEN_BY_SOME)
-                dp = v_pick(queries_that_see(&t->stats.ranges, i, keys.at + j), dp, v_set(0));
-            v_store(&t->dp.at[j][i], dp);
+        for (int j = 0; j < BLOCK; j++) {
+            V s = v_load(&t->s.f32[j][i]), dp = v_load(&t->dp.f32[j][i]);
+            softmax_grad(path, lse, delta, &s, &dp);
+            if (coverage == PARTIAL_TILE)
+                dp = v_pick(queries_attending(&t->stats.ranges, i, keys.at + j), dp, v_set(0));
+            v_store(&t->dp.f32[j][i], dp);
         }
     }
-    if (way.words) words_round(&t->dp);
+    if (path.bf16) bf16_round(&t->dp);
 }
 
 /* [key][query] */
-static void score_tile(Way way, const Bounds *b, QueryState *t)
+static void score_tile(AttentionPath path, const Bounds *b, DqWorkspace *t)
 {
-    for (int j = 0; j < SPAN && way.squares; j += SQUARE) {
-        squares_score(way, &t->k, &t->q, b, (Strip){j, t->s.at[j]});
-        squares_score(way, &t->v, &t->dout, b, (Strip){j, t->dp.at[j]});
+    for (int j = 0; j < BLOCK && path.amx; j += SUBTILE) {
+        amx_score(path, &t->k, &t->q, b, (SubtileRow){j, t->s.f32[j]});
+        amx_score(path, &t->v, &t->dout, b, (SubtileRow){j, t->dp.f32[j]});
     }
-    if (way.squares) return;
-    score(way, &t->k, &t->q, b, &t->s);
-    score(way, &t->v, &t->dout, b, &t->dp);
+    if (path.amx) return;
+    score(path, &t->k, &t->q, b, &t->s);
+    score(path, &t->v, &t->dout, b, &t->dp);
 }
 
 /* One tile: a block of queries, a query head. */
-static void dq_tile(void *work, void *room, int64_t tile)
+static void dq_task(void *work, void *space, int64_t tile)
 {
     const Call *call = work;
-    const Inputs in = inputs_of(call);
-    const int64_t blocks = blocks_of(in.q->n[0], SPAN);
-    const Block queries = block_of(in.q->n[0], tile % blocks);
-    const int64_t head = tile / blocks, source = in.keys > 0 ? key_head(call, head) : 0;
-    QueryState *const t = room;
-    Reach reach;
-    t->k = panel_of(in.way, t->k_place.words);
-    t->v = panel_of(in.way, t->v_place.words);
-    panel_load(in.way, in.q, queries, head, &t->k);
-    panel_turn(in.way, &t->k, (float)(in.unit * (double)in.scale), &t->q);
-    panel_load(in.way, in.dout, queries, head, &t->k);
-    panel_turn(in.way, &t->k, 1, &t->dout);
+    const BackwardInputs in = backward_inputs(call);
+    const int64_t blocks = blocks_of(in.q->n[0], BLOCK);
+    const TokenBlock queries = block_of(in.q->n[0], tile % blocks);
+    const int64_t head = tile / blocks, kv_head = in.keys > 0 ? key_head(call, head) : 0;
+    DqWorkspace *const t = space;
+    TileBounds bounds;
+    t->k = panel_of(in.path, t->k_buffer.dwords);
+    t->v = panel_of(in.path, t->v_buffer.dwords);
+    panel_load(in.path, in.q, queries, head, &t->k);
+    panel_transpose(in.path, &t->k, (float)(in.log2_factor * (double)in.scale), &t->q);
+    panel_load(in.path, in.dout, queries, head, &t->k);
+    panel_transpose(in.path, &t->k, 1, &t->dout);
     stats_load(&in, queries, head, &t->stats);
-    sums_clear(t->dq.at, in.channels);
-    way_begin(in.way);
-    for (int64_t b = t->stats.ranges.from / SPAN; b < blocks_of(t->stats.ranges.to, SPAN); b++) {
-        const Block keys = block_of(in.keys, b);
-        const Sight sight = ranges_sight(&t->stats.ranges, queries.n, keys);
-        if (sight == SEEN_BY_NONE) continue;
-        panel_load(in.way, in.k, keys, source, &t->k);
-        panel_pair(in.way, GATHER, &t->k);
-        panel_load(in.way, in.v, keys, source, &t->v);
-        panel_fetch(in.k, block_of(in.keys, b + 1), source);
-        panel_fetch(in.v, block_of(in.keys, b + 1), source);
-        way_reach(in.way, &t->stats.ranges, keys, sight, &reach);
-        score_tile(in.way, &reach.keys, t);
-        grade_lanes(in.way, keys, sight, t);
-        (void)gather(in.way, &t->dp, &t->k, &reach.queries, t->dq.at);
+    sums_clear(t->dq.f32, in.channels);
+    path_begin(in.path);
+    for (int64_t b = t->stats.ranges.from / BLOCK; b < blocks_of(t->stats.ranges.to, BLOCK); b++) {
+        const TokenBlock keys = block_of(in.keys, b);
+        const Coverage coverage = ranges_coverage(&t->stats.ranges, queries.n, keys);
+        if (coverage == EMPTY_TILE) continue;
+        panel_load(in.path, in.k, keys, kv_head, &t->k);
+        panel_pair_tokens(in.path, SUM_OWNER, &t->k);
+        panel_load(in.path, in.v, keys, kv_head, &t->v);
+        panel_prefetch(in.k, block_of(in.keys, b + 1), kv_head);
+        panel_prefetch(in.v, block_of(in.keys, b + 1), kv_head);
+        path_tile_bounds(in.path, &t->stats.ranges, keys, coverage, &bounds);
+        score_tile(in.path, &bounds.keys, t);
+        softmax_grad_lanes(in.path, keys, coverage, t);
+        (void)accumulate_owner(in.path, &t->dp, &t->k, &bounds.queries, t->dq.f32);
     }
-    way_end(in.way);
-    keep_rows(&call->out[0], (Rows){queries, head, sums_rows(in.way, t->dq.at, t->k_place.at)},
-              (Finish){(float)call->number[0], in.scale});
+    path_end(in.path);
+    head_block_store(&call->out[0],
+                     (HeadBlock){queries, head, sums_as_rows(in.path, t->dq.f32, t->k_buffer.f32)},
+                     (StoreScale){(float)call->number[0], in.scale});
 }
 
-static Err sweep_queries(const Call *call)
+static Err dq_pass(const Call *call)
 {
     const Tensor *q = &call->in[0];
-    const int64_t tiles = blocks_of(q->n[0], SPAN) * q->n[1];
-    const ThreadWorkspaceSize size = {sizeof(QueryState), "the gradient of queries"};
-    return thread_workspace_run(call->team, tiles, size, dq_tile, (void *)call);
+    const int64_t tiles = blocks_of(q->n[0], BLOCK) * q->n[1];
+    const ThreadWorkspaceSize size = {sizeof(DqWorkspace), "the gradient of queries"};
+    return thread_workspace_run(call->team, tiles, size, dq_task, (void *)call);
 }
 
 /* As many tasks as threads, or more: a few threads sweep once. */
-static bool sweeps_once(const Call *call, Sequences *s)
+static bool takes_one_pass(const Call *call, Sequences *s)
 {
     const int threads = call->team ? team_threads(call->team) : 1;
     return sequences_find(call, s) && call->in[1].n[1] * s->n >= threads;
@@ -166,9 +168,9 @@ Err CPU_NAME(attention_dx)(const Call *call)
 {
     const int64_t channels = call->in[0].n[2];
     Sequences s;
-    if (channels > CHANNELS || channels == 0)
+    if (channels > MAX_CHANNELS || channels == 0)
         return ref_attention_dx(call); /* no model has such heads */
-    if (sweeps_once(call, &s)) return sweep_once(call, &s);
-    TRY(sweep_queries(call));
-    return sweep_keys(call);
+    if (takes_one_pass(call, &s)) return backward_one_pass(call, &s);
+    TRY(dq_pass(call));
+    return backward_dkv_pass(call);
 }

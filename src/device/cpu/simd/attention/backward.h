@@ -23,63 +23,63 @@
 typedef struct {
     const Tensor *q, *k, *v, *ranges, *dout, *lse, *o;
     float scale;
-    double unit; /* scores are multiplied by it */
+    double log2_factor; /* scores are multiplied by it */
     int64_t key_at, keys, channels;
-    Way way;
-} Inputs;
+    AttentionPath path;
+} BackwardInputs;
 
 /* Of a block of queries. Rows that saw no key at all see none here: their scores may all be -inf. */
 typedef struct {
     Ranges ranges;
-    float lse[SPAN], delta[SPAN];
+    float lse[BLOCK], delta[BLOCK];
     float factor; /* of scores: Way */
-} Stats;
+} SoftmaxStats;
 
-#define words_grade CPU_NAME(words_grade)
+#define bf16_softmax_grad CPU_NAME(bf16_softmax_grad)
 #define stats_load CPU_NAME(stats_load)
-#define keep_rows CPU_NAME(keep_rows)
+#define head_block_store CPU_NAME(head_block_store)
 #define sequences_find CPU_NAME(sequences_find)
-#define sweep_keys CPU_NAME(sweep_keys)
-#define keys_load CPU_NAME(keys_load)
-#define queries_load CPU_NAME(queries_load)
-#define add_queries CPU_NAME(add_queries)
-#define strips_grade CPU_NAME(strips_grade)
-#define strips_grade_whole CPU_NAME(strips_grade_whole)
-#define keys_store CPU_NAME(keys_store)
-#define sweep_once CPU_NAME(sweep_once)
+#define backward_dkv_pass CPU_NAME(backward_dkv_pass)
+#define key_block_load CPU_NAME(key_block_load)
+#define query_panels_load CPU_NAME(query_panels_load)
+#define key_block_add_queries CPU_NAME(key_block_add_queries)
+#define amx_grad_partial CPU_NAME(amx_grad_partial)
+#define amx_grad_full CPU_NAME(amx_grad_full)
+#define key_block_store CPU_NAME(key_block_store)
+#define backward_one_pass CPU_NAME(backward_one_pass)
 
-static inline Inputs inputs_of(const Call *call)
+static inline BackwardInputs backward_inputs(const Call *call)
 {
     const Tensor *in = call->in;
-    const Way way = way_of(call, &in[4]);
-    return (Inputs){.q = &in[0],
-                    .k = &in[1],
-                    .v = &in[2],
-                    .ranges = &in[3],
-                    .dout = &in[4],
-                    .lse = &in[5],
-                    .o = &in[6],
-                    .scale = (float)call->attr.attention.scale,
-                    .key_at = call->attr.attention.key_at,
-                    .keys = key_count(call),
-                    .channels = in[0].n[2],
-                    .unit = way.words ? LOG2_E : 1,
-                    .way = way};
+    const AttentionPath path = path_of(call, &in[4]);
+    return (BackwardInputs){.q = &in[0],
+                            .k = &in[1],
+                            .v = &in[2],
+                            .ranges = &in[3],
+                            .dout = &in[4],
+                            .lse = &in[5],
+                            .o = &in[6],
+                            .scale = (float)call->attr.attention.scale,
+                            .key_at = call->attr.attention.key_at,
+                            .keys = key_count(call),
+                            .channels = in[0].n[2],
+                            .log2_factor = path.bf16 ? LOG2_E : 1,
+                            .path = path};
 }
 
 /* lse is +inf for a row that saw no key, and for rows past the end: exp(s - lse) is 0. */
-void stats_load(const Inputs *in, Block queries, int64_t head, Stats *st);
+void stats_load(const BackwardInputs *in, TokenBlock queries, int64_t head, SoftmaxStats *st);
 /* Rows of a head of x: keep * x + factor * sum. */
 typedef struct {
     float keep, factor;
-} Finish;
+} StoreScale;
 
-void keep_rows(const Tensor *x, Rows rows, Finish f);
+void head_block_store(const Tensor *x, HeadBlock rows, StoreScale f);
 
 /* p and ds of W pairs, from their s and dp; unseen pairs have them as well. */
-static inline void grade(Way way, V lse, V delta, V *s, V *dp)
+static inline void softmax_grad(AttentionPath path, V lse, V delta, V *s, V *dp)
 {
-    const V p = way.words ? v_exp2(way.factor * *s - lse) : v_exp(*s - lse);
+    const V p = path.bf16 ? v_exp2(path.factor * *s - lse) : v_exp(*s - lse);
     *s = p;
     *dp = p * (*dp - delta);
 }
@@ -88,41 +88,45 @@ static inline void grade(Way way, V lse, V delta, V *s, V *dp)
 typedef struct {
     int from, to;
     Scores *s, *dp;
-} Graded;
+} GradRows;
 
-void words_grade(const Stats *st, Block keys, const Bounds *queries, const Graded *g);
+void bf16_softmax_grad(const SoftmaxStats *st, TokenBlock keys, const Bounds *queries,
+                       const GradRows *g);
 
 /* The owner is a block of keys. s: scores, then p; dp: dout v', then ds. [query][key] */
 typedef struct {
-    Turned k, v;
-    Place rows, dk, dv;
+    TransposedPanel k, v;
+    PanelBuffer rows_buffer, dk, dv;
     Panel k_rows;
     Scores s, dp;
-} KeyState;
+} KeyBlock;
 
 /* A block of queries of a head, as blocks of keys read it. */
 typedef struct {
-    Block block;
+    TokenBlock block;
     int64_t head;
-    const Stats *stats;
+    const SoftmaxStats *stats;
     Panel q, dout;
     float *dq; /* sums, as Rows has them; NULL: not wanted */
-} Queries;
+} QueryPanels;
 
 /* p and ds of a tile by squares: attention_strips.c. Of one that all see, what the keys add to dq as well. */
-void strips_grade(const Inputs *in, Block keys, const Bounds *b, const Queries *q, KeyState *t);
-void strips_grade_whole(const Inputs *in, Block keys, const Bounds *b, const Queries *q,
-                        KeyState *t);
+void amx_grad_partial(const BackwardInputs *in, TokenBlock keys, const Bounds *b,
+                      const QueryPanels *q, KeyBlock *t);
+void amx_grad_full(const BackwardInputs *in, TokenBlock keys, const Bounds *b, const QueryPanels *q,
+                   KeyBlock *t);
 
-void keys_load(const Call *call, const Inputs *in, Block keys, int64_t head, KeyState *t);
+void key_block_load(const Call *call, const BackwardInputs *in, TokenBlock keys, int64_t head,
+                    KeyBlock *t);
 /* The panels. */
-void queries_load(const Inputs *in, Queries *q);
+void query_panels_load(const BackwardInputs *in, QueryPanels *q);
 /* What the queries add to the keys, and where there is a dq what the keys add to it. */
-void add_queries(const Inputs *in, Rows keys, Queries *q, KeyState *t);
-void keys_store(const Call *call, const Inputs *in, Block keys, int64_t head, KeyState *t);
+void key_block_add_queries(const BackwardInputs *in, HeadBlock keys, QueryPanels *q, KeyBlock *t);
+void key_block_store(const Call *call, const BackwardInputs *in, TokenBlock keys, int64_t head,
+                     KeyBlock *t);
 
 /* Runs of whole blocks, of queries and of keys, which see each other alone. */
-enum { MAX_SEQUENCES = 256, MAX_SUMS = 1 << 17 }; /* 512 KiB of dq: half of a second cache */
+enum { MAX_SEQUENCES = 256, MAX_DQ_FLOATS = 1 << 17 }; /* 512 KiB of dq: half of a second cache */
 
 typedef struct {
     int n;
@@ -133,7 +137,7 @@ typedef struct {
 bool sequences_find(const Call *call, Sequences *out);
 
 /* One sweep, of these sequences; of two, the one that has dk and dv. */
-Err sweep_once(const Call *call, const Sequences *sequences);
-Err sweep_keys(const Call *call);
+Err backward_one_pass(const Call *call, const Sequences *sequences);
+Err backward_dkv_pass(const Call *call);
 
 #endif

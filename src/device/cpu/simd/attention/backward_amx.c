@@ -6,74 +6,79 @@
 #include "device/cpu/simd/attention/backward.h"
 #include "device/cpu/simd/attention/amx_gemm.h"
 
-void strips_grade(const Inputs *in, Block keys, const Bounds *b, const Queries *q, KeyState *t)
+void amx_grad_partial(const BackwardInputs *in, TokenBlock keys, const Bounds *b,
+                      const QueryPanels *q, KeyBlock *t)
 {
-    for (int i = 0; i < SPAN; i += SQUARE) {
-        const Graded g = {i, i + SQUARE, &t->s, &t->dp};
-        squares_score(in->way, &q->q, &t->k, b, (Strip){i, t->s.at[i]});
-        squares_score(in->way, &q->dout, &t->v, b, (Strip){i, t->dp.at[i]});
-        words_grade(q->stats, keys, b, &g);
+    for (int i = 0; i < BLOCK; i += SUBTILE) {
+        const GradRows g = {i, i + SUBTILE, &t->s, &t->dp};
+        amx_score(in->path, &q->q, &t->k, b, (SubtileRow){i, t->s.f32[i]});
+        amx_score(in->path, &q->dout, &t->v, b, (SubtileRow){i, t->dp.f32[i]});
+        bf16_softmax_grad(q->stats, keys, b, &g);
     }
 }
 
 /* Queries up to `end` that are to be graded, so many at a time. */
 typedef struct {
-    const Stats *stats;
-    Block keys;
+    const SoftmaxStats *stats;
+    TokenBlock keys;
     const Bounds *b;
-    Graded g;
+    GradRows g;
     int end, each;
-} Grading;
+} GradWork;
 
-static void grade_some(void *work)
+static void grad_step(void *work)
 {
-    Grading *const w = work;
+    GradWork *const w = work;
     if (w->g.from == w->end) return;
     w->g.to = (int)least(w->g.from + w->each, w->end);
-    words_grade(w->stats, w->keys, w->b, &w->g);
+    bf16_softmax_grad(w->stats, w->keys, w->b, &w->g);
     w->g.from = w->g.to;
 }
 
-static void multiply_beside(Way way, SquareProduct p, Grading *w)
+static void multiply_with_grad(AttentionPath path, AmxGemmArgs p, GradWork *w)
 {
-    p.meanwhile = grade_some;
+    p.background = grad_step;
     p.work = w;
-    way.squares->multiply(&p);
+    path.amx->multiply(&p);
 }
 
-static void grade_rest(Grading *w)
+static void grad_finish(GradWork *w)
 {
-    while (w->g.from < w->end) grade_some(w);
+    while (w->g.from < w->end) grad_step(w);
 }
 
 /* Rows of dq, while the last queries are graded. */
-static void spread_beside(Way way, const Bounds *b, const Queries *q, KeyState *t, Grading *w)
+static void dq_with_grad(AttentionPath path, const Bounds *b, const QueryPanels *q, KeyBlock *t,
+                         GradWork *w)
 {
-    SquareProduct dq = spread_product(way, &t->dp, &t->k_rows, b, q->dq);
+    AmxGemmArgs dq = amx_other_args(path, &t->dp, &t->k_rows, b, q->dq);
     dq.rows = 1;
-    multiply_beside(way, dq, w);
-    grade_rest(w);
-    dq.a += SQUARE * SPAN / 2;
-    dq.c += SQUARE * padded(way.channels);
-    way.squares->multiply(&dq);
+    multiply_with_grad(path, dq, w);
+    grad_finish(w);
+    dq.a += SUBTILE * BLOCK / 2;
+    dq.c += SUBTILE * padded(path.channels);
+    path.amx->multiply(&dq);
 }
 
-void strips_grade_whole(const Inputs *in, Block keys, const Bounds *b, const Queries *q,
-                        KeyState *t)
+void amx_grad_full(const BackwardInputs *in, TokenBlock keys, const Bounds *b, const QueryPanels *q,
+                   KeyBlock *t)
 {
-    const Way way = in->way;
-    const int64_t steps = SPAN / SQUARE * padded(way.channels) / SQUARE; /* of a strip's product */
-    Grading w = {.stats = q->stats, .keys = keys, .b = b, .g = {.s = &t->s, .dp = &t->dp}};
-    w.each = (int)pad_to(blocks_of(SQUARE, 2 * steps), 2);
-    w.end = SQUARE;
-    squares_score(way, &q->q, &t->k, b, (Strip){0, t->s.at[0]});
-    squares_score(way, &q->dout, &t->v, b, (Strip){0, t->dp.at[0]});
-    multiply_beside(way, score_product(way, &q->q, &t->k, b, (Strip){SQUARE, t->s.at[SQUARE]}), &w);
-    multiply_beside(way, score_product(way, &q->dout, &t->v, b, (Strip){SQUARE, t->dp.at[SQUARE]}),
-                    &w);
-    grade_rest(&w);
-    w.each = (int)pad_to(blocks_of(SQUARE, steps), 2);
-    w.end = SPAN;
-    if (q->dq) spread_beside(way, b, q, t, &w);
-    grade_rest(&w);
+    const AttentionPath path = in->path;
+    const int64_t steps =
+        BLOCK / SUBTILE * padded(path.channels) / SUBTILE; /* of a strip's product */
+    GradWork w = {.stats = q->stats, .keys = keys, .b = b, .g = {.s = &t->s, .dp = &t->dp}};
+    w.each = (int)pad_to(blocks_of(SUBTILE, 2 * steps), 2);
+    w.end = SUBTILE;
+    amx_score(path, &q->q, &t->k, b, (SubtileRow){0, t->s.f32[0]});
+    amx_score(path, &q->dout, &t->v, b, (SubtileRow){0, t->dp.f32[0]});
+    multiply_with_grad(
+        path, amx_score_args(path, &q->q, &t->k, b, (SubtileRow){SUBTILE, t->s.f32[SUBTILE]}), &w);
+    multiply_with_grad(
+        path, amx_score_args(path, &q->dout, &t->v, b, (SubtileRow){SUBTILE, t->dp.f32[SUBTILE]}),
+        &w);
+    grad_finish(&w);
+    w.each = (int)pad_to(blocks_of(SUBTILE, steps), 2);
+    w.end = BLOCK;
+    if (q->dq) dq_with_grad(path, b, q, t, &w);
+    grad_finish(&w);
 }

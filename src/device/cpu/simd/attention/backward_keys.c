@@ -2,154 +2,163 @@
  * wanted what the keys add to dq. In one sweep: attention_sweep.c. */
 #include "device/cpu/simd/attention/backward.h"
 
-static void grade_rows(const Stats *st, Block keys, const Bounds *queries, KeyState *t)
+static void softmax_grad_rows(const SoftmaxStats *st, TokenBlock keys, const Bounds *queries,
+                              KeyBlock *t)
 {
-    const Way f32 = {.words = false};
-    for (int i = 0; i < SPAN; i++) {
+    const AttentionPath f32 = {.bf16 = false};
+    for (int i = 0; i < BLOCK; i++) {
         const V lse = v_set(st->lse[i]), delta = v_set(st->delta[i]);
         const int from = queries->from[i / SMALL_MR], to = queries->to[i / SMALL_MR];
-        for (int j = 0; j < SPAN; j += W) {
-            V s = v_load(&t->s.at[i][j]), dp = v_load(&t->dp.at[i][j]);
-            if (from < j + W && to > j) grade(f32, lse, delta, &s, &dp);
-            if (queries->sight == SEEN_BY_SOME) {
-                const VI seen = keys_seen_by(&st->ranges, i, keys_from(keys.at + j));
-                s = v_pick(seen, s, v_set(0));
-                dp = v_pick(seen, dp, v_set(0));
+        for (int j = 0; j < BLOCK; j += W) {
+            V s = v_load(&t->s.f32[i][j]), dp = v_load(&t->dp.f32[i][j]);
+            if (from < j + W && to > j) softmax_grad(f32, lse, delta, &s, &dp);
+            if (queries->coverage == PARTIAL_TILE) {
+                const VI visible = keys_attended(&st->ranges, i, keys_from(keys.at + j));
+                s = v_pick(visible, s, v_set(0));
+                dp = v_pick(visible, dp, v_set(0));
             }
-            v_store(&t->s.at[i][j], s);
-            v_store(&t->dp.at[i][j], dp);
+            v_store(&t->s.f32[i][j], s);
+            v_store(&t->dp.f32[i][j], dp);
         }
     }
 }
 
-static void k_load(const Inputs *in, Block keys, int64_t head, KeyState *t)
+static void key_rows_load(const BackwardInputs *in, TokenBlock keys, int64_t head, KeyBlock *t)
 {
-    t->k_rows = panel_of(in->way, t->rows.words);
-    panel_load(in->way, in->k, keys, head, &t->k_rows);
-    panel_pair(in->way, SPREAD, &t->k_rows);
+    t->k_rows = panel_of(in->path, t->rows_buffer.dwords);
+    panel_load(in->path, in->k, keys, head, &t->k_rows);
+    panel_pair_tokens(in->path, SUM_OTHER, &t->k_rows);
 }
 
 /* What is asked for: where this block's gradients go to, then the next one's keys and values. */
-static void keys_ask(const Call *call, const Inputs *in, Block keys, int64_t head)
+static void key_block_prefetch(const Call *call, const BackwardInputs *in, TokenBlock keys,
+                               int64_t head)
 {
-    const Block next = block_of(in->keys, keys.at / SPAN + 1);
-    ahead_add(in->way.ahead, in->v, next, head);
-    ahead_add(in->way.ahead, in->k, next, head);
-    ahead_add(in->way.ahead, &call->out[2], keys, head);
-    ahead_add(in->way.ahead, &call->out[1], keys, head);
+    const TokenBlock next = block_of(in->keys, keys.at / BLOCK + 1);
+    prefetch_push(in->path.prefetch, in->v, next, head);
+    prefetch_push(in->path.prefetch, in->k, next, head);
+    prefetch_push(in->path.prefetch, &call->out[2], keys, head);
+    prefetch_push(in->path.prefetch, &call->out[1], keys, head);
 }
 
-void keys_load(const Call *call, const Inputs *in, Block keys, int64_t head, KeyState *t)
+void key_block_load(const Call *call, const BackwardInputs *in, TokenBlock keys, int64_t head,
+                    KeyBlock *t)
 {
-    t->k_rows = panel_of(in->way, t->rows.words);
-    panel_load(in->way, in->v, keys, head, &t->k_rows);
-    panel_turn(in->way, &t->k_rows, 1, &t->v);
-    k_load(in, keys, head, t);
-    panel_turn(in->way, &t->k_rows, (float)(in->unit * (double)in->scale), &t->k);
-    keys_ask(call, in, keys, head);
-    sums_clear(t->dk.at, in->channels);
-    sums_clear(t->dv.at, in->channels);
+    t->k_rows = panel_of(in->path, t->rows_buffer.dwords);
+    panel_load(in->path, in->v, keys, head, &t->k_rows);
+    panel_transpose(in->path, &t->k_rows, 1, &t->v);
+    key_rows_load(in, keys, head, t);
+    panel_transpose(in->path, &t->k_rows, (float)(in->log2_factor * (double)in->scale), &t->k);
+    key_block_prefetch(call, in, keys, head);
+    sums_clear(t->dk.f32, in->channels);
+    sums_clear(t->dv.f32, in->channels);
 }
 
-void queries_load(const Inputs *in, Queries *q)
+void query_panels_load(const BackwardInputs *in, QueryPanels *q)
 {
-    panel_load(in->way, in->q, q->block, q->head, &q->q);
-    panel_load(in->way, in->dout, q->block, q->head, &q->dout);
-    panel_pair(in->way, GATHER, &q->q);
-    panel_pair(in->way, GATHER, &q->dout);
+    panel_load(in->path, in->q, q->block, q->head, &q->q);
+    panel_load(in->path, in->dout, q->block, q->head, &q->dout);
+    panel_pair_tokens(in->path, SUM_OWNER, &q->q);
+    panel_pair_tokens(in->path, SUM_OWNER, &q->dout);
 }
 
-static void grade_tile(const Inputs *in, Block keys, const Bounds *b, const Queries *q, KeyState *t)
+static void score_grad_tile(const BackwardInputs *in, TokenBlock keys, const Bounds *b,
+                            const QueryPanels *q, KeyBlock *t)
 {
-    const Graded whole = {0, SPAN, &t->s, &t->dp};
-    score(in->way, &q->q, &t->k, b, &t->s);
-    score(in->way, &q->dout, &t->v, b, &t->dp);
-    if (in->way.words)
-        words_grade(q->stats, keys, b, &whole);
+    const GradRows whole = {0, BLOCK, &t->s, &t->dp};
+    score(in->path, &q->q, &t->k, b, &t->s);
+    score(in->path, &q->dout, &t->v, b, &t->dp);
+    if (in->path.bf16)
+        bf16_softmax_grad(q->stats, keys, b, &whole);
     else
-        grade_rows(q->stats, keys, b, t);
+        softmax_grad_rows(q->stats, keys, b, t);
 }
 
 /* Rows that are not finite are gone after a tile that not all see: who reads them next is to have them. */
-static void add_tile(const Inputs *in, Rows keys, const Reach *reach, Queries *q, KeyState *t)
+static void add_tile(const BackwardInputs *in, HeadBlock keys, const TileBounds *bounds,
+                     QueryPanels *q, KeyBlock *t)
 {
-    const bool whole = in->way.squares && reach->queries.sight == SEEN_BY_ALL;
+    const bool whole = in->path.amx && bounds->queries.coverage == FULL_TILE;
     if (whole)
-        strips_grade_whole(in, keys.block, &reach->queries, q, t);
+        amx_grad_full(in, keys.block, &bounds->queries, q, t);
     else
-        (in->way.squares ? strips_grade : grade_tile)(in, keys.block, &reach->queries, q, t);
-    if (q->dq && !whole && spread(in->way, &t->dp, &t->k_rows, &reach->queries, q->dq))
-        k_load(in, keys.block, keys.head, t);
-    const bool dout_gone = gather(in->way, &t->s, &q->dout, &reach->keys, t->dv.at);
-    const bool q_gone = gather(in->way, &t->dp, &q->q, &reach->keys, t->dk.at);
-    if (dout_gone || q_gone) queries_load(in, q);
+        (in->path.amx ? amx_grad_partial : score_grad_tile)(in, keys.block, &bounds->queries, q, t);
+    if (q->dq && !whole && accumulate_other(in->path, &t->dp, &t->k_rows, &bounds->queries, q->dq))
+        key_rows_load(in, keys.block, keys.head, t);
+    const bool dout_gone = accumulate_owner(in->path, &t->s, &q->dout, &bounds->keys, t->dv.f32);
+    const bool q_gone = accumulate_owner(in->path, &t->dp, &q->q, &bounds->keys, t->dk.f32);
+    if (dout_gone || q_gone) query_panels_load(in, q);
 }
 
-void add_queries(const Inputs *in, Rows keys, Queries *q, KeyState *t)
+void key_block_add_queries(const BackwardInputs *in, HeadBlock keys, QueryPanels *q, KeyBlock *t)
 {
-    const Sight sight = ranges_sight(&q->stats->ranges, q->block.n, keys.block);
-    Reach reach;
-    if (sight == SEEN_BY_NONE) return;
-    way_reach(in->way, &q->stats->ranges, keys.block, sight, &reach);
-    add_tile(in, keys, &reach, q, t);
+    const Coverage coverage = ranges_coverage(&q->stats->ranges, q->block.n, keys.block);
+    TileBounds bounds;
+    if (coverage == EMPTY_TILE) return;
+    path_tile_bounds(in->path, &q->stats->ranges, keys.block, coverage, &bounds);
+    add_tile(in, keys, &bounds, q, t);
 }
 
-void keys_store(const Call *call, const Inputs *in, Block keys, int64_t head, KeyState *t)
+void key_block_store(const Call *call, const BackwardInputs *in, TokenBlock keys, int64_t head,
+                     KeyBlock *t)
 {
-    const float *const dk = sums_rows(in->way, t->dk.at, t->rows.at);
-    keep_rows(&call->out[1], (Rows){keys, head, dk}, (Finish){(float)call->number[1], in->scale});
-    const float *const dv = sums_rows(in->way, t->dv.at, t->rows.at);
-    keep_rows(&call->out[2], (Rows){keys, head, dv}, (Finish){(float)call->number[2], 1});
+    const float *const dk = sums_as_rows(in->path, t->dk.f32, t->rows_buffer.f32);
+    head_block_store(&call->out[1], (HeadBlock){keys, head, dk},
+                     (StoreScale){(float)call->number[1], in->scale});
+    const float *const dv = sums_as_rows(in->path, t->dv.f32, t->rows_buffer.f32);
+    head_block_store(&call->out[2], (HeadBlock){keys, head, dv},
+                     (StoreScale){(float)call->number[2], 1});
 }
 
 /* Queries of one head that see the keys, or not. */
-static void look_for(const Inputs *in, Rows keys, Queries *q, Stats *stats, KeyState *t)
+static void add_queries_if_visible(const BackwardInputs *in, HeadBlock keys, QueryPanels *q,
+                                   SoftmaxStats *stats, KeyBlock *t)
 {
-    const Block next = block_of(in->q->n[0], q->block.at / SPAN + 1);
+    const TokenBlock next = block_of(in->q->n[0], q->block.at / BLOCK + 1);
     ranges_load(in->ranges, in->key_at, in->keys, q->block, &stats->ranges);
-    if (ranges_sight(&stats->ranges, q->block.n, keys.block) == SEEN_BY_NONE) return;
+    if (ranges_coverage(&stats->ranges, q->block.n, keys.block) == EMPTY_TILE) return;
     stats_load(in, q->block, q->head, stats);
-    queries_load(in, q);
-    ahead_add(in->way.ahead, in->q, next, q->head);
-    ahead_add(in->way.ahead, in->dout, next, q->head);
-    add_queries(in, keys, q, t);
+    query_panels_load(in, q);
+    prefetch_push(in->path.prefetch, in->q, next, q->head);
+    prefetch_push(in->path.prefetch, in->dout, next, q->head);
+    key_block_add_queries(in, keys, q, t);
 }
 
 typedef struct {
-    KeyState keys;
-    Place q, dout;
-    Stats stats;
-} KeyRoom;
+    KeyBlock keys;
+    PanelBuffer q, dout;
+    SoftmaxStats stats;
+} DkvWorkspace;
 
 /* One tile: a block of keys, a key head. */
-static void dkv_tile(void *work, void *room, int64_t tile)
+static void dkv_task(void *work, void *space, int64_t tile)
 {
     const Call *call = work;
-    Inputs in = inputs_of(call);
-    Ahead ahead = {.n = 0};
-    const int64_t blocks = blocks_of(in.keys, SPAN), head = tile / blocks;
+    BackwardInputs in = backward_inputs(call);
+    PrefetchStack prefetch = {.n = 0};
+    const int64_t blocks = blocks_of(in.keys, BLOCK), head = tile / blocks;
     const Heads readers = key_readers(call, head);
-    const Rows keys = {block_of(in.keys, tile % blocks), head, NULL};
-    KeyRoom *const t = room;
-    Queries q = {.stats = &t->stats,
-                 .q = panel_of(in.way, t->q.words),
-                 .dout = panel_of(in.way, t->dout.words)};
-    in.way.ahead = &ahead;
-    keys_load(call, &in, keys.block, head, &t->keys);
-    way_begin(in.way);
+    const HeadBlock keys = {block_of(in.keys, tile % blocks), head, NULL};
+    DkvWorkspace *const t = space;
+    QueryPanels q = {.stats = &t->stats,
+                     .q = panel_of(in.path, t->q.dwords),
+                     .dout = panel_of(in.path, t->dout.dwords)};
+    in.path.prefetch = &prefetch;
+    key_block_load(call, &in, keys.block, head, &t->keys);
+    path_begin(in.path);
     for (q.head = readers.from; q.head < readers.to; q.head++)
-        for (int64_t b = 0; b < blocks_of(in.q->n[0], SPAN); b++) {
+        for (int64_t b = 0; b < blocks_of(in.q->n[0], BLOCK); b++) {
             q.block = block_of(in.q->n[0], b);
-            look_for(&in, keys, &q, &t->stats, &t->keys);
+            add_queries_if_visible(&in, keys, &q, &t->stats, &t->keys);
         }
-    way_end(in.way);
-    keys_store(call, &in, keys.block, head, &t->keys);
+    path_end(in.path);
+    key_block_store(call, &in, keys.block, head, &t->keys);
 }
 
-Err sweep_keys(const Call *call)
+Err backward_dkv_pass(const Call *call)
 {
     const Tensor *k = &call->in[1];
-    const int64_t tiles = blocks_of(k->n[0], SPAN) * k->n[1];
-    const ThreadWorkspaceSize size = {sizeof(KeyRoom), "the gradient of keys"};
-    return thread_workspace_run(call->team, tiles, size, dkv_tile, (void *)call);
+    const int64_t tiles = blocks_of(k->n[0], BLOCK) * k->n[1];
+    const ThreadWorkspaceSize size = {sizeof(DkvWorkspace), "the gradient of keys"};
+    return thread_workspace_run(call->team, tiles, size, dkv_task, (void *)call);
 }

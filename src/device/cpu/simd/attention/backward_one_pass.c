@@ -13,8 +13,8 @@ static bool blocks_seen(const Call *call, int64_t b, int64_t *from, int64_t *to)
     Ranges r;
     ranges_load(&call->in[3], call->attr.attention.key_at, key_count(call),
                 block_of(call->in[0].n[0], b), &r);
-    *from = r.from / SPAN;
-    *to = blocks_of(r.to, SPAN);
+    *from = r.from / BLOCK;
+    *to = blocks_of(r.to, BLOCK);
     return r.to > 0;
 }
 
@@ -22,7 +22,7 @@ static bool blocks_seen(const Call *call, int64_t b, int64_t *from, int64_t *to)
  * all, what was cut is joined again. */
 bool sequences_find(const Call *call, Sequences *s)
 {
-    const int64_t blocks = blocks_of(call->in[0].n[0], SPAN);
+    const int64_t blocks = blocks_of(call->in[0].n[0], BLOCK);
     const int64_t step = most(padded(call->in[0].n[2]), SMALL_NR);
     int64_t end = 0, group = 1, from, to;
     for (int64_t g = 0; g < call->in[1].n[1]; g++)
@@ -38,23 +38,23 @@ bool sequences_find(const Call *call, Sequences *s)
         end = most(end, to);
     }
     s->query[s->n] = blocks;
-    s->key[s->n] = blocks_of(key_count(call), SPAN);
+    s->key[s->n] = blocks_of(key_count(call), BLOCK);
     for (int i = 0; i < s->n; i++)
-        if (group * (s->query[i + 1] - s->query[i]) * SPAN * step > MAX_SUMS) return false;
+        if (group * (s->query[i + 1] - s->query[i]) * BLOCK * step > MAX_DQ_FLOATS) return false;
     return true;
 }
 
 /* What a task keeps of its queries, head after head, block after block: panels of q and dout, dq. */
-enum { MAX_BLOCKS = MAX_SUMS / (SPAN * SMALL_NR) };
+enum { MAX_WORKSPACE_BLOCKS = MAX_DQ_FLOATS / (BLOCK * SMALL_NR) };
 
 typedef struct {
-    uint32_t q[MAX_SUMS], dout[MAX_SUMS];
-    float dq[MAX_SUMS];
-    Stats stats[MAX_BLOCKS];
-    Queries queries[MAX_BLOCKS];
+    uint32_t q[MAX_DQ_FLOATS], dout[MAX_DQ_FLOATS];
+    float dq[MAX_DQ_FLOATS];
+    SoftmaxStats stats[MAX_WORKSPACE_BLOCKS];
+    QueryPanels queries[MAX_WORKSPACE_BLOCKS];
     int64_t n;
-    KeyState keys; /* of the block at hand */
-} Room;
+    KeyBlock keys; /* of the block at hand */
+} SequenceWorkspace;
 
 typedef struct {
     const Call *call;
@@ -62,96 +62,101 @@ typedef struct {
 } SequenceWork;
 
 /* Tokens of the next task that fit into the second cache beside what this one works on. */
-enum { SOON = 4 * SPAN };
+enum { PREFETCH_TOKENS = 4 * BLOCK };
 
-static void room_open(const Inputs *in, Block blocks, Heads readers, Room *room)
+static void workspace_open(const BackwardInputs *in, TokenBlock blocks, Heads readers,
+                           SequenceWorkspace *space)
 {
-    const int64_t step = SPAN * padded(in->channels);
-    room->n = 0;
+    const int64_t step = BLOCK * padded(in->channels);
+    space->n = 0;
     for (int64_t h = readers.from; h < readers.to; h++)
-        for (int64_t b = 0; b < blocks.n; b++, room->n++) {
-            const int64_t at = room->n * step;
-            const Block next = block_of(in->q->n[0], blocks.at + b + 1);
-            const bool asked = h == readers.from && (b + 1) * SPAN < SOON;
-            Queries *const q = &room->queries[room->n];
-            *q = (Queries){.block = block_of(in->q->n[0], blocks.at + b),
-                           .head = h,
-                           .stats = &room->stats[room->n],
-                           .q = panel_of(in->way, room->q + at),
-                           .dout = panel_of(in->way, room->dout + at),
-                           .dq = room->dq + at};
-            if (!asked) panel_fetch(in->dout, next, h);
-            if (!asked) panel_fetch(in->o, next, h);
-            if (!asked) panel_fetch(in->q, next, h);
-            queries_load(in, q);
-            stats_load(in, q->block, h, &room->stats[room->n]);
+        for (int64_t b = 0; b < blocks.n; b++, space->n++) {
+            const int64_t at = space->n * step;
+            const TokenBlock next = block_of(in->q->n[0], blocks.at + b + 1);
+            const bool prefetched = h == readers.from && (b + 1) * BLOCK < PREFETCH_TOKENS;
+            QueryPanels *const q = &space->queries[space->n];
+            *q = (QueryPanels){.block = block_of(in->q->n[0], blocks.at + b),
+                               .head = h,
+                               .stats = &space->stats[space->n],
+                               .q = panel_of(in->path, space->q + at),
+                               .dout = panel_of(in->path, space->dout + at),
+                               .dq = space->dq + at};
+            if (!prefetched) panel_prefetch(in->dout, next, h);
+            if (!prefetched) panel_prefetch(in->o, next, h);
+            if (!prefetched) panel_prefetch(in->q, next, h);
+            query_panels_load(in, q);
+            stats_load(in, q->block, h, &space->stats[space->n]);
             sums_clear(q->dq, in->channels);
         }
 }
 
-static void room_store(const Call *call, Room *room)
+static void workspace_store(const Call *call, SequenceWorkspace *space)
 {
-    const Finish f = {(float)call->number[0], (float)call->attr.attention.scale};
-    for (int64_t i = 0; i < room->n; i++) {
-        const Queries *const q = &room->queries[i];
-        if (i + 1 < room->n && (i + 1) * SPAN >= SOON)
-            panel_fetch(&call->out[0], q[1].block, q[1].head);
-        keep_rows(&call->out[0], (Rows){q->block, q->head, q->dq}, f);
+    const StoreScale f = {(float)call->number[0], (float)call->attr.attention.scale};
+    for (int64_t i = 0; i < space->n; i++) {
+        const QueryPanels *const q = &space->queries[i];
+        if (i + 1 < space->n && (i + 1) * BLOCK >= PREFETCH_TOKENS)
+            panel_prefetch(&call->out[0], q[1].block, q[1].head);
+        head_block_store(&call->out[0], (HeadBlock){q->block, q->head, q->dq}, f);
     }
 }
 
-static Block soon_of(const int64_t *at, int64_t n)
+static TokenBlock prefetch_part(const int64_t *at, int64_t n)
 {
-    return (Block){at[0] * SPAN, least(least(at[1] * SPAN, n) - at[0] * SPAN, SOON)};
+    return (TokenBlock){at[0] * BLOCK,
+                        least(least(at[1] * BLOCK, n) - at[0] * BLOCK, PREFETCH_TOKENS)};
 }
 
 /* What the next task reads first, and where this one's dq goes. */
-static void sequence_ask(const Inputs *in, const SequenceWork *w, int64_t tile, const Room *room)
+static void sequence_prefetch(const BackwardInputs *in, const SequenceWork *w, int64_t tile,
+                              const SequenceWorkspace *space)
 {
     const int64_t heads = w->call->in[1].n[1], sequence = (tile + 1) / heads;
     const int64_t head = (tile + 1) % heads, reader = key_readers(w->call, head).from;
     const int64_t *query = w->sequences->query + sequence, *key = w->sequences->key + sequence;
-    Ahead *const a = in->way.ahead;
+    PrefetchStack *const a = in->path.prefetch;
     if (sequence < w->sequences->n) {
-        const Block queries = soon_of(query, in->q->n[0]);
-        ahead_add(a, in->k, block_of(in->keys, key[0]), head);
-        ahead_add(a, in->v, block_of(in->keys, key[0]), head);
-        ahead_add(a, in->q, queries, reader);
-        ahead_add(a, in->dout, queries, reader);
-        ahead_add(a, in->o, queries, reader);
+        const TokenBlock queries = prefetch_part(query, in->q->n[0]);
+        prefetch_push(a, in->k, block_of(in->keys, key[0]), head);
+        prefetch_push(a, in->v, block_of(in->keys, key[0]), head);
+        prefetch_push(a, in->q, queries, reader);
+        prefetch_push(a, in->dout, queries, reader);
+        prefetch_push(a, in->o, queries, reader);
     }
-    for (int64_t i = least(room->n, SOON / SPAN) - 1; i >= 0; i--)
-        ahead_add(a, &w->call->out[0], room->queries[i].block, room->queries[i].head);
+    for (int64_t i = least(space->n, PREFETCH_TOKENS / BLOCK) - 1; i >= 0; i--)
+        prefetch_push(a, &w->call->out[0], space->queries[i].block, space->queries[i].head);
 }
 
-static void sequence_tile(void *work, void *own, int64_t tile)
+static void sequence_task(void *work, void *own, int64_t tile)
 {
     const SequenceWork *w = work;
     const Call *call = w->call;
-    Inputs in = inputs_of(call);
-    Ahead ahead = {.n = 0};
+    BackwardInputs in = backward_inputs(call);
+    PrefetchStack prefetch = {.n = 0};
     const int64_t heads = w->call->in[1].n[1], sequence = tile / heads, head = tile % heads;
     const int64_t *query = w->sequences->query + sequence, *key = w->sequences->key + sequence;
-    Room *const room = own;
-    in.way.ahead = &ahead;
-    room_open(&in, (Block){query[0], query[1] - query[0]}, key_readers(call, head), room);
-    way_begin(in.way);
+    SequenceWorkspace *const space = own;
+    in.path.prefetch = &prefetch;
+    workspace_open(&in, (TokenBlock){query[0], query[1] - query[0]}, key_readers(call, head),
+                   space);
+    path_begin(in.path);
     for (int64_t j = key[0]; j < key[1]; j++) {
-        const Rows keys = {block_of(in.keys, j), head, NULL};
-        if (j == most(key[0], key[1] - SOON / SPAN)) sequence_ask(&in, w, tile, room);
-        keys_load(call, &in, keys.block, head, &room->keys);
-        for (int64_t i = 0; i < room->n; i++)
-            add_queries(&in, keys, &room->queries[i], &room->keys);
-        keys_store(call, &in, keys.block, head, &room->keys);
+        const HeadBlock keys = {block_of(in.keys, j), head, NULL};
+        if (j == most(key[0], key[1] - PREFETCH_TOKENS / BLOCK))
+            sequence_prefetch(&in, w, tile, space);
+        key_block_load(call, &in, keys.block, head, &space->keys);
+        for (int64_t i = 0; i < space->n; i++)
+            key_block_add_queries(&in, keys, &space->queries[i], &space->keys);
+        key_block_store(call, &in, keys.block, head, &space->keys);
     }
-    way_end(in.way);
-    room_store(call, room);
+    path_end(in.path);
+    workspace_store(call, space);
 }
 
-Err sweep_once(const Call *call, const Sequences *sequences)
+Err backward_one_pass(const Call *call, const Sequences *sequences)
 {
     SequenceWork work = {call, sequences};
-    const ThreadWorkspaceSize size = {sizeof(Room), "the gradient of attention"};
-    return thread_workspace_run(call->team, sequences->n * call->in[1].n[1], size, sequence_tile,
+    const ThreadWorkspaceSize size = {sizeof(SequenceWorkspace), "the gradient of attention"};
+    return thread_workspace_run(call->team, sequences->n * call->in[1].n[1], size, sequence_task,
                                 &work);
 }

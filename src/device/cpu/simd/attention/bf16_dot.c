@@ -14,11 +14,11 @@
 typedef struct {
     const uint32_t *at;
     int64_t row, column;
-} WordMatrix;
+} PairMatrix;
 
 /* sum += a b over k > 0 words. A loop that may do nothing has GCC keep the sums in memory beside. */
-ALWAYS_INLINE DOT_TARGET static void words_sum(int64_t k, WordMatrix a, const uint32_t *b,
-                                               int64_t step, V sum[SMALL_MR][2])
+ALWAYS_INLINE DOT_TARGET static void dot_gemm_sum(int64_t k, PairMatrix a, const uint32_t *b,
+                                                  int64_t step, V sum[SMALL_MR][2])
 {
     do {
         for (int i = 0; i < SMALL_MR; i++) {
@@ -31,15 +31,15 @@ ALWAYS_INLINE DOT_TARGET static void words_sum(int64_t k, WordMatrix a, const ui
 }
 
 /* sum += a b, where rows of b and of the sum are as long: SMALL_MR x SMALL_NR of it. */
-ALWAYS_INLINE DOT_TARGET static void words_add(int64_t k, WordMatrix a, const uint32_t *b,
-                                               int64_t step, float *c)
+ALWAYS_INLINE DOT_TARGET static void dot_gemm_add(int64_t k, PairMatrix a, const uint32_t *b,
+                                                  int64_t step, float *c)
 {
     V sum[SMALL_MR][2];
     for (int i = 0; i < SMALL_MR; i++) {
         sum[i][0] = v_load(c + i * step);
         sum[i][1] = v_load(c + i * step + W);
     }
-    words_sum(k, a, b, step, sum);
+    dot_gemm_sum(k, a, b, step, sum);
     for (int i = 0; i < SMALL_MR; i++) {
         v_store(c + i * step, sum[i][0]);
         v_store(c + i * step + W, sum[i][1]);
@@ -47,107 +47,109 @@ ALWAYS_INLINE DOT_TARGET static void words_add(int64_t k, WordMatrix a, const ui
 }
 
 /* Scores, of 2 W lanes or of W. */
-ALWAYS_INLINE DOT_TARGET static void words_set(int64_t k, WordMatrix a, const uint32_t *b,
-                                               float factor, float *c)
+ALWAYS_INLINE DOT_TARGET static void dot_gemm_set(int64_t k, PairMatrix a, const uint32_t *b,
+                                                  float factor, float *c)
 {
     V sum[SMALL_MR][2];
     for (int i = 0; i < SMALL_MR; i++) sum[i][0] = sum[i][1] = v_set(0);
-    words_sum(k, a, b, SPAN, sum);
+    dot_gemm_sum(k, a, b, BLOCK, sum);
     for (int i = 0; i < SMALL_MR; i++) {
-        v_store(c + i * SPAN, factor * sum[i][0]);
-        v_store(c + i * SPAN + W, factor * sum[i][1]);
+        v_store(c + i * BLOCK, factor * sum[i][0]);
+        v_store(c + i * BLOCK + W, factor * sum[i][1]);
     }
 }
 
-ALWAYS_INLINE DOT_TARGET static void words_set_half(int64_t k, WordMatrix a, const uint32_t *b,
-                                                    float factor, float *c)
+ALWAYS_INLINE DOT_TARGET static void dot_gemm_set_half(int64_t k, PairMatrix a, const uint32_t *b,
+                                                       float factor, float *c)
 {
     V sum[SMALL_MR];
     for (int i = 0; i < SMALL_MR; i++) sum[i] = v_set(0);
     do {
         for (int i = 0; i < SMALL_MR; i++) sum[i] = dot(sum[i], a.at[i * a.row], b);
         a.at += a.column;
-        b += SPAN;
+        b += BLOCK;
     } while (--k > 0);
-    for (int i = 0; i < SMALL_MR; i++) v_store(c + i * SPAN, factor * sum[i]);
+    for (int i = 0; i < SMALL_MR; i++) v_store(c + i * BLOCK, factor * sum[i]);
 }
 
 /* The bodies of score, gather and spread: compiled for the usual width of heads, and for any. */
-ALWAYS_INLINE DOT_TARGET static void score_by(Way way, const Panel *rows, const Turned *turned,
-                                              const Bounds *b, Scores *s)
+ALWAYS_INLINE DOT_TARGET static void score_by(AttentionPath path, const Panel *rows,
+                                              const TransposedPanel *transposed, const Bounds *b,
+                                              Scores *s)
 {
-    const int64_t words = padded(way.channels) / 2, used = blocks_of(way.channels, 2);
-    for (int64_t j = 0; j < SPAN; j += SMALL_NR)
+    const int64_t dwords = padded(path.channels) / 2, used = blocks_of(path.channels, 2);
+    for (int64_t j = 0; j < BLOCK; j += SMALL_NR)
         for (int g = 0; g < GROUPS; g++) {
-            const WordMatrix a = {rows->rows + g * SMALL_MR * words, words, 1};
-            const Halves seen = halves_seen(b, g, j);
-            ahead_some(way.ahead);
-            const int64_t at = seen == UPPER_HALF ? j + W : j;
-            float *to = &s->at[g * SMALL_MR][at];
-            if (seen == BOTH_HALVES)
-                words_set(used, a, turned->place.words + at, turned->factor, to);
-            else if (seen != NO_HALF)
-                words_set_half(used, a, turned->place.words + at, turned->factor, to);
+            const PairMatrix a = {rows->dwords + g * SMALL_MR * dwords, dwords, 1};
+            const Halves needed = halves_needed(b, g, j);
+            prefetch_step(path.prefetch);
+            const int64_t at = needed == UPPER_HALF ? j + W : j;
+            float *to = &s->f32[g * SMALL_MR][at];
+            if (needed == BOTH_HALVES)
+                dot_gemm_set(used, a, transposed->buffer.dwords + at, transposed->factor, to);
+            else if (needed != NO_HALF)
+                dot_gemm_set_half(used, a, transposed->buffer.dwords + at, transposed->factor, to);
         }
 }
 
-ALWAYS_INLINE DOT_TARGET static void sum_by(Way way, WordMatrix weights, const Panel *rows,
-                                            const Bounds *b, float *sum)
+ALWAYS_INLINE DOT_TARGET static void sum_by(AttentionPath path, PairMatrix weights,
+                                            const Panel *rows, const Bounds *b, float *sum)
 {
-    const int64_t step = padded(way.channels);
+    const int64_t step = padded(path.channels);
     for (int64_t j = 0; j < step; j += SMALL_NR)
         for (int g = 0; g < GROUPS; g++) {
             const int64_t from = b->from[g] / 2, n = b->to[g] / 2 - from;
-            ahead_some(way.ahead);
+            prefetch_step(path.prefetch);
             if (n == 0) continue;
-            WordMatrix a = weights;
+            PairMatrix a = weights;
             a.at += g * SMALL_MR * a.row + from * a.column;
-            words_add(n, a, rows->pairs + from * step + j, step, sum + g * SMALL_MR * step + j);
+            dot_gemm_add(n, a, rows->token_pairs + from * step + j, step,
+                         sum + g * SMALL_MR * step + j);
         }
 }
 
-DOT_TARGET void words_score(Way way, const Panel *rows, const Turned *turned, const Bounds *b,
-                            Scores *s)
+DOT_TARGET void bf16_score(AttentionPath path, const Panel *rows, const TransposedPanel *transposed,
+                           const Bounds *b, Scores *s)
 {
-    Way usual = way;
-    usual.channels = USUAL;
-    if (way.channels == USUAL)
-        score_by(usual, rows, turned, b, s);
+    AttentionPath common = path;
+    common.channels = COMMON_CHANNELS;
+    if (path.channels == COMMON_CHANNELS)
+        score_by(common, rows, transposed, b, s);
     else
-        score_by(way, rows, turned, b, s);
+        score_by(path, rows, transposed, b, s);
 }
 
-DOT_TARGET void words_gather(Way way, const Scores *s, const Panel *rows, const Bounds *b,
-                             float *sum)
+DOT_TARGET void bf16_accumulate_owner(AttentionPath path, const Scores *s, const Panel *rows,
+                                      const Bounds *b, float *sum)
 {
-    const WordMatrix weights = {s->pairs[0], 1, SPAN};
-    Way usual = way;
-    usual.channels = USUAL;
-    if (way.channels == USUAL)
-        sum_by(usual, weights, rows, b, sum);
+    const PairMatrix weights = {s->other_pairs[0], 1, BLOCK};
+    AttentionPath common = path;
+    common.channels = COMMON_CHANNELS;
+    if (path.channels == COMMON_CHANNELS)
+        sum_by(common, weights, rows, b, sum);
     else
-        sum_by(way, weights, rows, b, sum);
+        sum_by(path, weights, rows, b, sum);
 }
 
-DOT_TARGET void words_spread(Way way, const Scores *s, const Panel *rows, const Bounds *b,
-                             float *sum)
+DOT_TARGET void bf16_accumulate_other(AttentionPath path, const Scores *s, const Panel *rows,
+                                      const Bounds *b, float *sum)
 {
-    const WordMatrix weights = {s->halves[0], SPAN / 2, 1};
-    Way usual = way;
-    usual.channels = USUAL;
-    if (way.channels == USUAL)
-        sum_by(usual, weights, rows, b, sum);
+    const PairMatrix weights = {s->owner_pairs[0], BLOCK / 2, 1};
+    AttentionPath common = path;
+    common.channels = COMMON_CHANNELS;
+    if (path.channels == COMMON_CHANNELS)
+        sum_by(common, weights, rows, b, sum);
     else
-        sum_by(way, weights, rows, b, sum);
+        sum_by(path, weights, rows, b, sum);
 }
 
-DOT_TARGET V words_weigh(Scores *s, int lane, Hull hull, V base)
+DOT_TARGET V bf16_weights(Scores *s, int lane, Hull hull, V base)
 {
     V sum[2] = {{0}};
     for (int j = hull.from; j < hull.to; j += 2) {
-        const V even = v_exp2(v_load(&s->at[j][lane]) - base);
-        const V odd = v_exp2(v_load(&s->at[j + 1][lane]) - base);
-        store_pairs(&s->pairs[j / 2][lane], even, odd);
+        const V even = v_exp2(v_load(&s->f32[j][lane]) - base);
+        const V odd = v_exp2(v_load(&s->f32[j + 1][lane]) - base);
+        store_interleaved_pairs(&s->other_pairs[j / 2][lane], even, odd);
         sum[0] += even;
         sum[1] += odd;
     }
@@ -155,96 +157,100 @@ DOT_TARGET V words_weigh(Scores *s, int lane, Hull hull, V base)
 }
 
 /* 2 W pairs of two queries: p [query][lanes / W], then ds. */
-DOT_TARGET static inline void grade_square(const Stats *st, int i, V s[2][2], V dp[2][2])
+DOT_TARGET static inline void quad_grad(const SoftmaxStats *st, int i, V s[2][2], V dp[2][2])
 {
     for (int r = 0; r < 2; r++)
         for (int c = 0; c < 2; c++)
-            grade((Way){.words = true, .factor = st->factor}, v_set(st->lse[i + r]),
-                  v_set(st->delta[i + r]), &s[r][c], &dp[r][c]);
+            softmax_grad((AttentionPath){.bf16 = true, .factor = st->factor}, v_set(st->lse[i + r]),
+                         v_set(st->delta[i + r]), &s[r][c], &dp[r][c]);
 }
 
 /* By the first range alone: one that two ranges make together is hidden by masks, which is right too. */
-static inline bool square_is_seen(const Ranges *r, int i, int64_t key)
+static inline bool quad_is_visible(const Ranges *r, int i, int64_t key)
 {
     return most(r->lo[0][i], r->lo[0][i + 1]) <= key &&
            least(r->hi[0][i], r->hi[0][i + 1]) >= key + 2 * W;
 }
 
-static inline void hide_square(const Ranges *ranges, int i, int64_t key, V s[2][2], V dp[2][2])
+static inline void quad_mask(const Ranges *ranges, int i, int64_t key, V s[2][2], V dp[2][2])
 {
     for (int r = 0; r < 2; r++)
         for (int c = 0; c < 2; c++) {
-            const VI seen = keys_seen_by(ranges, i + r, keys_from(key + c * W));
-            s[r][c] = v_pick(seen, s[r][c], v_set(0));
-            dp[r][c] = v_pick(seen, dp[r][c], v_set(0));
+            const VI visible = keys_attended(ranges, i + r, keys_from(key + c * W));
+            s[r][c] = v_pick(visible, s[r][c], v_set(0));
+            dp[r][c] = v_pick(visible, dp[r][c], v_set(0));
         }
 }
 
 /* Two rows of 2 W pairs. */
-static inline void square_load(const float *s, V x[2][2])
+static inline void quad_load(const float *s, V x[2][2])
 {
     for (int r = 0; r < 2; r++)
-        for (int c = 0; c < 2; c++) x[r][c] = v_load(s + r * SPAN + c * W);
+        for (int c = 0; c < 2; c++) x[r][c] = v_load(s + r * BLOCK + c * W);
 }
 
-DOT_TARGET void words_grade(const Stats *st, Block keys, const Bounds *queries, const Graded *g)
+DOT_TARGET void bf16_softmax_grad(const SoftmaxStats *st, TokenBlock keys, const Bounds *queries,
+                                  const GradRows *g)
 {
-    const bool all = queries->sight == SEEN_BY_ALL;
+    const bool all = queries->coverage == FULL_TILE;
     for (int i = g->from; i < g->to; i += 2) {
         const int from = queries->from[i / SMALL_MR], to = queries->to[i / SMALL_MR];
-        for (int j = 0; j < SPAN; j += 2 * W) {
+        for (int j = 0; j < BLOCK; j += 2 * W) {
             V p[2][2] = {{{0}}}, ds[2][2] = {{{0}}};
             if (from < j + 2 * W && to > j) {
-                square_load(&g->s->at[i][j], p);
-                square_load(&g->dp->at[i][j], ds);
-                grade_square(st, i, p, ds);
-                if (!all && !square_is_seen(&st->ranges, i, keys.at + j))
-                    hide_square(&st->ranges, i, keys.at + j, p, ds);
+                quad_load(&g->s->f32[i][j], p);
+                quad_load(&g->dp->f32[i][j], ds);
+                quad_grad(st, i, p, ds);
+                if (!all && !quad_is_visible(&st->ranges, i, keys.at + j))
+                    quad_mask(&st->ranges, i, keys.at + j, p, ds);
             }
             for (int c = 0; c < 2; c++) {
-                store_pairs(&g->s->pairs[i / 2][j + c * W], p[0][c], p[1][c]);
-                store_pairs(&g->dp->pairs[i / 2][j + c * W], ds[0][c], ds[1][c]);
-                store_halves(&g->dp->halves[i + c][j / 2], ds[c][0], ds[c][1]);
+                store_interleaved_pairs(&g->s->other_pairs[i / 2][j + c * W], p[0][c], p[1][c]);
+                store_interleaved_pairs(&g->dp->other_pairs[i / 2][j + c * W], ds[0][c], ds[1][c]);
+                store_adjacent_pairs(&g->dp->owner_pairs[i + c][j / 2], ds[c][0], ds[c][1]);
             }
         }
     }
 }
 
-DOT_TARGET void words_round(Scores *s)
+DOT_TARGET void bf16_round(Scores *s)
 {
-    for (int64_t p = 0; p < SPAN / 2; p++)
-        for (int64_t i = 0; i < SPAN; i += W)
-            store_pairs(&s->pairs[p][i], v_load(&s->at[2 * p][i]), v_load(&s->at[2 * p + 1][i]));
+    for (int64_t p = 0; p < BLOCK / 2; p++)
+        for (int64_t i = 0; i < BLOCK; i += W)
+            store_interleaved_pairs(&s->other_pairs[p][i], v_load(&s->f32[2 * p][i]),
+                                    v_load(&s->f32[2 * p + 1][i]));
 }
 
 /* A row of any stride or width. */
-DOT_TARGET static void words_gather_row(RowRef row, int64_t channels, int64_t words, uint32_t *to)
+DOT_TARGET static void bf16_load_row(Row row, int64_t channels, int64_t dwords, uint32_t *to)
 {
-    float wide[CHANNELS] = {0};
+    float wide[MAX_CHANNELS] = {0};
     load_piece(row, 0, channels, wide);
-    for (int64_t c = 0; c < 2 * words; c += 2 * W)
-        store_halves(to + c / 2, v_load(wide + c), v_load(wide + c + W));
+    for (int64_t c = 0; c < 2 * dwords; c += 2 * W)
+        store_adjacent_pairs(to + c / 2, v_load(wide + c), v_load(wide + c + W));
 }
 
-void words_load(const Tensor *x, Block block, int64_t head, Panel *p)
+void bf16_load(const Tensor *x, TokenBlock block, int64_t head, Panel *p)
 {
-    const int64_t channels = x->n[2], words = padded(channels) / 2;
+    const int64_t channels = x->n[2], dwords = padded(channels) / 2;
     for (int64_t i = 0; i < block.n; i++) {
-        const RowRef row = head_row(x, block.at + i, head);
-        uint32_t *to = p->rows + i * words;
-        if (row.stride == 1 && channels == 2 * words)
-            for (int64_t w = 0; w < words; w += W)
+        const Row row = head_row(x, block.at + i, head);
+        uint32_t *to = p->dwords + i * dwords;
+        if (row.stride == 1 && channels == 2 * dwords)
+            for (int64_t w = 0; w < dwords; w += W)
                 memcpy(to + w, (const uint32_t *)(void *)row.at + w, W * sizeof *to);
         else
-            words_gather_row(row, channels, words, to);
+            bf16_load_row(row, channels, dwords, to);
     }
-    memset(p->rows + block.n * words, 0, (size_t)((SPAN - block.n) * words) * sizeof *p->rows);
+    memset(p->dwords + block.n * dwords, 0,
+           (size_t)((BLOCK - block.n) * dwords) * sizeof *p->dwords);
 }
 
-void words_pair(int64_t channels, Panel *p)
+void bf16_pair_tokens(int64_t channels, Panel *p)
 {
-    const int64_t words = padded(channels) / 2;
-    for (int64_t i = 0; i < SPAN; i += 2)
-        for (int64_t w = 0; w < words; w += W)
-            pair_words(p->rows + i * words + w, words, p->pairs + i * words + 2 * w);
+    const int64_t dwords = padded(channels) / 2;
+    for (int64_t i = 0; i < BLOCK; i += 2)
+        for (int64_t w = 0; w < dwords; w += W)
+            interleave_rows(p->dwords + i * dwords + w, dwords,
+                            p->token_pairs + i * dwords + 2 * w);
 }

@@ -28,19 +28,19 @@ static inline __m512i zip_order(void)
                            _mm512_slli_epi32(_mm512_add_epi32(even, _mm512_set1_epi32(16)), 16));
 }
 
-DOT_TARGET static inline void store_halves(uint32_t *to, V first, V second)
+DOT_TARGET static inline void store_adjacent_pairs(uint32_t *to, V first, V second)
 {
     _mm512_storeu_si512(to, (__m512i)_mm512_cvtne2ps_pbh((__m512)second, (__m512)first));
 }
 
-DOT_TARGET static inline void store_pairs(uint32_t *to, V even, V odd)
+DOT_TARGET static inline void store_interleaved_pairs(uint32_t *to, V even, V odd)
 {
     const __m512i x = (__m512i)_mm512_cvtne2ps_pbh((__m512)odd, (__m512)even);
     _mm512_storeu_si512(to, _mm512_permutexvar_epi16(zip_order(), x));
 }
 
 /* W words of a row and of the next, `step` words on. */
-static inline void pair_words(const uint32_t *from, int64_t step, uint32_t *to)
+static inline void interleave_rows(const uint32_t *from, int64_t step, uint32_t *to)
 {
     const __m512i a = _mm512_loadu_si512(from), b = _mm512_loadu_si512(from + step);
     /* Element i of a with element i of b, which is number 32 + i of the two. */
@@ -63,7 +63,7 @@ static inline V dot(V sum, uint32_t x, const uint32_t *b)
            (V)(both << 16) * (V)(word << 16);
 }
 
-static inline void store_halves(uint32_t *to, V first, V second)
+static inline void store_adjacent_pairs(uint32_t *to, V first, V second)
 {
     uint16_t half[2 * W];
     v_store_bf16(half, first);
@@ -71,7 +71,7 @@ static inline void store_halves(uint32_t *to, V first, V second)
     memcpy(to, half, sizeof half);
 }
 
-static inline void store_pairs(uint32_t *to, V even, V odd)
+static inline void store_interleaved_pairs(uint32_t *to, V even, V odd)
 {
     uint16_t low[W], high[W];
     v_store_bf16(low, even);
@@ -79,7 +79,7 @@ static inline void store_pairs(uint32_t *to, V even, V odd)
     for (int i = 0; i < W; i++) to[i] = (uint32_t)high[i] << 16 | low[i];
 }
 
-static inline void pair_words(const uint32_t *from, int64_t step, uint32_t *to)
+static inline void interleave_rows(const uint32_t *from, int64_t step, uint32_t *to)
 {
     for (int i = 0; i < W; i++) {
         to[2 * i] = (from[i] & 0xffffu) | from[step + i] << 16;

@@ -7,19 +7,19 @@
  *     keys     |........|........|....|        a piece at a time, (max, sum, o) carried on */
 #include "device/cpu/simd/attention/attention.h"
 
-enum { KEYS = 128, FEW = 8 };
+enum { KEYS_PER_STEP = 128, MAX_DECODE_QUERIES = 8 };
 
 typedef struct {
-    float q[CHANNELS], o[CHANNELS],
-        buffer[CHANNELS]; /* zeros behind the channels, up to a vector */
-    float s[KEYS];        /* scores, then weights */
+    float q[MAX_CHANNELS], o[MAX_CHANNELS],
+        buffer[MAX_CHANNELS]; /* zeros behind the channels, up to a vector */
+    float s[KEYS_PER_STEP];   /* scores, then weights */
     float max, sum;
     int64_t channels, padded;
-} FewState;
+} DecodeState;
 
-bool attention_is_few(const Call *call)
+bool attention_is_decode(const Call *call)
 {
-    return call->in[0].n[0] <= FEW && call->in[0].n[2] <= CHANNELS;
+    return call->in[0].n[0] <= MAX_DECODE_QUERIES && call->in[0].n[2] <= MAX_CHANNELS;
 }
 
 static float dot(const float *a, const float *b, int64_t n)
@@ -29,7 +29,7 @@ static float dot(const float *a, const float *b, int64_t n)
     return v_sum(sum);
 }
 
-static void shrink_to(FewState *st, float max)
+static void rescale_to(DecodeState *st, float max)
 {
     const V by = v_exp(v_set(st->max - max));
     for (int64_t c = 0; c < st->padded; c += W) v_store(st->o + c, by * v_load(st->o + c));
@@ -38,20 +38,20 @@ static void shrink_to(FewState *st, float max)
 }
 
 /* n keys from row `key` on. */
-static void add_keys(FewState *st, const Call *call, int64_t source, int64_t key, int64_t n)
+static void add_keys(DecodeState *st, const Call *call, int64_t kv_head, int64_t key, int64_t n)
 {
     const Tensor *k = &call->in[1], *v = &call->in[2];
     const float scale = (float)call->attr.attention.scale;
     float max = st->max;
     for (int64_t j = 0; j < n; j++) {
-        __builtin_prefetch(head_row(k, key + least(j + 4, n - 1), source).at, 0, 2);
-        __builtin_prefetch(head_row(v, key + j, source).at, 0, 2);
-        const float *row = read_piece(head_row(k, key + j, source), 0, st->channels, st->buffer);
+        __builtin_prefetch(head_row(k, key + least(j + 4, n - 1), kv_head).at, 0, 2);
+        __builtin_prefetch(head_row(v, key + j, kv_head).at, 0, 2);
+        const float *row = read_piece(head_row(k, key + j, kv_head), 0, st->channels, st->buffer);
         st->s[j] = scale * dot(st->q, row, st->channels);
         if (!(st->s[j] <= max)) max = st->s[j]; /* a NaN, too: it is not to pass for -inf */
     }
     if (max == -HUGE_VALF) return; /* scores of -inf weigh nothing */
-    if (max > st->max) shrink_to(st, max);
+    if (max > st->max) rescale_to(st, max);
     for (int64_t j = n; j < pad_to(n, W); j++) st->s[j] = -HUGE_VALF;
     V sum = {0};
     for (int64_t j = 0; j < n; j += W) {
@@ -61,26 +61,26 @@ static void add_keys(FewState *st, const Call *call, int64_t source, int64_t key
     }
     st->sum += v_sum(sum);
     for (int64_t j = 0; j < n; j++) {
-        const float *row = read_piece(head_row(v, key + j, source), 0, st->channels, st->buffer);
+        const float *row = read_piece(head_row(v, key + j, kv_head), 0, st->channels, st->buffer);
         for (int64_t c = 0; c < st->channels; c += W)
             v_store(st->o + c, v_load(st->o + c) + st->s[j] * v_load_to(row + c, st->channels - c));
     }
 }
 
 /* One query head of one query. */
-static void few_tile(void *work, int64_t tile)
+static void decode_task(void *work, int64_t tile)
 {
     const Call *call = work;
     const Tensor *q = &call->in[0], *o = &call->out[0], *lse = &call->out[1];
     const int64_t query = tile / q->n[1], head = tile % q->n[1], keys = key_count(call);
-    FewState st = {.max = -HUGE_VALF, .channels = q->n[2], .padded = pad_to(q->n[2], W)};
+    DecodeState st = {.max = -HUGE_VALF, .channels = q->n[2], .padded = pad_to(q->n[2], W)};
     Ranges ranges;
     load_piece(head_row(q, query, head), 0, st.channels, st.q);
-    ranges_load(&call->in[3], call->attr.attention.key_at, keys, (Block){query, 1}, &ranges);
+    ranges_load(&call->in[3], call->attr.attention.key_at, keys, (TokenBlock){query, 1}, &ranges);
     for (int r = 0; r < 2; r++) {
         const int64_t lo = ranges.lo[r][0], hi = ranges.hi[r][0];
-        for (int64_t key = lo; key < hi; key += KEYS)
-            add_keys(&st, call, key_head(call, head), key, least(hi - key, KEYS));
+        for (int64_t key = lo; key < hi; key += KEYS_PER_STEP)
+            add_keys(&st, call, key_head(call, head), key, least(hi - key, KEYS_PER_STEP));
     }
     /* A query that saw no key: o is 0, and its lse is -inf. */
     const float factor = st.sum == 0 ? 0 : 1 / st.sum;
@@ -89,7 +89,7 @@ static void few_tile(void *work, int64_t tile)
     tensor_set(lse, query * o->n[1] + head, (double)st.max + log((double)st.sum));
 }
 
-void attention_few(const Call *call)
+void attention_decode(const Call *call)
 {
-    ref_tiles(call, call->in[0].n[0] * call->in[0].n[1], few_tile);
+    ref_tiles(call, call->in[0].n[0] * call->in[0].n[1], decode_task);
 }

@@ -7,70 +7,73 @@
  * Bodies are compiled twice: for the usual width of heads, where all steps are constants, and for any. */
 #include "device/cpu/simd/attention/attention.h"
 
-ALWAYS_INLINE static void score_by(Way way, const Panel *rows, const Turned *turned,
-                                   const Bounds *b, Scores *s)
+ALWAYS_INLINE static void score_by(AttentionPath path, const Panel *rows,
+                                   const TransposedPanel *transposed, const Bounds *b, Scores *s)
 {
-    const int64_t step = padded(way.channels);
-    for (int64_t j = 0; j < SPAN; j += SMALL_NR)
+    const int64_t step = padded(path.channels);
+    for (int64_t j = 0; j < BLOCK; j += SMALL_NR)
         for (int g = 0; g < GROUPS; g++) {
-            const StridedMatrix a = {rows->at + g * SMALL_MR * step, step, 1};
-            const Halves seen = halves_seen(b, g, j);
-            ahead_some(way.ahead);
-            const int64_t at = seen == UPPER_HALF ? j + W : j;
-            float *to = &s->at[g * SMALL_MR][at];
-            if (seen == BOTH_HALVES)
-                small_gemm_set(way.channels, a, turned->place.at + at, SPAN, turned->factor, to,
-                               SPAN);
-            else if (seen != NO_HALF)
-                small_gemm_set_half(way.channels, a, turned->place.at + at, SPAN, turned->factor,
-                                    to, SPAN);
+            const StridedMatrix a = {rows->f32 + g * SMALL_MR * step, step, 1};
+            const Halves needed = halves_needed(b, g, j);
+            prefetch_step(path.prefetch);
+            const int64_t at = needed == UPPER_HALF ? j + W : j;
+            float *to = &s->f32[g * SMALL_MR][at];
+            if (needed == BOTH_HALVES)
+                small_gemm_set(path.channels, a, transposed->buffer.f32 + at, BLOCK,
+                               transposed->factor, to, BLOCK);
+            else if (needed != NO_HALF)
+                small_gemm_set_half(path.channels, a, transposed->buffer.f32 + at, BLOCK,
+                                    transposed->factor, to, BLOCK);
         }
 }
 
-ALWAYS_INLINE static void sum_by(Way way, StridedMatrix weights, const Panel *rows, const Bounds *b,
-                                 float *sum)
+ALWAYS_INLINE static void sum_by(AttentionPath path, StridedMatrix weights, const Panel *rows,
+                                 const Bounds *b, float *sum)
 {
-    const int64_t step = padded(way.channels);
+    const int64_t step = padded(path.channels);
     for (int64_t j = 0; j < step; j += SMALL_NR)
         for (int g = 0; g < GROUPS; g++) {
             const int64_t from = b->from[g], n = b->to[g] - from;
-            ahead_some(way.ahead);
+            prefetch_step(path.prefetch);
             if (n == 0) continue;
             StridedMatrix a = weights;
             a.at += g * SMALL_MR * a.row + from * a.column;
-            small_gemm_add(n, a, rows->at + from * step + j, step, sum + g * SMALL_MR * step + j,
+            small_gemm_add(n, a, rows->f32 + from * step + j, step, sum + g * SMALL_MR * step + j,
                            step);
         }
 }
 
-void floats_score(Way way, const Panel *rows, const Turned *turned, const Bounds *b, Scores *s)
+void f32_score(AttentionPath path, const Panel *rows, const TransposedPanel *transposed,
+               const Bounds *b, Scores *s)
 {
-    Way usual = way;
-    usual.channels = USUAL;
-    if (way.channels == USUAL)
-        score_by(usual, rows, turned, b, s);
+    AttentionPath common = path;
+    common.channels = COMMON_CHANNELS;
+    if (path.channels == COMMON_CHANNELS)
+        score_by(common, rows, transposed, b, s);
     else
-        score_by(way, rows, turned, b, s);
+        score_by(path, rows, transposed, b, s);
 }
 
-void floats_gather(Way way, const Scores *s, const Panel *rows, const Bounds *b, float *sum)
+void f32_accumulate_owner(AttentionPath path, const Scores *s, const Panel *rows, const Bounds *b,
+                          float *sum)
 {
-    const StridedMatrix weights = {s->at[0], 1, SPAN};
-    Way usual = way;
-    usual.channels = USUAL;
-    if (way.channels == USUAL)
-        sum_by(usual, weights, rows, b, sum);
+    const StridedMatrix weights = {s->f32[0], 1, BLOCK};
+    AttentionPath common = path;
+    common.channels = COMMON_CHANNELS;
+    if (path.channels == COMMON_CHANNELS)
+        sum_by(common, weights, rows, b, sum);
     else
-        sum_by(way, weights, rows, b, sum);
+        sum_by(path, weights, rows, b, sum);
 }
 
-void floats_spread(Way way, const Scores *s, const Panel *rows, const Bounds *b, float *sum)
+void f32_accumulate_other(AttentionPath path, const Scores *s, const Panel *rows, const Bounds *b,
+                          float *sum)
 {
-    const StridedMatrix weights = {s->at[0], SPAN, 1};
-    Way usual = way;
-    usual.channels = USUAL;
-    if (way.channels == USUAL)
-        sum_by(usual, weights, rows, b, sum);
+    const StridedMatrix weights = {s->f32[0], BLOCK, 1};
+    AttentionPath common = path;
+    common.channels = COMMON_CHANNELS;
+    if (path.channels == COMMON_CHANNELS)
+        sum_by(common, weights, rows, b, sum);
     else
-        sum_by(way, weights, rows, b, sum);
+        sum_by(path, weights, rows, b, sum);
 }

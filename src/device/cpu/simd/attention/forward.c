@@ -9,220 +9,225 @@
 /* Some blocks of queries share the panels of keys and values: rows of a head lie pages apart, and
  * reading them for each block cost a tenth of the time. Tiles go through NEAR tokens of one head, and then of
  * the next, whose rows lie beside them. */
-enum { NEAR = 512 };
+enum { NEARBY_TOKENS = 512 };
 
 /* How a call is cut: blocks of queries of a tile, tiles of NEAR tokens of a head. It has no say in any bit. */
 typedef struct {
     const Call *call;
-    int64_t sides, per;
-} Cut;
+    int64_t blocks, per_head;
+} ForwardTasks;
 
 /* A tile's head, and the first of its blocks. */
 typedef struct {
     int64_t head, block;
-} Spot;
+} TaskStart;
 
-static Spot spot_of(const Cut *c, int64_t tile)
+static TaskStart task_start(const ForwardTasks *c, int64_t tile)
 {
-    const int64_t heads = c->call->in[0].n[1], group = tile / (c->per * heads);
-    const int64_t rest = tile % (c->per * heads);
-    return (Spot){rest / c->per, (group * c->per + rest % c->per) * c->sides};
+    const int64_t heads = c->call->in[0].n[1], group = tile / (c->per_head * heads);
+    const int64_t rest = tile % (c->per_head * heads);
+    return (TaskStart){rest / c->per_head, (group * c->per_head + rest % c->per_head) * c->blocks};
 }
 
 static V lanes_max(const Scores *s, int lane, Hull hull, V max)
 {
     V odd = max;
     for (int j = hull.from; j < hull.to; j += 2) {
-        max = v_max(max, v_load(&s->at[j][lane]));
-        odd = v_max(odd, v_load(&s->at[j + 1][lane]));
+        max = v_max(max, v_load(&s->f32[j][lane]));
+        odd = v_max(odd, v_load(&s->f32[j + 1][lane]));
     }
     return v_max(max, odd);
 }
 
 /* The weights 2^(s - base) of W lanes; their sum. */
-static V lanes_weigh(Scores *s, int lane, Hull hull, V base)
+static V lanes_weights(Scores *s, int lane, Hull hull, V base)
 {
     V sum = {0};
     for (int j = hull.from; j < hull.to; j++) {
-        const V p = v_exp2(v_load(&s->at[j][lane]) - base);
-        v_store(&s->at[j][lane], p);
+        const V p = v_exp2(v_load(&s->f32[j][lane]) - base);
+        v_store(&s->f32[j][lane], p);
         sum += p;
     }
     return sum;
 }
 
 /* Scores to weights, W queries at a time; what the rows hold goes to the new max. */
-static void weigh(Way way, Side *st, const Bounds *queries, Scores *s)
+static void block_weights(AttentionPath path, QueryBlock *block, const Bounds *queries, Scores *s)
 {
-    for (int i = 0; i < SPAN; i += W) {
+    for (int i = 0; i < BLOCK; i += W) {
         const Hull hull = lanes_hull(queries, i);
-        const V old = v_load(st->max + i), max = lanes_max(s, i, hull, old);
+        const V old = v_load(block->max + i), max = lanes_max(s, i, hull, old);
         /* A row that has seen nothing yet has weights 2^(-inf - 0) = 0. */
         const V base = v_pick(max == v_set(-HUGE_VALF), v_set(0), max);
-        const V shrink = v_exp2(old - base);
-        const V sum = way.words ? words_weigh(s, i, hull, base) : lanes_weigh(s, i, hull, base);
-        v_store(st->max + i, max);
-        v_store(st->sum + i, v_load(st->sum + i) * shrink + sum);
-        v_store(st->shrink + i, shrink);
+        const V rescale = v_exp2(old - base);
+        const V sum = path.bf16 ? bf16_weights(s, i, hull, base) : lanes_weights(s, i, hull, base);
+        v_store(block->max + i, max);
+        v_store(block->sum + i, v_load(block->sum + i) * rescale + sum);
+        v_store(block->rescale + i, rescale);
     }
 }
 
-static void shrink_rows(Side *st, int64_t step)
+static void rescale_rows(QueryBlock *block, int64_t step)
 {
-    for (int i = 0; i < SPAN; i++) {
-        if (st->shrink[i] == 1) continue;
-        float *o = st->o.at + i * step;
-        for (int64_t c = 0; c < step; c += W) v_store(o + c, st->shrink[i] * v_load(o + c));
+    for (int i = 0; i < BLOCK; i++) {
+        if (block->rescale[i] == 1) continue;
+        float *o = block->o.f32 + i * step;
+        for (int64_t c = 0; c < step; c += W) v_store(o + c, block->rescale[i] * v_load(o + c));
     }
 }
 
-static void store_rows(const Call *call, const Side *st, int64_t head)
+static void store_rows(const Call *call, const QueryBlock *block, int64_t head)
 {
     const Tensor *o = &call->out[0], *lse = &call->out[1];
     const int64_t channels = o->n[2], step = padded(channels);
     const Form form = form_of_type(o->dtype);
     float *const to = (float *)lse->data + head * lse->stride[1];
-    for (int64_t i = 0; i < st->queries.n; i++) {
+    for (int64_t i = 0; i < block->queries.n; i++) {
         /* A row that saw no key: o is 0, and its lse is -inf. */
-        const float factor = st->sum[i] == 0 ? 0 : 1 / st->sum[i];
-        row_write(head_row(o, st->queries.at + i, head), form, channels, factor,
-                  st->o.at + i * step);
-        to[(st->queries.at + i) * lse->stride[0]] =
-            (float)((double)st->max[i] / LOG2_E) + logf(st->sum[i]);
+        const float factor = block->sum[i] == 0 ? 0 : 1 / block->sum[i];
+        row_write(head_row(o, block->queries.at + i, head), form, channels, factor,
+                  block->o.f32 + i * step);
+        to[(block->queries.at + i) * lse->stride[0]] =
+            (float)((double)block->max[i] / LOG2_E) + logf(block->sum[i]);
     }
 }
 
-static void side_open(const Call *call, Block queries, int64_t head, State *all, Side *st)
+static void query_block_open(const Call *call, TokenBlock queries, int64_t head, ForwardState *st,
+                             QueryBlock *block)
 {
     const Tensor *q = &call->in[0];
-    st->queries = queries;
-    if (all->way.squares)
-        rows_open(all->way, q, head, st);
+    block->queries = queries;
+    if (st->path.amx)
+        amx_query_block_open(st->path, q, head, block);
     else {
-        panel_load(all->way, q, queries, head, &all->k);
-        panel_turn(all->way, &all->k, (float)(LOG2_E * call->attr.attention.scale), &st->turned);
+        panel_load(st->path, q, queries, head, &st->k);
+        panel_transpose(st->path, &st->k, (float)(LOG2_E * call->attr.attention.scale), &block->q);
     }
-    ranges_load(&call->in[3], call->attr.attention.key_at, key_count(call), queries, &st->ranges);
-    sums_clear(st->o.at, q->n[2]);
-    for (int i = 0; i < SPAN; i++) {
-        st->max[i] = -HUGE_VALF;
-        st->sum[i] = 0;
+    ranges_load(&call->in[3], call->attr.attention.key_at, key_count(call), queries,
+                &block->ranges);
+    sums_clear(block->o.f32, q->n[2]);
+    for (int i = 0; i < BLOCK; i++) {
+        block->max[i] = -HUGE_VALF;
+        block->sum[i] = 0;
     }
 }
 
 /* Whether rows of v are gone. */
-static bool side_add(Block keys, Sight sight, State *st, Side *side)
+static bool query_block_add(TokenBlock keys, Coverage coverage, ForwardState *st, QueryBlock *block)
 {
-    if (st->way.squares) return rows_add(keys, sight, st, side);
-    Reach reach;
-    way_reach(st->way, &side->ranges, keys, sight, &reach);
-    score(st->way, &st->k, &side->turned, &reach.keys, &st->s);
-    if (sight == SEEN_BY_SOME) hide_from_lanes(&side->ranges, keys, &reach.queries, &st->s);
-    weigh(st->way, side, &reach.queries, &st->s);
-    shrink_rows(side, padded(st->way.channels));
-    return gather(st->way, &st->s, &st->v, &reach.queries, side->o.at);
+    if (st->path.amx) return amx_query_block_add(keys, coverage, st, block);
+    TileBounds bounds;
+    path_tile_bounds(st->path, &block->ranges, keys, coverage, &bounds);
+    score(st->path, &st->k, &block->q, &bounds.keys, &st->s);
+    if (coverage == PARTIAL_TILE) mask_lanes(&block->ranges, keys, &bounds.queries, &st->s);
+    block_weights(st->path, block, &bounds.queries, &st->s);
+    rescale_rows(block, padded(st->path.channels));
+    return accumulate_owner(st->path, &st->s, &st->v, &bounds.queries, block->o.f32);
 }
 
 /* One block of keys for all sides that see it. */
-static void keys_add(const Call *call, Block keys, int64_t source, State *st)
+static void add_keys_to_blocks(const Call *call, TokenBlock keys, int64_t kv_head, ForwardState *st)
 {
     const Tensor *k = &call->in[1], *v = &call->in[2];
-    const Block next = block_of(st->to, keys.at / SPAN + 1);
+    const TokenBlock next = block_of(st->to, keys.at / BLOCK + 1);
     bool k_here = false, v_here = false;
-    ahead_add(&st->ahead, v, next, source);
-    ahead_add(&st->ahead, k, next, source);
-    for (int i = 0; i < st->sides; i++) {
-        Side *side = &st->side[i];
-        const Sight sight = ranges_sight(&side->ranges, side->queries.n, keys);
-        if (sight == SEEN_BY_NONE) continue;
-        if (!k_here) panel_load(st->way, k, keys, source, &st->k);
-        if (!k_here && st->way.squares) panel_turn(st->way, &st->k, 1, &st->turned);
-        if (!v_here) panel_load(st->way, v, keys, source, &st->v);
-        if (!v_here) panel_pair(st->way, st->way.squares ? SPREAD : GATHER, &st->v);
-        v_here = !side_add(keys, sight, st, side);
+    prefetch_push(&st->prefetch, v, next, kv_head);
+    prefetch_push(&st->prefetch, k, next, kv_head);
+    for (int i = 0; i < st->n_blocks; i++) {
+        QueryBlock *block = &st->block[i];
+        const Coverage coverage = ranges_coverage(&block->ranges, block->queries.n, keys);
+        if (coverage == EMPTY_TILE) continue;
+        if (!k_here) panel_load(st->path, k, keys, kv_head, &st->k);
+        if (!k_here && st->path.amx) panel_transpose(st->path, &st->k, 1, &st->k_transposed);
+        if (!v_here) panel_load(st->path, v, keys, kv_head, &st->v);
+        if (!v_here) panel_pair_tokens(st->path, st->path.amx ? SUM_OTHER : SUM_OWNER, &st->v);
+        v_here = !query_block_add(keys, coverage, st, block);
         k_here = true;
     }
 }
 
-static Block queries_of(const Cut *c, Spot spot)
+static TokenBlock queries_of(const ForwardTasks *c, TaskStart start)
 {
-    const int64_t n = c->call->in[0].n[0], at = least(spot.block * SPAN, n);
-    return (Block){at, least(n - at, c->sides * SPAN)};
+    const int64_t n = c->call->in[0].n[0], at = least(start.block * BLOCK, n);
+    return (TokenBlock){at, least(n - at, c->blocks * BLOCK)};
 }
 
 /* Where this tile's o goes, and what the next one reads that none has read yet, where queries and keys are the
  * same tokens. */
-static void tile_ask(const Cut *c, int64_t tile, Ahead *ahead)
+static void task_prefetch(const ForwardTasks *c, int64_t tile, PrefetchStack *prefetch)
 {
     const Tensor *in = c->call->in;
-    const Spot here = spot_of(c, tile), next = spot_of(c, tile + 1);
-    const Block queries = queries_of(c, next);
+    const TaskStart here = task_start(c, tile), next = task_start(c, tile + 1);
+    const TokenBlock queries = queries_of(c, next);
     const int64_t n_keys = key_count(c->call), at = least(queries.at, n_keys);
-    const Block keys = {at, least(n_keys - at, queries.n)};
+    const TokenBlock keys = {at, least(n_keys - at, queries.n)};
     for (int i = 1; i < 3 && n_keys > 0; i++)
-        ahead_add(ahead, &in[i], keys, key_head(c->call, next.head));
-    ahead_add(ahead, &in[0], queries, next.head);
-    ahead_add(ahead, &c->call->out[0], queries_of(c, here), here.head);
+        prefetch_push(prefetch, &in[i], keys, key_head(c->call, next.head));
+    prefetch_push(prefetch, &in[0], queries, next.head);
+    prefetch_push(prefetch, &c->call->out[0], queries_of(c, here), here.head);
 }
 
-static void sides_open(const Cut *c, Spot spot, State *st)
+static void query_blocks_open(const ForwardTasks *c, TaskStart start, ForwardState *st)
 {
     const int64_t n = c->call->in[0].n[0];
-    st->sides = (int)blocks_of(queries_of(c, spot).n, SPAN);
+    st->n_blocks = (int)blocks_of(queries_of(c, start).n, BLOCK);
     st->from = key_count(c->call);
     st->to = 0;
-    for (int i = 0; i < st->sides; i++) {
-        side_open(c->call, block_of(n, spot.block + i), spot.head, st, &st->side[i]);
-        st->from = least(st->from, st->side[i].ranges.from);
-        st->to = most(st->to, st->side[i].ranges.to);
+    for (int i = 0; i < st->n_blocks; i++) {
+        query_block_open(c->call, block_of(n, start.block + i), start.head, st, &st->block[i]);
+        st->from = least(st->from, st->block[i].ranges.from);
+        st->to = most(st->to, st->block[i].ranges.to);
     }
 }
 
 /* One tile: some blocks of queries, a query head. */
-static void attention_tile(void *work, void *room, int64_t tile)
+static void forward_task(void *work, void *space, int64_t tile)
 {
-    const Cut *c = work;
+    const ForwardTasks *c = work;
     const Call *call = c->call;
-    const Spot spot = spot_of(c, tile);
-    const int64_t n_keys = key_count(call), source = n_keys > 0 ? key_head(call, spot.head) : 0;
-    State *const st = room;
-    st->way = way_of(call, NULL);
-    st->way.ahead = &st->ahead;
-    st->ahead.n = 0;
-    st->k = panel_of(st->way, st->k_place.words);
-    st->v = panel_of(st->way, st->v_place.words);
-    sides_open(c, spot, st);
-    if (st->sides == 0) return; /* past the end of the last NEAR tokens */
-    tile_ask(c, tile, &st->ahead);
-    way_begin(st->way);
-    for (int64_t b = st->from / SPAN; b < blocks_of(st->to, SPAN); b++)
-        keys_add(call, block_of(n_keys, b), source, st);
-    way_end(st->way);
-    for (int i = 0; i < st->sides && st->way.squares; i++) rows_sum(&st->side[i]);
-    for (int i = 0; i < st->sides; i++) store_rows(call, &st->side[i], spot.head);
+    const TaskStart start = task_start(c, tile);
+    const int64_t n_keys = key_count(call), kv_head = n_keys > 0 ? key_head(call, start.head) : 0;
+    ForwardState *const st = space;
+    st->path = path_of(call, NULL);
+    st->path.prefetch = &st->prefetch;
+    st->prefetch.n = 0;
+    st->k = panel_of(st->path, st->k_buffer.dwords);
+    st->v = panel_of(st->path, st->v_buffer.dwords);
+    query_blocks_open(c, start, st);
+    if (st->n_blocks == 0) return; /* past the end of the last NEAR tokens */
+    task_prefetch(c, tile, &st->prefetch);
+    path_begin(st->path);
+    for (int64_t b = st->from / BLOCK; b < blocks_of(st->to, BLOCK); b++)
+        add_keys_to_blocks(call, block_of(n_keys, b), kv_head, st);
+    path_end(st->path);
+    for (int i = 0; i < st->n_blocks && st->path.amx; i++) amx_query_block_sum(&st->block[i]);
+    for (int i = 0; i < st->n_blocks; i++) store_rows(call, &st->block[i], start.head);
 }
 
-static Err attention_tiles(const Call *call)
+static Err forward_run(const Call *call)
 {
     const Tensor *q = &call->in[0];
     const int64_t threads = call->team ? team_threads(call->team) : 1;
-    Cut c = {.call = call, .sides = way_of(call, NULL).squares ? MAX_SIDES : MANY_SIDES};
-    while (c.sides > FEW_SIDES && blocks_of(q->n[0], c.sides * SPAN) * q->n[1] < 8 * threads)
-        c.sides /= 2;
-    c.per = NEAR / (c.sides * SPAN);
-    const int64_t tiles = blocks_of(q->n[0], NEAR) * c.per * q->n[1];
-    return thread_workspace_run(
-        call->team, tiles, (ThreadWorkspaceSize){sizeof(State), "attention"}, attention_tile, &c);
+    ForwardTasks c = {.call = call,
+                      .blocks = path_of(call, NULL).amx ? MAX_QUERY_BLOCKS : USUAL_QUERY_BLOCKS};
+    while (c.blocks > MIN_QUERY_BLOCKS &&
+           blocks_of(q->n[0], c.blocks * BLOCK) * q->n[1] < 8 * threads)
+        c.blocks /= 2;
+    c.per_head = NEARBY_TOKENS / (c.blocks * BLOCK);
+    const int64_t tiles = blocks_of(q->n[0], NEARBY_TOKENS) * c.per_head * q->n[1];
+    return thread_workspace_run(call->team, tiles,
+                                (ThreadWorkspaceSize){sizeof(ForwardState), "attention"},
+                                forward_task, &c);
 }
 
 Err CPU_NAME(attention)(const Call *call)
 {
     const Tensor *q = &call->in[0];
-    if (q->n[2] > CHANNELS || q->n[2] == 0)
+    if (q->n[2] > MAX_CHANNELS || q->n[2] == 0)
         return ref_attention(call); /* no model has such heads */
-    if (attention_is_few(call)) {
-        attention_few(call);
+    if (attention_is_decode(call)) {
+        attention_decode(call);
         return OK;
     }
-    return attention_tiles(call);
+    return forward_run(call);
 }

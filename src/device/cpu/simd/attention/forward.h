@@ -7,37 +7,37 @@
 
 /* Blocks of queries that share panels of keys and values; by squares, which leave less time to load them, the
  * most. */
-enum { FEW_SIDES = 2, MANY_SIDES = 4, MAX_SIDES = 8 };
+enum { MIN_QUERY_BLOCKS = 2, USUAL_QUERY_BLOCKS = 4, MAX_QUERY_BLOCKS = 8 };
 
 /* A block of queries. */
 typedef struct {
-    Turned turned; /* by squares not turned, but rows of a panel */
-    Place o;
+    TransposedPanel q; /* by squares not turned, but rows of a panel */
+    PanelBuffer o;
     Ranges ranges;
-    Block queries;
-    float max[SPAN], sum[SPAN], shrink[SPAN];
-    float part[SPAN][W]; /* by squares: parts of the sums */
-} Side;
+    TokenBlock queries;
+    float max[BLOCK], sum[BLOCK], rescale[BLOCK];
+    float lane_sums[BLOCK][W]; /* by squares: parts of the sums */
+} QueryBlock;
 
 typedef struct {
-    Way way;
-    Ahead ahead;
-    Place k_place, v_place;
+    AttentionPath path;
+    PrefetchStack prefetch;
+    PanelBuffer k_buffer, v_buffer;
     Panel k, v;
-    Turned turned; /* k, by squares */
-    Scores s;      /* [key][query]; by squares [query][key] */
-    int sides;
+    TransposedPanel k_transposed; /* k, by squares */
+    Scores s;                     /* [key][query]; by squares [query][key] */
+    int n_blocks;
     int64_t from, to; /* keys that any of them sees */
-    Side side[MAX_SIDES];
-} State;
+    QueryBlock block[MAX_QUERY_BLOCKS];
+} ForwardState;
 
-#define rows_open CPU_NAME(rows_open)
-#define rows_add CPU_NAME(rows_add)
-#define rows_sum CPU_NAME(rows_sum)
+#define amx_query_block_open CPU_NAME(amx_query_block_open)
+#define amx_query_block_add CPU_NAME(amx_query_block_add)
+#define amx_query_block_sum CPU_NAME(amx_query_block_sum)
 
 /* By squares: attention_rows.c. The queries; a block of keys for them, and whether rows of v are gone; sums. */
-void rows_open(Way way, const Tensor *q, int64_t head, Side *side);
-bool rows_add(Block keys, Sight sight, State *st, Side *side);
-void rows_sum(Side *side);
+void amx_query_block_open(AttentionPath path, const Tensor *q, int64_t head, QueryBlock *block);
+bool amx_query_block_add(TokenBlock keys, Coverage coverage, ForwardState *st, QueryBlock *block);
+void amx_query_block_sum(QueryBlock *block);
 
 #endif

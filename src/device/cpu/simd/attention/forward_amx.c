@@ -1,4 +1,4 @@
-/* forward_amx.c -- attention by squares: scores are [query][key], a strip of 32 queries after another.
+/* forward_amx.c -- attention by squares: scores are [query][key], a first of 32 queries after another.
  *
  *     q [32, c]  k' [c, keys]  ->  s [32, keys]  ->  weights, in words of two keys  ->  o [queries, c] += p v
  *
@@ -13,132 +13,136 @@
 #include "device/cpu/simd/attention/amx_gemm.h"
 
 /* In units of log 2: weights are at most 2^8, and sums of 2^110 of them are finite. */
-enum { SLACK = 8 };
+enum { RESCALE_THRESHOLD = 8 };
 
-void rows_open(Way way, const Tensor *q, int64_t head, Side *side)
+void amx_query_block_open(AttentionPath path, const Tensor *q, int64_t head, QueryBlock *block)
 {
-    Panel rows = panel_of(way, side->turned.place.words);
-    panel_load(way, q, side->queries, head, &rows);
-    memset(side->part, 0, sizeof side->part);
+    Panel rows = panel_of(path, block->q.buffer.dwords);
+    panel_load(path, q, block->queries, head, &rows);
+    memset(block->lane_sums, 0, sizeof block->lane_sums);
 }
 
 /* -inf for pairs that are not seen, of a strip. */
-static void strip_hide(const Ranges *r, Block keys, int strip, const Bounds *b, Scores *s)
+static void subtile_row_mask(const Ranges *r, TokenBlock keys, int first, const Bounds *b,
+                             Scores *s)
 {
-    const V hidden = v_set(-HUGE_VALF);
-    const int from = b->from[strip / SMALL_MR], to = b->to[strip / SMALL_MR];
+    const V masked = v_set(-HUGE_VALF);
+    const int from = b->from[first / SMALL_MR], to = b->to[first / SMALL_MR];
     for (int j = from; j < to; j += W) {
         const int64_t at = keys.at + j;
         const VI key = keys_from(at);
-        for (int i = strip; i < strip + SQUARE; i++) {
+        for (int i = first; i < first + SUBTILE; i++) {
             if (r->lo[0][i] <= at && r->hi[0][i] >= at + W) continue;
-            const VI seen = keys_seen_by(r, i, key);
-            v_store(&s->at[i][j], v_pick(seen, v_load(&s->at[i][j]), hidden));
+            const VI visible = keys_attended(r, i, key);
+            v_store(&s->f32[i][j], v_pick(visible, v_load(&s->f32[i][j]), masked));
         }
     }
 }
 
 /* What the row holds goes to the new base. */
-static void row_raise(Side *side, int64_t query, float base, int64_t step)
+static void row_raise_base(QueryBlock *block, int64_t query, float base, int64_t step)
 {
-    const V shrink = v_exp2(v_set(side->max[query] - base));
-    float *const o = side->o.at + query * step;
-    for (int64_t c = 0; c < step; c += W) v_store(o + c, shrink * v_load(o + c));
-    v_store(side->part[query], shrink * v_load(side->part[query]));
-    side->max[query] = base;
+    const V rescale = v_exp2(v_set(block->max[query] - base));
+    float *const o = block->o.f32 + query * step;
+    for (int64_t c = 0; c < step; c += W) v_store(o + c, rescale * v_load(o + c));
+    v_store(block->lane_sums[query], rescale * v_load(block->lane_sums[query]));
+    block->max[query] = base;
 }
 
 /* Scores of a row to weights, of keys that may be seen. */
-ALWAYS_INLINE DOT_TARGET static void row_weigh(Way way, Side *side, int query, Hull hull,
-                                               Scores *scores)
+ALWAYS_INLINE DOT_TARGET static void row_weights(AttentionPath path, QueryBlock *block, int query,
+                                                 Hull hull, Scores *scores)
 {
-    const float *const s = scores->at[query];
-    uint32_t *const to = scores->halves[query];
+    const float *const s = scores->f32[query];
+    uint32_t *const to = scores->owner_pairs[query];
     V top = v_set(-HUGE_VALF);
     for (int j = hull.from; j < hull.to; j += W) top = v_max(top, v_load(s + j));
-    if (v_any(way.factor * top > v_set(side->max[query] + SLACK)))
-        row_raise(side, query, way.factor * v_largest(top), padded(way.channels));
+    if (v_any(path.factor * top > v_set(block->max[query] + RESCALE_THRESHOLD)))
+        row_raise_base(block, query, path.factor * v_largest(top), padded(path.channels));
     /* A row that has seen nothing yet has weights 2^(-inf - 0) = 0. */
-    const V base = v_set(side->max[query] == -HUGE_VALF ? 0 : side->max[query]);
-    V sum = v_load(side->part[query]);
+    const V base = v_set(block->max[query] == -HUGE_VALF ? 0 : block->max[query]);
+    V sum = v_load(block->lane_sums[query]);
     for (int j = hull.from; j < hull.to; j += 2 * W) {
-        const V first = v_exp2(way.factor * v_load(s + j) - base);
-        const V second = v_exp2(way.factor * v_load(s + j + W) - base);
-        store_halves(to + j / 2, first, second);
+        const V first = v_exp2(path.factor * v_load(s + j) - base);
+        const V second = v_exp2(path.factor * v_load(s + j + W) - base);
+        store_adjacent_pairs(to + j / 2, first, second);
         sum += first + second;
     }
-    v_store(side->part[query], sum);
+    v_store(block->lane_sums[query], sum);
 }
 
 /* Rows of a strip that all see whole: so many at a time, while tiles multiply. */
 typedef struct {
-    Way way;
-    Side *side;
+    AttentionPath path;
+    QueryBlock *block;
     Scores *s;
     int query, end, each;
-} Weighing;
+} WeightsWork;
 
-DOT_TARGET static void weigh_some(void *work)
+DOT_TARGET static void weights_step(void *work)
 {
-    Weighing *const w = work;
+    WeightsWork *const w = work;
     for (int i = 0; i < w->each && w->query < w->end; i++, w->query++)
-        row_weigh(w->way, w->side, w->query, (Hull){0, SPAN}, w->s);
+        row_weights(w->path, w->block, w->query, (Hull){0, BLOCK}, w->s);
 }
 
-static void strip_multiply(SquareProduct p, Weighing *w)
+static void multiply_with_weights(AmxGemmArgs p, WeightsWork *w)
 {
-    p.meanwhile = weigh_some;
+    p.background = weights_step;
     p.work = w;
-    w->way.squares->multiply(&p);
-    while (w->query < w->end) weigh_some(w);
+    w->path.amx->multiply(&p);
+    while (w->query < w->end) weights_step(w);
 }
 
-/* A tile that all see: tiles multiply one strip while the weights of the other are made.
+/* A tile that all see: tiles multiply one first while the weights of the other are made.
  *
  *     tiles      score 0   score 1     spread 0    spread 1
  *     vectors              weights 0   weights 1                  */
-static void rows_add_whole(State *st, Side *side, const Bounds *b)
+static void add_full_tile(ForwardState *st, QueryBlock *block, const Bounds *b)
 {
-    const Panel q = panel_of(st->way, side->turned.place.words);
-    const int64_t squares = padded(st->way.channels) / SQUARE, rest = SPAN - SQUARE;
-    Weighing w = {.way = st->way, .side = side, .s = &st->s};
-    SquareProduct sum = spread_product(st->way, &st->s, &st->v, b, side->o.at);
-    w.each = (int)blocks_of(SQUARE, SPAN / SQUARE * squares);
+    const Panel q = panel_of(st->path, block->q.buffer.dwords);
+    const int64_t subtiles = padded(st->path.channels) / SUBTILE, rest = BLOCK - SUBTILE;
+    WeightsWork w = {.path = st->path, .block = block, .s = &st->s};
+    AmxGemmArgs sum = amx_other_args(st->path, &st->s, &st->v, b, block->o.f32);
+    w.each = (int)blocks_of(SUBTILE, BLOCK / SUBTILE * subtiles);
     sum.rows = 1;
-    squares_score(st->way, &q, &st->turned, b, (Strip){0, st->s.at[0]});
-    w.end = SQUARE;
-    strip_multiply(score_product(st->way, &q, &st->turned, b, (Strip){rest, st->s.at[rest]}), &w);
-    w.end = SPAN;
-    strip_multiply(sum, &w);
-    sum.a += rest * SPAN / 2;
-    sum.c += rest * padded(st->way.channels);
-    st->way.squares->multiply(&sum);
+    amx_score(st->path, &q, &st->k_transposed, b, (SubtileRow){0, st->s.f32[0]});
+    w.end = SUBTILE;
+    multiply_with_weights(
+        amx_score_args(st->path, &q, &st->k_transposed, b, (SubtileRow){rest, st->s.f32[rest]}),
+        &w);
+    w.end = BLOCK;
+    multiply_with_weights(sum, &w);
+    sum.a += rest * BLOCK / 2;
+    sum.c += rest * padded(st->path.channels);
+    st->path.amx->multiply(&sum);
 }
 
 /* Where not all see the tile: strip by strip what is seen. */
-DOT_TARGET static void strip_add(Block keys, int strip, const Bounds *b, State *st, Side *side)
+DOT_TARGET static void subtile_row_add(TokenBlock keys, int first, const Bounds *b,
+                                       ForwardState *st, QueryBlock *block)
 {
-    const Panel q = panel_of(st->way, side->turned.place.words);
-    const Hull hull = {b->from[strip / SMALL_MR], b->to[strip / SMALL_MR]};
+    const Panel q = panel_of(st->path, block->q.buffer.dwords);
+    const Hull hull = {b->from[first / SMALL_MR], b->to[first / SMALL_MR]};
     if (hull.to == 0) return;
-    squares_score(st->way, &q, &st->turned, b, (Strip){strip, st->s.at[strip]});
-    strip_hide(&side->ranges, keys, strip, b, &st->s);
-    for (int i = strip; i < strip + SQUARE; i++) row_weigh(st->way, side, i, hull, &st->s);
+    amx_score(st->path, &q, &st->k_transposed, b, (SubtileRow){first, st->s.f32[first]});
+    subtile_row_mask(&block->ranges, keys, first, b, &st->s);
+    for (int i = first; i < first + SUBTILE; i++) row_weights(st->path, block, i, hull, &st->s);
 }
 
-bool rows_add(Block keys, Sight sight, State *st, Side *side)
+bool amx_query_block_add(TokenBlock keys, Coverage coverage, ForwardState *st, QueryBlock *block)
 {
-    Reach reach;
-    way_reach(st->way, &side->ranges, keys, sight, &reach);
-    if (sight == SEEN_BY_ALL) {
-        rows_add_whole(st, side, &reach.queries);
+    TileBounds bounds;
+    path_tile_bounds(st->path, &block->ranges, keys, coverage, &bounds);
+    if (coverage == FULL_TILE) {
+        add_full_tile(st, block, &bounds.queries);
         return false;
     }
-    for (int i = 0; i < SPAN; i += SQUARE) strip_add(keys, i, &reach.queries, st, side);
-    return spread(st->way, &st->s, &st->v, &reach.queries, side->o.at);
+    for (int i = 0; i < BLOCK; i += SUBTILE) subtile_row_add(keys, i, &bounds.queries, st, block);
+    return accumulate_other(st->path, &st->s, &st->v, &bounds.queries, block->o.f32);
 }
 
-void rows_sum(Side *side)
+void amx_query_block_sum(QueryBlock *block)
 {
-    for (int i = 0; i < SPAN; i++) side->sum[i] = v_sum(v_load(side->part[i]));
+    for (int i = 0; i < BLOCK; i++) block->sum[i] = v_sum(v_load(block->lane_sums[i]));
 }

@@ -5,7 +5,7 @@
 
 #include "device/cpu/simd/simd.h"
 
-enum { CHANNELS = 256 }; /* of a head at most */
+enum { MAX_CHANNELS = 256 }; /* of a head at most */
 
 /* Channels of one head of one token of x[t,h,c]. */
 static inline RowRef head_row(const Tensor *x, int64_t token, int64_t head)
@@ -35,12 +35,12 @@ static inline const float *row_read(RowRef r, int64_t n, float *buffer)
 /* row = keep * row + factor * x, of any stride and type. */
 static inline void row_blend(RowRef r, int64_t n, float keep, float factor, const float *x)
 {
-    float scaled[CHANNELS];
+    float scaled[MAX_CHANNELS];
     for (int64_t c = 0; c < n; c += W) v_store(scaled + c, factor * v_load(x + c));
     keep_piece(r, 0, n, keep, scaled);
 }
 
-EACH_FORM void write_pairs(Form form, void *to, int64_t n, float factor, const float *x)
+EACH_FORM void write_vectors(Form form, void *to, int64_t n, float factor, const float *x)
 {
     for (int64_t c = 0; c < n; c += 2 * W)
         v_store_pair_as(form, to, c, factor * v_load(x + c), factor * v_load(x + c + W));
@@ -53,11 +53,11 @@ static inline void row_write(RowRef r, Form form, int64_t n, float factor, const
     if (r.stride != 1 || n % (2 * W) != 0 || form == AS_OTHER)
         row_blend(r, n, 0, factor, x);
     else if (form == AS_F32)
-        write_pairs(AS_F32, r.at, n, factor, x);
+        write_vectors(AS_F32, r.at, n, factor, x);
     else if (form == AS_BF16)
-        write_pairs(AS_BF16, r.at, n, factor, x);
+        write_vectors(AS_BF16, r.at, n, factor, x);
     else
-        write_pairs(AS_BF16_HW, r.at, n, factor, x);
+        write_vectors(AS_BF16_HW, r.at, n, factor, x);
 }
 
 #endif

@@ -18,7 +18,7 @@ void ranges_bound(Ranges *r, int64_t queries)
     }
 }
 
-void ranges_load(const Tensor *ranges, int64_t key_at, int64_t keys, Block queries, Ranges *r)
+void ranges_load(const Tensor *ranges, int64_t key_at, int64_t keys, TokenBlock queries, Ranges *r)
 {
     const int32_t *at = (const int32_t *)ranges->data + queries.at * ranges->stride[0];
     memset(r, 0, sizeof *r);
@@ -31,31 +31,31 @@ void ranges_load(const Tensor *ranges, int64_t key_at, int64_t keys, Block queri
     ranges_bound(r, queries.n);
 }
 
-Sight ranges_sight(const Ranges *r, int64_t queries, Block keys)
+Coverage ranges_coverage(const Ranges *r, int64_t queries, TokenBlock keys)
 {
     const int32_t from = (int32_t)keys.at, end = (int32_t)(keys.at + keys.n);
-    int some = 0, all = keys.n == SPAN;
-    if (from >= r->to || end <= r->from) return SEEN_BY_NONE;
-    if (all && from >= r->all_from && end <= r->all_to) return SEEN_BY_ALL;
+    int some = 0, all = keys.n == BLOCK;
+    if (from >= r->to || end <= r->from) return EMPTY_TILE;
+    if (all && from >= r->all_from && end <= r->all_to) return FULL_TILE;
     for (int64_t i = 0; i < queries; i++) {
         const int32_t lo0 = r->lo[0][i], hi0 = r->hi[0][i], lo1 = r->lo[1][i], hi1 = r->hi[1][i];
         some |= (lo0 < hi0 && lo0 < end && hi0 > from) | (lo1 < hi1 && lo1 < end && hi1 > from);
         all &= (lo0 <= from && hi0 >= end) | (lo1 <= from && hi1 >= end);
     }
-    return !some ? SEEN_BY_NONE : all ? SEEN_BY_ALL : SEEN_BY_SOME;
+    return !some ? EMPTY_TILE : all ? FULL_TILE : PARTIAL_TILE;
 }
 
 /* Hulls of what the rows see, in keys of the block; of groups, the hulls of those. */
-void reach_of(const Ranges *r, Block keys, Sight sight, Reach *out)
+void tile_bounds_of(const Ranges *r, TokenBlock keys, Coverage coverage, TileBounds *out)
 {
-    out->queries.sight = out->keys.sight = sight;
+    out->queries.coverage = out->keys.coverage = coverage;
     for (int g = 0; g < GROUPS; g++) {
-        const bool all = sight == SEEN_BY_ALL;
-        out->queries.from[g] = out->keys.from[g] = all ? 0 : SPAN;
-        out->queries.to[g] = out->keys.to[g] = all ? SPAN : 0;
+        const bool all = coverage == FULL_TILE;
+        out->queries.from[g] = out->keys.from[g] = all ? 0 : BLOCK;
+        out->queries.to[g] = out->keys.to[g] = all ? BLOCK : 0;
     }
-    for (int i = 0; i < SPAN && sight == SEEN_BY_SOME; i++) {
-        int64_t lo = SPAN, hi = 0;
+    for (int i = 0; i < BLOCK && coverage == PARTIAL_TILE; i++) {
+        int64_t lo = BLOCK, hi = 0;
         for (int k = 0; k < 2; k++) {
             if (r->lo[k][i] >= r->hi[k][i]) continue;
             lo = least(lo, most(r->lo[k][i] - keys.at, 0));
@@ -79,23 +79,23 @@ void reach_of(const Ranges *r, Block keys, Sight sight, Reach *out)
 
 static void bounds_widen(Bounds *b)
 {
-    enum { EACH = SQUARE / SMALL_MR };
-    for (int g = 0; g < GROUPS; g += EACH) {
-        int from = SPAN, to = 0;
-        for (int i = g; i < g + EACH; i++) {
+    enum { GROUPS_PER_SUBTILE = SUBTILE / SMALL_MR };
+    for (int g = 0; g < GROUPS; g += GROUPS_PER_SUBTILE) {
+        int from = BLOCK, to = 0;
+        for (int i = g; i < g + GROUPS_PER_SUBTILE; i++) {
             if (b->from[i] == b->to[i]) continue;
-            from = (int)least(from, b->from[i] / SQUARE * SQUARE);
-            to = (int)most(to, blocks_of(b->to[i], SQUARE) * SQUARE);
+            from = (int)least(from, b->from[i] / SUBTILE * SUBTILE);
+            to = (int)most(to, blocks_of(b->to[i], SUBTILE) * SUBTILE);
         }
-        for (int i = g; i < g + EACH; i++) {
+        for (int i = g; i < g + GROUPS_PER_SUBTILE; i++) {
             b->from[i] = to > 0 ? from : 0;
             b->to[i] = to;
         }
     }
 }
 
-void reach_widen(Reach *reach)
+void tile_bounds_widen(TileBounds *bounds)
 {
-    bounds_widen(&reach->queries);
-    bounds_widen(&reach->keys);
+    bounds_widen(&bounds->queries);
+    bounds_widen(&bounds->keys);
 }

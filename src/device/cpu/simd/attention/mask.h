@@ -12,53 +12,53 @@
 
 #include "device/cpu/simd/gemm/small_gemm.h"
 
-enum { SPAN = 64 };   /* tokens of a block */
-enum { SQUARE = 32 }; /* of it, where tiles multiply: squares.h */
+enum { BLOCK = 64 };   /* tokens of a block */
+enum { SUBTILE = 32 }; /* of it, where tiles multiply: squares.h */
 
 typedef struct {
     int64_t at, n;
-} Block;
+} TokenBlock;
 
-static inline Block block_of(int64_t n, int64_t index)
+static inline TokenBlock block_of(int64_t n, int64_t index)
 {
-    return (Block){index * SPAN, least(n - index * SPAN, SPAN)};
+    return (TokenBlock){index * BLOCK, least(n - index * BLOCK, BLOCK)};
 }
 
 /* Which keys, of all s, each query of a block sees: [lo, hi) twice; none past the block's end. */
 typedef struct {
-    int32_t lo[2][SPAN], hi[2][SPAN];
+    int32_t lo[2][BLOCK], hi[2][BLOCK];
     int32_t from, to;         /* no query sees a key outside */
     int32_t all_from, all_to; /* every query sees the keys inside */
 } Ranges;
 
-typedef enum { SEEN_BY_NONE, SEEN_BY_SOME, SEEN_BY_ALL } Sight;
+typedef enum { EMPTY_TILE, PARTIAL_TILE, FULL_TILE } Coverage;
 
-enum { GROUPS = SPAN / SMALL_MR };
+enum { GROUPS = BLOCK / SMALL_MR };
 
 /* Of each group of tokens of one side: the tokens of the other that any of them sees, in whole pairs. */
 typedef struct {
-    Sight sight;
+    Coverage coverage;
     int from[GROUPS], to[GROUPS];
 } Bounds;
 
 typedef struct {
     Bounds queries, keys;
-} Reach;
+} TileBounds;
 
 #define ranges_load CPU_NAME(ranges_load)
 #define ranges_bound CPU_NAME(ranges_bound)
-#define ranges_sight CPU_NAME(ranges_sight)
-#define reach_of CPU_NAME(reach_of)
-#define reach_widen CPU_NAME(reach_widen)
+#define ranges_coverage CPU_NAME(ranges_coverage)
+#define tile_bounds_of CPU_NAME(tile_bounds_of)
+#define tile_bounds_widen CPU_NAME(tile_bounds_widen)
 
-void ranges_load(const Tensor *ranges, int64_t key_at, int64_t keys, Block queries, Ranges *r);
+void ranges_load(const Tensor *ranges, int64_t key_at, int64_t keys, TokenBlock queries, Ranges *r);
 /* The bounds, from the ranges of so many queries. */
 void ranges_bound(Ranges *r, int64_t queries);
-Sight ranges_sight(const Ranges *r, int64_t queries, Block keys);
+Coverage ranges_coverage(const Ranges *r, int64_t queries, TokenBlock keys);
 /* What tokens of a tile can see of each other. */
-void reach_of(const Ranges *r, Block keys, Sight sight, Reach *out);
+void tile_bounds_of(const Ranges *r, TokenBlock keys, Coverage coverage, TileBounds *out);
 /* To whole squares: those that hold a pair that is seen, and all of each. */
-void reach_widen(Reach *reach);
+void tile_bounds_widen(TileBounds *bounds);
 
 static inline VI vi_load(const int32_t *p)
 {
@@ -76,14 +76,14 @@ static inline VI keys_from(int64_t at)
 }
 
 /* Who of W queries from `lane` on sees the key; which of W keys the query sees. */
-static inline VI queries_that_see(const Ranges *r, int lane, int64_t key)
+static inline VI queries_attending(const Ranges *r, int lane, int64_t key)
 {
     const VI k = vi_set((int32_t)key);
     return ((vi_load(&r->lo[0][lane]) <= k) & (k < vi_load(&r->hi[0][lane]))) |
            ((vi_load(&r->lo[1][lane]) <= k) & (k < vi_load(&r->hi[1][lane])));
 }
 
-static inline VI keys_seen_by(const Ranges *r, int query, VI key)
+static inline VI keys_attended(const Ranges *r, int query, VI key)
 {
     return ((key >= r->lo[0][query]) & (key < r->hi[0][query])) |
            ((key >= r->lo[1][query]) & (key < r->hi[1][query]));
@@ -96,7 +96,7 @@ typedef struct {
 
 static inline Hull lanes_hull(const Bounds *owners, int lane)
 {
-    Hull h = {SPAN, 0};
+    Hull h = {BLOCK, 0};
     for (int g = lane / SMALL_MR; g < (lane + W) / SMALL_MR; g++) {
         if (owners->from[g] == owners->to[g]) continue;
         h.from = (int)least(h.from, owners->from[g]);
@@ -108,7 +108,7 @@ static inline Hull lanes_hull(const Bounds *owners, int lane)
 /* Which of 2 W lanes from j on a group needs scores of. */
 typedef enum { NO_HALF, LOWER_HALF, UPPER_HALF, BOTH_HALVES } Halves;
 
-static inline Halves halves_seen(const Bounds *b, int group, int64_t j)
+static inline Halves halves_needed(const Bounds *b, int group, int64_t j)
 {
     const bool lower = b->from[group] < j + W && b->to[group] > j;
     const bool upper = b->from[group] < j + 2 * W && b->to[group] > j + W;

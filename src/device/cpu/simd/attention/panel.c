@@ -2,66 +2,67 @@
 #include "device/cpu/simd/attention/amx_gemm.h"
 #include "device/cpu/microkernels.h"
 
-Way way_of(const Call *call, const Tensor *dout)
+AttentionPath path_of(const Call *call, const Tensor *dout)
 {
     const float factor = (float)(LOG2_E * call->attr.attention.scale);
-    Way way = {.channels = call->in[0].n[2], .factor = 1};
-    if (W != 16 || (dout && dout->dtype != BF16)) return way;
+    AttentionPath path = {.channels = call->in[0].n[2], .factor = 1};
+    if (W != 16 || (dout && dout->dtype != BF16)) return path;
     for (int i = 0; i < 3; i++)
-        if (call->in[i].dtype != BF16) return way;
-    if (factor > 0) way.squares = squares_in_use(); /* maxima are found before the factor */
-    if (way.squares) way.factor = factor;
-    way.words = way.squares || microkernel_in_use() == MICROKERNEL_DOT;
-    return way;
+        if (call->in[i].dtype != BF16) return path;
+    if (factor > 0) path.amx = amx_gemm_in_use(); /* maxima are found before the factor */
+    if (path.amx) path.factor = factor;
+    path.bf16 = path.amx || microkernel_in_use() == MICROKERNEL_DOT;
+    return path;
 }
 
-void way_reach(Way way, const Ranges *r, Block keys, Sight sight, Reach *out)
+void path_tile_bounds(AttentionPath path, const Ranges *r, TokenBlock keys, Coverage coverage,
+                      TileBounds *out)
 {
-    reach_of(r, keys, sight, out);
-    if (way.squares && sight == SEEN_BY_SOME) reach_widen(out);
+    tile_bounds_of(r, keys, coverage, out);
+    if (path.amx && coverage == PARTIAL_TILE) tile_bounds_widen(out);
 }
 
-void way_begin(Way way)
+void path_begin(AttentionPath path)
 {
-    if (way.squares) way.squares->begin();
+    if (path.amx) path.amx->begin();
 }
 
-void way_end(Way way)
+void path_end(AttentionPath path)
 {
-    if (way.squares) way.squares->end();
+    if (path.amx) path.amx->end();
 }
 
-static void panel_load_f32(const Tensor *x, Block block, int64_t head, Panel *p)
+static void panel_load_f32(const Tensor *x, TokenBlock block, int64_t head, Panel *p)
 {
     const int64_t channels = x->n[2], step = padded(channels);
     for (int64_t i = 0; i < block.n; i++) {
-        const RowRef row = head_row(x, block.at + i, head);
-        float *to = p->at + i * step;
+        const Row row = head_row(x, block.at + i, head);
+        float *to = p->f32 + i * step;
         const float *from = row_read(row, channels, to);
         for (int64_t c = 0; c < channels && from != to; c += W)
             v_store(to + c, v_load_to(from + c, channels - c));
         for (int64_t c = channels; c < step; c++) to[c] = 0;
     }
-    memset(p->at + block.n * step, 0, (size_t)((SPAN - block.n) * step) * sizeof *p->at);
+    memset(p->f32 + block.n * step, 0, (size_t)((BLOCK - block.n) * step) * sizeof *p->f32);
 }
 
-void panel_load(Way way, const Tensor *x, Block block, int64_t head, Panel *p)
+void panel_load(AttentionPath path, const Tensor *x, TokenBlock block, int64_t head, Panel *p)
 {
-    if (way.words)
-        words_load(x, block, head, p);
+    if (path.bf16)
+        bf16_load(x, block, head, p);
     else
         panel_load_f32(x, block, head, p);
 }
 
-void panel_pair(Way way, Turn turn, Panel *p)
+void panel_pair_tokens(AttentionPath path, SumSide side, Panel *p)
 {
-    if (way.squares && turn == GATHER)
-        squares_turn(way.channels, p);
-    else if (way.words)
-        words_pair(way.channels, p);
+    if (path.amx && side == SUM_OWNER)
+        amx_transpose_pairs(path.channels, p);
+    else if (path.bf16)
+        bf16_pair_tokens(path.channels, p);
 }
 
-void panel_fetch(const Tensor *x, Block block, int64_t head)
+void panel_prefetch(const Tensor *x, TokenBlock block, int64_t head)
 {
     const int64_t bytes = x->n[2] * (int64_t)dtype_bytes(x->dtype);
     if (x->stride[2] != 1) return;
@@ -71,7 +72,7 @@ void panel_fetch(const Tensor *x, Block block, int64_t head)
     }
 }
 
-void ahead_add(Ahead *a, const Tensor *x, Block block, int64_t head)
+void prefetch_push(PrefetchStack *a, const Tensor *x, TokenBlock block, int64_t head)
 {
     const int64_t size = (int64_t)dtype_bytes(x->dtype);
     if (x->stride[2] != 1 || block.n <= 0 || a->n == sizeof a->list / sizeof *a->list) return;
@@ -82,7 +83,7 @@ void ahead_add(Ahead *a, const Tensor *x, Block block, int64_t head)
 }
 
 #if defined(__AVX512F__)
-void turn_square(const void *from, int64_t from_step, void *to, int64_t to_step)
+void transpose_dwords(const void *from, int64_t from_step, void *to, int64_t to_step)
 {
     const __m512i low = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
     const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
@@ -90,7 +91,7 @@ void turn_square(const void *from, int64_t from_step, void *to, int64_t to_step)
     for (int i = 0; i < W; i++) x[i] = _mm512_loadu_si512((const uint32_t *)from + i * from_step);
     /* Rows i and i + W / 2 are interleaved, four times: each moves a bit of the row's number to the
      * column's. */
-    for (int turn = 0; turn < 4; turn++) {
+    for (int side = 0; side < 4; side++) {
         for (int i = 0; i < W / 2; i++) {
             y[2 * i] = _mm512_permutex2var_epi32(x[i], low, x[i + W / 2]);
             y[2 * i + 1] = _mm512_permutex2var_epi32(x[i], high, x[i + W / 2]);
@@ -100,7 +101,7 @@ void turn_square(const void *from, int64_t from_step, void *to, int64_t to_step)
     for (int i = 0; i < W; i++) _mm512_storeu_si512((uint32_t *)to + i * to_step, x[i]);
 }
 #else
-void turn_square(const void *from, int64_t from_step, void *to, int64_t to_step)
+void transpose_dwords(const void *from, int64_t from_step, void *to, int64_t to_step)
 {
     for (int i = 0; i < W; i++)
         for (int j = 0; j < W; j++)
@@ -108,24 +109,25 @@ void turn_square(const void *from, int64_t from_step, void *to, int64_t to_step)
 }
 #endif
 
-void panel_turn(Way way, const Panel *p, float factor, Turned *turned)
+void panel_transpose(AttentionPath path, const Panel *p, float factor, TransposedPanel *transposed)
 {
     /* f32 and words are both 32 bits wide; there are half as many words. */
-    const int64_t step = padded(way.channels) / (way.words ? 2 : 1);
-    turned->factor = factor;
-    for (int64_t i = 0; i < SPAN; i += W)
+    const int64_t step = padded(path.channels) / (path.bf16 ? 2 : 1);
+    transposed->factor = factor;
+    for (int64_t i = 0; i < BLOCK; i += W)
         for (int64_t c = 0; c < step; c += W)
-            turn_square(p->rows + i * step + c, step, turned->place.words + c * SPAN + i, SPAN);
+            transpose_dwords(p->dwords + i * step + c, step,
+                             transposed->buffer.dwords + c * BLOCK + i, BLOCK);
 }
 
-void hide_from_lanes(const Ranges *r, Block keys, const Bounds *queries, Scores *s)
+void mask_lanes(const Ranges *r, TokenBlock keys, const Bounds *queries, Scores *s)
 {
-    const V hidden = v_set(-HUGE_VALF);
-    for (int i = 0; i < SPAN; i += W) {
+    const V masked = v_set(-HUGE_VALF);
+    for (int i = 0; i < BLOCK; i += W) {
         const Hull hull = lanes_hull(queries, i);
         for (int j = hull.from; j < hull.to; j++) {
-            const VI seen = queries_that_see(r, i, keys.at + j);
-            v_store(&s->at[j][i], v_pick(seen, v_load(&s->at[j][i]), hidden));
+            const VI visible = queries_attending(r, i, keys.at + j);
+            v_store(&s->f32[j][i], v_pick(visible, v_load(&s->f32[j][i]), masked));
         }
     }
 }
