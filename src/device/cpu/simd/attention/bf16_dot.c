@@ -30,117 +30,77 @@ ALWAYS_INLINE DOT_TARGET static void dot_gemm_sum(int64_t k, PairMatrix a, const
     } while (--k > 0);
 }
 
-/* sum += a b, where rows of b and of the sum are as long: SMALL_MR x SMALL_NR of it. */
+/* c += a b: SMALL_MR x SMALL_NR of it. */
 ALWAYS_INLINE DOT_TARGET static void dot_gemm_add(int64_t k, PairMatrix a, const uint32_t *b,
-                                                  int64_t step, float *c)
+                                                  int64_t b_row, float *c, int64_t c_row)
 {
     V sum[SMALL_MR][2];
     for (int i = 0; i < SMALL_MR; i++) {
-        sum[i][0] = v_load(c + i * step);
-        sum[i][1] = v_load(c + i * step + W);
+        sum[i][0] = v_load(c + i * c_row);
+        sum[i][1] = v_load(c + i * c_row + W);
     }
-    dot_gemm_sum(k, a, b, step, sum);
+    dot_gemm_sum(k, a, b, b_row, sum);
     for (int i = 0; i < SMALL_MR; i++) {
-        v_store(c + i * step, sum[i][0]);
-        v_store(c + i * step + W, sum[i][1]);
+        v_store(c + i * c_row, sum[i][0]);
+        v_store(c + i * c_row + W, sum[i][1]);
     }
 }
 
-/* Scores, of 2 W lanes or of W. */
+/* c = factor * a b: SMALL_MR x SMALL_NR of it. */
 ALWAYS_INLINE DOT_TARGET static void dot_gemm_set(int64_t k, PairMatrix a, const uint32_t *b,
-                                                  float factor, float *c)
+                                                  int64_t b_row, float factor, float *c,
+                                                  int64_t c_row)
 {
     V sum[SMALL_MR][2];
     for (int i = 0; i < SMALL_MR; i++) sum[i][0] = sum[i][1] = v_set(0);
-    dot_gemm_sum(k, a, b, BLOCK, sum);
+    dot_gemm_sum(k, a, b, b_row, sum);
     for (int i = 0; i < SMALL_MR; i++) {
-        v_store(c + i * BLOCK, factor * sum[i][0]);
-        v_store(c + i * BLOCK + W, factor * sum[i][1]);
+        v_store(c + i * c_row, factor * sum[i][0]);
+        v_store(c + i * c_row + W, factor * sum[i][1]);
     }
 }
 
+/* c = factor * a b, for W columns. */
 ALWAYS_INLINE DOT_TARGET static void dot_gemm_set_half(int64_t k, PairMatrix a, const uint32_t *b,
-                                                       float factor, float *c)
+                                                       int64_t b_row, float factor, float *c,
+                                                       int64_t c_row)
 {
     V sum[SMALL_MR];
     for (int i = 0; i < SMALL_MR; i++) sum[i] = v_set(0);
     do {
         for (int i = 0; i < SMALL_MR; i++) sum[i] = dot(sum[i], a.at[i * a.row], b);
         a.at += a.column;
-        b += BLOCK;
+        b += b_row;
     } while (--k > 0);
-    for (int i = 0; i < SMALL_MR; i++) v_store(c + i * BLOCK, factor * sum[i]);
+    for (int i = 0; i < SMALL_MR; i++) v_store(c + i * c_row, factor * sum[i]);
 }
 
-/* The bodies of score, gather and spread: compiled for the usual width of heads, and for any. */
-ALWAYS_INLINE DOT_TARGET static void score_by(AttentionPath path, const Panel *rows,
-                                              const TransposedPanel *transposed, const Bounds *b,
-                                              Scores *s)
-{
-    const int64_t dwords = padded(path.channels) / 2, used = blocks_of(path.channels, 2);
-    for (int64_t j = 0; j < BLOCK; j += SMALL_NR)
-        for (int g = 0; g < GROUPS; g++) {
-            const PairMatrix a = {rows->dwords + g * SMALL_MR * dwords, dwords, 1};
-            const Halves needed = halves_needed(b, g, j);
-            prefetch_step(path.prefetch);
-            const int64_t at = needed == UPPER_HALF ? j + W : j;
-            float *to = &s->f32[g * SMALL_MR][at];
-            if (needed == BOTH_HALVES)
-                dot_gemm_set(used, a, transposed->buffer.dwords + at, transposed->factor, to);
-            else if (needed != NO_HALF)
-                dot_gemm_set_half(used, a, transposed->buffer.dwords + at, transposed->factor, to);
-        }
-}
-
-ALWAYS_INLINE DOT_TARGET static void sum_by(AttentionPath path, PairMatrix weights,
-                                            const Panel *rows, const Bounds *b, float *sum)
-{
-    const int64_t step = padded(path.channels);
-    for (int64_t j = 0; j < step; j += SMALL_NR)
-        for (int g = 0; g < GROUPS; g++) {
-            const int64_t from = b->from[g] / 2, n = b->to[g] / 2 - from;
-            prefetch_step(path.prefetch);
-            if (n == 0) continue;
-            PairMatrix a = weights;
-            a.at += g * SMALL_MR * a.row + from * a.column;
-            dot_gemm_add(n, a, rows->token_pairs + from * step + j, step,
-                         sum + g * SMALL_MR * step + j);
-        }
-}
+#define GEMM_TERMS 2
+#define GEMM_DWORD uint32_t
+#define GEMM_MATRIX PairMatrix
+#define GEMM_TARGET DOT_TARGET
+#define GEMM_SET dot_gemm_set
+#define GEMM_SET_HALF dot_gemm_set_half
+#define GEMM_ADD dot_gemm_add
+#include "device/cpu/simd/attention/tile_gemm_body.h"
 
 DOT_TARGET void bf16_score(AttentionPath path, const Panel *rows, const TransposedPanel *transposed,
                            const Bounds *b, Scores *s)
 {
-    AttentionPath common = path;
-    common.channels = COMMON_CHANNELS;
-    if (path.channels == COMMON_CHANNELS)
-        score_by(common, rows, transposed, b, s);
-    else
-        score_by(path, rows, transposed, b, s);
+    tile_score(path, rows->dwords, transposed->buffer.dwords, transposed->factor, b, s);
 }
 
+/* The weights [owner][other / 2] are other_pairs [other / 2][owner] read by columns. */
 DOT_TARGET void bf16_accumulate_owner(AttentionPath path, const Scores *s, const Panel *rows,
                                       const Bounds *b, float *sum)
 {
-    const PairMatrix weights = {s->other_pairs[0], 1, BLOCK};
-    AttentionPath common = path;
-    common.channels = COMMON_CHANNELS;
-    if (path.channels == COMMON_CHANNELS)
-        sum_by(common, weights, rows, b, sum);
-    else
-        sum_by(path, weights, rows, b, sum);
+    tile_accumulate(path, (PairMatrix){s->other_pairs[0], 1, BLOCK}, rows->token_pairs, b, sum);
 }
 
 DOT_TARGET void bf16_accumulate_other(AttentionPath path, const Scores *s, const Panel *rows,
                                       const Bounds *b, float *sum)
 {
-    const PairMatrix weights = {s->owner_pairs[0], BLOCK / 2, 1};
-    AttentionPath common = path;
-    common.channels = COMMON_CHANNELS;
-    if (path.channels == COMMON_CHANNELS)
-        sum_by(common, weights, rows, b, sum);
-    else
-        sum_by(path, weights, rows, b, sum);
+    tile_accumulate(path, (PairMatrix){s->owner_pairs[0], BLOCK / 2, 1}, rows->token_pairs, b, sum);
 }
 
 DOT_TARGET V bf16_weights(Scores *s, int lane, Hull hull, V base)
