@@ -1,15 +1,17 @@
-/* amx.c -- products of tiles of bf16 by squares; the same by words is attention_words.c.
+/* amx.c -- the AMX path: the GEMMs of a tile by sub-tiles of 32 x 32.
  *
- *     s [other, owner]    = rows [other, c / 2]         turned [c / 2, owner]      not yet by the factor
- *     sum' [c, owner]    += turned [c, other / 2]       s [other / 2, owner]       gather
- *     sum [other, c]     += s [other, owner / 2]        pairs [owner / 2, c]       spread
+ *     s [other, owner]    = rows [other, c / 2]          transposed [c / 2, owner]
+ *     sum' [c, owner]    += token_pairs [c, other / 2]   s [other / 2, owner]          owner
+ *     sum [other, c]     += s [other, owner / 2]         token_pairs [owner / 2, c]    other
  *
- * The left factor of a product is read row by row, so weights, which are made with the owners as lanes, are
- * the right one where sums are the owners': those are turned, [c][owner], and so are the rows they are of.
- * Rows are turned once for all tiles of their block. */
+ * Scores are not yet multiplied by the factor: AttentionPath.factor. AMX reads the left operand by
+ * rows of pairs. The weights of an owner are stored with owners as lanes, so they can only be the
+ * right operand. Therefore an owner's sums are kept transposed, [c][owner], and so are the token
+ * pairs they are made from. A panel is transposed once for all tiles of its block. */
 #include "device/cpu/simd/attention/bf16_dot.h"
 #include "device/cpu/simd/attention/amx_gemm.h"
 
+/* Bits of SubtileMask. Bounds are those of whole sub-tiles, so one group of each stands for all. */
 static unsigned visible_subtiles(const Bounds *b)
 {
     unsigned visible = 0;
@@ -22,7 +24,8 @@ static unsigned visible_subtiles(const Bounds *b)
     return visible;
 }
 
-enum { LANES_BYTES = BLOCK * 4, PAIRS_BYTES = BLOCK * 2 }; /* bytes of a row of words */
+/* Bytes of a row of BLOCK dwords, and of BLOCK / 2. */
+enum { LANES_BYTES = BLOCK * 4, PAIRS_BYTES = BLOCK * 2 };
 
 AmxGemmArgs amx_score_args(AttentionPath path, const Panel *rows, const TransposedPanel *transposed,
                            const Bounds *b, SubtileRow to)
@@ -95,7 +98,7 @@ void amx_accumulate_other(AttentionPath path, const Scores *s, const Panel *rows
 void amx_transpose_pairs(int64_t channels, Panel *p)
 {
     const int64_t dwords = padded(channels) / 2, tokens = BLOCK / 2;
-    uint32_t pairs[BLOCK / 2][2 * W]; /* pairs of tokens, of as many channels */
+    uint32_t pairs[BLOCK / 2][2 * W]; /* token pairs of 2 W channels */
     for (int64_t w = 0; w < dwords; w += W) {
         for (int64_t i = 0; i < tokens; i++)
             interleave_rows(p->dwords + 2 * i * dwords + w, dwords, pairs[i]);
@@ -120,7 +123,7 @@ const AmxGemm *amx_gemm_in_use(void)
 {
 #if defined(__AVX512F__)
     if (microkernel_in_use() == MICROKERNEL_AMX) return &amx_gemm;
-    /* Words are made by instructions of AVX512-BF16, which CPUs that have AMX have. */
+    /* Pairs are made by AVX512-BF16. CPUs with AMX have it; CPUs that emulate AMX may not. */
     if (microkernel_in_use() == MICROKERNEL_AMX_EMULATED && microkernel_available(MICROKERNEL_DOT))
         return &amx_gemm_emulated;
 #endif

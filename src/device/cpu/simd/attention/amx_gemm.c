@@ -1,4 +1,4 @@
-/* amx_gemm.c -- products of squares by AMX. */
+/* amx_gemm.c -- GEMM by sub-tiles, by AMX instructions. */
 #if defined(__AVX512F__)
 
 #include "device/cpu/simd/gemm/amx_tiles.h"
@@ -7,5 +7,5 @@
 const AmxGemm amx_gemm = {.begin = amx_tiles_begin, .end = amx_tiles_end, .multiply = multiply};
 
 #else
-typedef int no_amx_gemm; /* they come with AVX-512 */
+typedef int no_amx_gemm; /* AMX implies AVX-512 */
 #endif

@@ -1,22 +1,21 @@
-/* amx_gemm.h -- products of matrices of bf16 that are whole squares of 32 x 32, by tiles: what attention
- * multiplies on a CPU that has AMX.
+/* amx_gemm.h -- GEMM of bf16 matrices in whole sub-tiles of 32 x 32, by AMX, for attention.
  *
- *                          b [terms / 2][columns]      words of two terms, of one column
+ *                          b [terms / 2][columns]      pairs of two terms of a column
  *                          +----+----+
- *     a [rows][terms / 2]  |    |    |                 words of two terms, of one row
+ *     a [rows][terms / 2]  |    |    |                 pairs of two terms of a row
  *     +----+               +----+----+
- *     |    |               c [rows][columns]           a square of c is 2 x 2 tiles of 16 x 16
+ *     |    |               c [rows][columns]           a sub-tile of c: 2 x 2 AMX tiles, 16 x 16
  *     +----+
  *
- * Nothing is packed: all three lie as they are, a step apart from row to row. Of the 64 x 64 pairs of a tile
- * of attention, only squares that hold a pair that is seen are multiplied. */
+ * Nothing is packed: rows of all three matrices are a constant step apart. A tile of attention has
+ * 2 x 2 sub-tiles of pairs, and only those with a visible pair are multiplied. */
 #ifndef DEVICE_CPU_SIMD_ATTENTION_AMX_GEMM_H
 #define DEVICE_CPU_SIMD_ATTENTION_AMX_GEMM_H
 
 #include "device/cpu/simd/attention/attention.h"
 
-/* Squares of pairs, a bit each: [2 * group + range], as Bounds have them; and how far a row, a column and a
- * square of terms move in that. */
+/* Visible sub-tiles of an attention tile, one bit each, at 2 * group + other as in Bounds. The
+ * sub-tile (row, column, term) of a GEMM has bit row * .row + column * .column + term * .term. */
 typedef struct {
     unsigned visible;
     int row, column, term;
@@ -25,21 +24,21 @@ typedef struct {
 typedef struct {
     const uint32_t *a, *b;
     float *c;
-    int64_t a_step, b_step, c_step; /* bytes */
-    int rows, columns, terms;       /* squares */
-    bool add;                       /* to what c holds; else c is not read */
+    int64_t a_step, b_step, c_step; /* bytes between rows */
+    int rows, columns, terms;       /* in sub-tiles */
+    bool add;                       /* starts from c; else c is not read */
     SubtileMask mask;
     PrefetchStack *prefetch;        /* or NULL */
-    void (*background)(void *work); /* NULL, or other work: a little after each square of terms */
+    void (*background)(void *work); /* called once per sub-tile of terms; or NULL */
     void *work;
 } AmxGemmArgs;
 
 struct AmxGemm {
-    void (*begin)(void), (*end)(void); /* around a thread's products */
+    void (*begin)(void), (*end)(void); /* around the GEMMs of a thread */
     void (*multiply)(const AmxGemmArgs *p);
 };
 
-/* Products of attention, to be multiplied: attention_squares.c. */
+/* Local. Arguments of GEMMs of amx.c, for callers that overlap them with background work. */
 #define amx_score_args CPU_NAME(amx_score_args)
 #define amx_other_args CPU_NAME(amx_other_args)
 AmxGemmArgs amx_score_args(AttentionPath path, const Panel *rows, const TransposedPanel *transposed,

@@ -1,8 +1,9 @@
-/* amx_gemm_body.h -- products of squares, over the words of tiles.h.
+/* amx_gemm_body.h -- GEMM by sub-tiles, over the TILE_ macros of amx_tiles.h or
+ * amx_tiles_emulated.h.
  *
- *                 b: 6  7         a square of terms is 32 deep: four tiles are loaded, and each serves two
- *            a: 4    0  1         products; sums of a square of c stay in four tiles
- *               5    2  3 */
+ *                 b: 6  7         a sub-tile of terms is 32 deep: four tiles are loaded, and each
+ *            a: 4    0  1         is used for two tile multiplications; the sums of a sub-tile of c
+ *               5    2  3         stay in tiles 0 to 3 */
 #include "device/cpu/simd/attention/amx_gemm.h"
 
 enum { TILE_ROWS = 16, TILE_BYTES = 64 };
@@ -19,7 +20,7 @@ static bool any_is_visible(const AmxGemmArgs *p, int row, int column)
     return any;
 }
 
-/* One square of c. Terms that are not seen have weights of 0: leaving them out changes no bit. */
+/* Computes one sub-tile of c. Skipping masked terms changes no bit: their weights are 0. */
 TILE_TARGET static void subtile(const AmxGemmArgs *p, int row, int column)
 {
     const char *const a = (const char *)p->a + row * SUBTILE * p->a_step;

@@ -1,4 +1,4 @@
-/* amx_gemm_emulated.c -- products of squares by tiles in plain loops, for tests. */
+/* amx_gemm_emulated.c -- GEMM by sub-tiles with emulated AMX tiles, for tests. */
 #if defined(__AVX512F__)
 
 #include "device/cpu/simd/gemm/amx_tiles_emulated.h"
@@ -8,5 +8,5 @@ const AmxGemm amx_gemm_emulated = {
     .begin = amx_tiles_begin, .end = amx_tiles_end, .multiply = multiply};
 
 #else
-typedef int no_amx_gemm_emulated; /* they come with AVX-512 */
+typedef int no_amx_gemm_emulated; /* only builds with AVX-512 contain it */
 #endif

@@ -1,5 +1,5 @@
-/* backward.c -- the gradient of attention: one sweep or two, and dq of a block of queries;
- * attention_dx.h has the formulas, attention_keys.c the side of the keys. */
+/* backward.c -- the backward pass: the choice between one pass and two, statistics of queries, and
+ * the pass for dq. backward.h has the formulas, backward_keys.c the pass for dk and dv. */
 #include "device/cpu/simd/attention/backward.h"
 #include "device/cpu/simd/attention/amx_gemm.h"
 
@@ -15,7 +15,7 @@ EACH_FORM V dot_of(Form form, const void *a, const void *b, int64_t n)
     return sum;
 }
 
-/* The sum of its lanes is the row's delta. */
+/* Returns partial sums of dout . o, one per lane. */
 static V row_delta(const BackwardInputs *in, int64_t token, int64_t head)
 {
     const RowRef dout = head_row(in->dout, token, head), o = head_row(in->o, token, head);
@@ -30,7 +30,7 @@ static V row_delta(const BackwardInputs *in, int64_t token, int64_t head)
     return sum;
 }
 
-/* W rows at a time, halves folded on halves as v_sum does. */
+/* delta of W rows at a time: transposes their partial sums and adds them in the order of v_sum. */
 static void deltas_load(const BackwardInputs *in, TokenBlock queries, int64_t head, float *delta)
 {
     float part[W][W], transposed[W][W];
@@ -65,15 +65,15 @@ void head_block_store(const Tensor *x, HeadBlock rows, StoreScale f)
     const int64_t channels = x->n[2], step = padded(channels);
     const Form form = form_of_type(x->dtype);
     for (int64_t i = 0; i < rows.block.n; i++) {
-        const RowRef row = head_row(x, rows.block.at + i, rows.head);
-        if (f.keep == 0) /* the old content may be NaN */
+        const Row row = head_row(x, rows.block.at + i, rows.head);
+        if (f.keep == 0) /* x is not read: it may be NaN */
             row_write(row, form, channels, f.factor, rows.sum + i * step);
         else
             row_blend(row, channels, f.keep, f.factor, rows.sum + i * step);
     }
 }
 
-/* The owner is a block of queries. dp: dout v', then ds. [key][query] */
+/* Workspace of a block of queries, the owner. Tiles are [key][query]. dp: dout v', then ds. */
 typedef struct {
     TransposedPanel q, dout;
     PanelBuffer k_buffer, v_buffer, dq;
@@ -98,7 +98,7 @@ static void softmax_grad_lanes(AttentionPath path, TokenBlock keys, Coverage cov
     if (path.bf16) bf16_round(&t->dp);
 }
 
-/* [key][query] */
+/* Scores and dp of a tile [key][query]. */
 static void score_tile(AttentionPath path, const Bounds *b, DqWorkspace *t)
 {
     for (int j = 0; j < BLOCK && path.amx; j += SUBTILE) {
@@ -110,14 +110,14 @@ static void score_tile(AttentionPath path, const Bounds *b, DqWorkspace *t)
     score(path, &t->v, &t->dout, b, &t->dp);
 }
 
-/* One tile: a block of queries, a query head. */
-static void dq_task(void *work, void *space, int64_t tile)
+/* A task: a block of queries of one query head. */
+static void dq_task(void *work, void *space, int64_t task)
 {
     const Call *call = work;
     const BackwardInputs in = backward_inputs(call);
     const int64_t blocks = blocks_of(in.q->n[0], BLOCK);
-    const TokenBlock queries = block_of(in.q->n[0], tile % blocks);
-    const int64_t head = tile / blocks, kv_head = in.keys > 0 ? key_head(call, head) : 0;
+    const TokenBlock queries = block_of(in.q->n[0], task % blocks);
+    const int64_t head = task / blocks, kv_head = in.keys > 0 ? key_head(call, head) : 0;
     DqWorkspace *const t = space;
     TileBounds bounds;
     t->k = panel_of(in.path, t->k_buffer.dwords);
@@ -152,12 +152,12 @@ static void dq_task(void *work, void *space, int64_t tile)
 static Err dq_pass(const Call *call)
 {
     const Tensor *q = &call->in[0];
-    const int64_t tiles = blocks_of(q->n[0], BLOCK) * q->n[1];
+    const int64_t tasks = blocks_of(q->n[0], BLOCK) * q->n[1];
     const ThreadWorkspaceSize size = {sizeof(DqWorkspace), "the gradient of queries"};
-    return thread_workspace_run(call->team, tiles, size, dq_task, (void *)call);
+    return thread_workspace_run(call->team, tasks, size, dq_task, (void *)call);
 }
 
-/* As many tasks as threads, or more: a few threads sweep once. */
+/* One pass needs at least as many tasks (sequences x key heads) as threads. */
 static bool takes_one_pass(const Call *call, Sequences *s)
 {
     const int threads = call->team ? team_threads(call->team) : 1;

@@ -1,20 +1,19 @@
-/* backward.h -- what the two sides of the gradient of attention share.
+/* backward.h -- the backward pass: dq, dk and dv from dout, with p recomputed tile by tile.
  *
- *     delta = dout . o
- *     p = exp(s - lse)         ds = p (dout v' - delta)         s = scale q k'
- *     dq = scale ds k          dk = scale ds' q                 dv = p' dout
+ *     delta = dout . o         s = scale q k'                    per query; per pair
+ *     p = exp(s - lse)         ds = p (dout v' - delta)
+ *     dq = scale ds k          dk = scale ds' q                  dv = p' dout
  *
- * Where products are by words, s and lse are in units of log 2 and p is a power of 2.
+ * The bf16 and AMX paths keep s and lse in units of log 2, so p is a power of 2.
  *
- * Every element of the three is one chain of additions: over keys in order for dq, over heads, then
- * queries, for dk and dv. So it does not matter who adds a tile's part:
+ *     one pass     a task has the queries and keys of whole sequences, and the sums of dq in its
+ *                  workspace: 5 GEMMs per tile (backward_one_pass.c)
+ *     two passes   tasks of one block of queries compute dq (backward.c), then tasks of one block
+ *                  of keys dk and dv (backward_keys.c). Both compute p and ds: 7 GEMMs per tile,
+ *                  but as many tasks as there are blocks
  *
- *     one sweep      a task has the queries and keys of whole sequences, and the sums of dq in its
- *                    room: 5 products a tile
- *     two sweeps     blocks of queries have dq, then blocks of keys have dk and dv, each with a p and
- *                    ds of its own: 7 products a tile, tasks as many as there are blocks
- *
- * Both give the same bits; which it is may depend on the number of threads. */
+ * Every element of dq is one chain of additions over keys in order; of dk and dv, over heads, then
+ * queries. So both ways give the same bits, and the choice may depend on the number of threads. */
 #ifndef DEVICE_CPU_SIMD_ATTENTION_BACKWARD_H
 #define DEVICE_CPU_SIMD_ATTENTION_BACKWARD_H
 
@@ -23,16 +22,17 @@
 typedef struct {
     const Tensor *q, *k, *v, *ranges, *dout, *lse, *o;
     float scale;
-    double log2_factor; /* scores are multiplied by it */
+    double log2_factor; /* LOG2_E if s is in units of log 2, else 1 */
     int64_t key_at, keys, channels;
     AttentionPath path;
 } BackwardInputs;
 
-/* Of a block of queries. Rows that saw no key at all see none here: their scores may all be -inf. */
+/* Statistics of a block of queries. A row whose lse is -inf attends to no key here, even if its
+ * ranges are not empty: all its scores were -inf. */
 typedef struct {
     Ranges ranges;
     float lse[BLOCK], delta[BLOCK];
-    float factor; /* of scores: Way */
+    float factor; /* of scores: AttentionPath.factor */
 } SoftmaxStats;
 
 #define bf16_softmax_grad CPU_NAME(bf16_softmax_grad)
@@ -67,16 +67,17 @@ static inline BackwardInputs backward_inputs(const Call *call)
                             .path = path};
 }
 
-/* lse is +inf for a row that saw no key, and for rows past the end: exp(s - lse) is 0. */
+/* Local. Rows that attend to no key and rows past the end get lse = +inf, so their p is 0. */
 void stats_load(const BackwardInputs *in, TokenBlock queries, int64_t head, SoftmaxStats *st);
-/* Rows of a head of x: keep * x + factor * sum. */
+/* How sums are added to an output x: x = keep * x + factor * sum. */
 typedef struct {
     float keep, factor;
 } StoreScale;
 
+/* Local. Stores the sums of a block into its rows of x. */
 void head_block_store(const Tensor *x, HeadBlock rows, StoreScale f);
 
-/* p and ds of W pairs, from their s and dp; unseen pairs have them as well. */
+/* p and ds of W pairs, from s and dp = dout v'. Callers clear masked pairs afterwards. */
 static inline void softmax_grad(AttentionPath path, V lse, V delta, V *s, V *dp)
 {
     const V p = path.bf16 ? v_exp2(path.factor * *s - lse) : v_exp(*s - lse);
@@ -84,7 +85,8 @@ static inline void softmax_grad(AttentionPath path, V lse, V delta, V *s, V *dp)
     *dp = p * (*dp - delta);
 }
 
-/* The same of some queries of a tile [query][key], in place; by words as pairs, and ds as halves too. */
+/* Queries [from, to) of a tile [query][key] for bf16_softmax_grad, in place: s becomes p, dp
+ * becomes ds. Both are stored as other_pairs, ds as owner_pairs too. */
 typedef struct {
     int from, to;
     Scores *s, *dp;
@@ -93,50 +95,55 @@ typedef struct {
 void bf16_softmax_grad(const SoftmaxStats *st, TokenBlock keys, const Bounds *queries,
                        const GradRows *g);
 
-/* The owner is a block of keys. s: scores, then p; dp: dout v', then ds. [query][key] */
+/* State of a block of keys, the owner. Tiles are [query][key]. */
 typedef struct {
     TransposedPanel k, v;
-    PanelBuffer rows_buffer, dk, dv;
-    Panel k_rows;
-    Scores s, dp;
+    PanelBuffer rows_buffer; /* of k_rows; at the end, of dk and dv as rows */
+    PanelBuffer dk, dv;      /* sums */
+    Panel k_rows;            /* operand of dq */
+    Scores s;                /* scores, then p */
+    Scores dp;               /* dout v', then ds */
 } KeyBlock;
 
-/* A block of queries of a head, as blocks of keys read it. */
+/* A block of queries of one head: the other block of a tile. */
 typedef struct {
     TokenBlock block;
     int64_t head;
     const SoftmaxStats *stats;
     Panel q, dout;
-    float *dq; /* sums, as Rows has them; NULL: not wanted */
+    float *dq; /* sums, [BLOCK][padded channels]; NULL: not computed */
 } QueryPanels;
 
-/* p and ds of a tile by squares: attention_strips.c. Of one that all see, what the keys add to dq as well. */
+/* Local. p and ds of a partial or a full tile by AMX: backward_amx.c. The latter also adds the tile
+ * to dq, if there is one. */
 void amx_grad_partial(const BackwardInputs *in, TokenBlock keys, const Bounds *b,
                       const QueryPanels *q, KeyBlock *t);
 void amx_grad_full(const BackwardInputs *in, TokenBlock keys, const Bounds *b, const QueryPanels *q,
                    KeyBlock *t);
 
+/* Local. Loads and transposes k and v, clears dk and dv. */
 void key_block_load(const Call *call, const BackwardInputs *in, TokenBlock keys, int64_t head,
                     KeyBlock *t);
-/* The panels. */
+/* Local. Loads the panels of q and dout. */
 void query_panels_load(const BackwardInputs *in, QueryPanels *q);
-/* What the queries add to the keys, and where there is a dq what the keys add to it. */
+/* Local. Adds a tile to dk and dv, and to dq if there is one. */
 void key_block_add_queries(const BackwardInputs *in, HeadBlock keys, QueryPanels *q, KeyBlock *t);
+/* Local. Adds dk and dv to the outputs. */
 void key_block_store(const Call *call, const BackwardInputs *in, TokenBlock keys, int64_t head,
                      KeyBlock *t);
 
-/* Runs of whole blocks, of queries and of keys, which see each other alone. */
-enum { MAX_SEQUENCES = 256, MAX_DQ_FLOATS = 1 << 17 }; /* 512 KiB of dq: half of a second cache */
+/* Runs of whole blocks of queries and keys that attend only to each other: packed sequences. */
+enum { MAX_SEQUENCES = 256, MAX_DQ_FLOATS = 1 << 17 }; /* 512 KiB of dq: half of L2 */
 
 typedef struct {
     int n;
-    int64_t query[MAX_SEQUENCES + 1], key[MAX_SEQUENCES + 1]; /* blocks where each begins */
+    int64_t query[MAX_SEQUENCES + 1], key[MAX_SEQUENCES + 1]; /* first blocks, and the end */
 } Sequences;
 
-/* False: there is one whose dq has no room. */
+/* Local. False if the dq of one sequence exceeds MAX_DQ_FLOATS. */
 bool sequences_find(const Call *call, Sequences *out);
 
-/* One sweep, of these sequences; of two, the one that has dk and dv. */
+/* Local. The one pass over these sequences; and the pass for dk and dv, the second of two. */
 Err backward_one_pass(const Call *call, const Sequences *sequences);
 Err backward_dkv_pass(const Call *call);
 

@@ -1,8 +1,9 @@
-/* backward_amx.c -- p and ds of a tile by squares, a strip of 32 queries after another. Tiles have a unit of
- * their own: where all see the tile, they multiply one strip while the other is graded.
+/* backward_amx.c -- p and ds of a tile by AMX, a row of sub-tiles (32 queries) at a time. AMX runs
+ * in parallel with the vector units: in a full tile, it multiplies one row of sub-tiles while
+ * vectors compute p and ds of the other.
  *
- *     tiles      s 0, dp 0    s 1, dp 1    dq 0       dq 1
- *     vectors                 p 0, ds 0    p 1, ds 1             */
+ *     AMX        s 0, dp 0    s 1, dp 1    dq 0       dq 1
+ *     vectors                 p 0, ds 0    p 1, ds 1 */
 #include "device/cpu/simd/attention/backward.h"
 #include "device/cpu/simd/attention/amx_gemm.h"
 
@@ -17,7 +18,7 @@ void amx_grad_partial(const BackwardInputs *in, TokenBlock keys, const Bounds *b
     }
 }
 
-/* Queries up to `end` that are to be graded, so many at a time. */
+/* Background work of a GEMM: p and ds of queries up to `end`, `each` queries per call. */
 typedef struct {
     const SoftmaxStats *stats;
     TokenBlock keys;
@@ -47,7 +48,7 @@ static void grad_finish(GradWork *w)
     while (w->g.from < w->end) grad_step(w);
 }
 
-/* Rows of dq, while the last queries are graded. */
+/* The GEMM of dq: its first row of sub-tiles overlaps with p and ds of the last queries. */
 static void dq_with_grad(AttentionPath path, const Bounds *b, const QueryPanels *q, KeyBlock *t,
                          GradWork *w)
 {
@@ -64,8 +65,8 @@ void amx_grad_full(const BackwardInputs *in, TokenBlock keys, const Bounds *b, c
                    KeyBlock *t)
 {
     const AttentionPath path = in->path;
-    const int64_t steps =
-        BLOCK / SUBTILE * padded(path.channels) / SUBTILE; /* of a strip's product */
+    /* Background calls of one GEMM. `each` is even: bf16_softmax_grad takes queries in pairs. */
+    const int64_t steps = BLOCK / SUBTILE * padded(path.channels) / SUBTILE;
     GradWork w = {.stats = q->stats, .keys = keys, .b = b, .g = {.s = &t->s, .dp = &t->dp}};
     w.each = (int)pad_to(blocks_of(SUBTILE, 2 * steps), 2);
     w.end = SUBTILE;

@@ -1,5 +1,5 @@
-/* backward_keys.c -- the gradient of attention, seen from a block of keys: dk and dv, and where it is
- * wanted what the keys add to dq. In one sweep: attention_sweep.c. */
+/* backward_keys.c -- the backward pass for a block of keys: dk and dv, and what it adds to dq in
+ * one pass. Tiles are [query][key]. */
 #include "device/cpu/simd/attention/backward.h"
 
 static void softmax_grad_rows(const SoftmaxStats *st, TokenBlock keys, const Bounds *queries,
@@ -30,7 +30,7 @@ static void key_rows_load(const BackwardInputs *in, TokenBlock keys, int64_t hea
     panel_pair_tokens(in->path, SUM_OTHER, &t->k_rows);
 }
 
-/* What is asked for: where this block's gradients go to, then the next one's keys and values. */
+/* Prefetches the next k and v, and before them the dk and dv that this block stores. */
 static void key_block_prefetch(const Call *call, const BackwardInputs *in, TokenBlock keys,
                                int64_t head)
 {
@@ -74,7 +74,8 @@ static void score_grad_tile(const BackwardInputs *in, TokenBlock keys, const Bou
         softmax_grad_rows(q->stats, keys, b, t);
 }
 
-/* Rows that are not finite are gone after a tile that not all see: who reads them next is to have them. */
+/* Adds a tile. A partial tile clears rows that are not finite; the next tile needs them, so the
+ * panel is loaded again. */
 static void add_tile(const BackwardInputs *in, HeadBlock keys, const TileBounds *bounds,
                      QueryPanels *q, KeyBlock *t)
 {
@@ -85,9 +86,9 @@ static void add_tile(const BackwardInputs *in, HeadBlock keys, const TileBounds 
         (in->path.amx ? amx_grad_partial : score_grad_tile)(in, keys.block, &bounds->queries, q, t);
     if (q->dq && !whole && accumulate_other(in->path, &t->dp, &t->k_rows, &bounds->queries, q->dq))
         key_rows_load(in, keys.block, keys.head, t);
-    const bool dout_gone = accumulate_owner(in->path, &t->s, &q->dout, &bounds->keys, t->dv.f32);
-    const bool q_gone = accumulate_owner(in->path, &t->dp, &q->q, &bounds->keys, t->dk.f32);
-    if (dout_gone || q_gone) query_panels_load(in, q);
+    const bool dout_cleared = accumulate_owner(in->path, &t->s, &q->dout, &bounds->keys, t->dv.f32);
+    const bool q_cleared = accumulate_owner(in->path, &t->dp, &q->q, &bounds->keys, t->dk.f32);
+    if (dout_cleared || q_cleared) query_panels_load(in, q);
 }
 
 void key_block_add_queries(const BackwardInputs *in, HeadBlock keys, QueryPanels *q, KeyBlock *t)
@@ -110,7 +111,7 @@ void key_block_store(const Call *call, const BackwardInputs *in, TokenBlock keys
                      (StoreScale){(float)call->number[2], 1});
 }
 
-/* Queries of one head that see the keys, or not. */
+/* Adds a block of queries of one head, if it attends to the keys. */
 static void add_queries_if_visible(const BackwardInputs *in, HeadBlock keys, QueryPanels *q,
                                    SoftmaxStats *stats, KeyBlock *t)
 {
@@ -130,15 +131,15 @@ typedef struct {
     SoftmaxStats stats;
 } DkvWorkspace;
 
-/* One tile: a block of keys, a key head. */
-static void dkv_task(void *work, void *space, int64_t tile)
+/* A task: a block of keys of one key head. */
+static void dkv_task(void *work, void *space, int64_t task)
 {
     const Call *call = work;
     BackwardInputs in = backward_inputs(call);
     PrefetchStack prefetch = {.n = 0};
-    const int64_t blocks = blocks_of(in.keys, BLOCK), head = tile / blocks;
+    const int64_t blocks = blocks_of(in.keys, BLOCK), head = task / blocks;
     const Heads readers = key_readers(call, head);
-    const HeadBlock keys = {block_of(in.keys, tile % blocks), head, NULL};
+    const HeadBlock keys = {block_of(in.keys, task % blocks), head, NULL};
     DkvWorkspace *const t = space;
     QueryPanels q = {.stats = &t->stats,
                      .q = panel_of(in.path, t->q.dwords),
@@ -158,7 +159,7 @@ static void dkv_task(void *work, void *space, int64_t tile)
 Err backward_dkv_pass(const Call *call)
 {
     const Tensor *k = &call->in[1];
-    const int64_t tiles = blocks_of(k->n[0], BLOCK) * k->n[1];
+    const int64_t tasks = blocks_of(k->n[0], BLOCK) * k->n[1];
     const ThreadWorkspaceSize size = {sizeof(DkvWorkspace), "the gradient of keys"};
-    return thread_workspace_run(call->team, tiles, size, dkv_task, (void *)call);
+    return thread_workspace_run(call->team, tasks, size, dkv_task, (void *)call);
 }

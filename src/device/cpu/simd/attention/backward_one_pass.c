@@ -1,14 +1,14 @@
-/* backward_one_pass.c -- the gradient of attention in one sweep: a task has a sequence and a key head.
+/* backward_one_pass.c -- the backward pass in one pass: a task is a sequence and a key head.
  *
  *            queries ->
- *     keys   [ k0 ]  [tile][tile][tile]      the keys of the sequence come one block after another; its
- *            [ k1 ]        [tile][tile]      queries are loaded once, and wait in the task's room beside
- *            [ k2 ]              [tile]      the sums of their dq, which are stored at the end
- *                      dq    dq    dq */
+ *     keys   [ k0 ]  [tile][tile][tile]      blocks of keys come one after another. The panels of
+ *            [ k1 ]        [tile][tile]      all queries are loaded once and stay in the task's
+ *            [ k2 ]              [tile]      workspace, next to the sums of dq, which are stored
+ *                      dq    dq    dq        at the end */
 #include "device/cpu/simd/attention/backward.h"
 
-/* Which blocks of keys a block of queries sees, from the first to behind the last; false: none. */
-static bool blocks_seen(const Call *call, int64_t b, int64_t *from, int64_t *to)
+/* The blocks of keys [from, to) that a block of queries attends to. False: none. */
+static bool key_blocks_of(const Call *call, int64_t b, int64_t *from, int64_t *to)
 {
     Ranges r;
     ranges_load(&call->in[3], call->attr.attention.key_at, key_count(call),
@@ -18,8 +18,8 @@ static bool blocks_seen(const Call *call, int64_t b, int64_t *from, int64_t *to)
     return r.to > 0;
 }
 
-/* A sequence begins where a block sees no key that one before it saw. If a later block does after
- * all, what was cut is joined again. */
+/* A sequence begins at a block of queries whose keys all come after those of earlier blocks. If a
+ * later block attends to keys before that point after all, the sequences are joined again. */
 bool sequences_find(const Call *call, Sequences *s)
 {
     const int64_t blocks = blocks_of(call->in[0].n[0], BLOCK);
@@ -29,7 +29,7 @@ bool sequences_find(const Call *call, Sequences *s)
         group = most(group, key_readers(call, g).to - key_readers(call, g).from);
     *s = (Sequences){.n = 1};
     for (int64_t b = 0; b < blocks; b++) {
-        if (!blocks_seen(call, b, &from, &to)) continue;
+        if (!key_blocks_of(call, b, &from, &to)) continue;
         while (s->n > 1 && from < s->key[s->n - 1]) s->n--;
         if (end > 0 && from >= end && s->n < MAX_SEQUENCES) {
             s->query[s->n] = b;
@@ -39,21 +39,22 @@ bool sequences_find(const Call *call, Sequences *s)
     }
     s->query[s->n] = blocks;
     s->key[s->n] = blocks_of(key_count(call), BLOCK);
+    /* All query heads of a key head are in one task, so its workspace holds the dq of all. */
     for (int i = 0; i < s->n; i++)
         if (group * (s->query[i + 1] - s->query[i]) * BLOCK * step > MAX_DQ_FLOATS) return false;
     return true;
 }
 
-/* What a task keeps of its queries, head after head, block after block: panels of q and dout, dq. */
 enum { MAX_WORKSPACE_BLOCKS = MAX_DQ_FLOATS / (BLOCK * SMALL_NR) };
 
+/* Workspace of a task: panels of q and dout and the sums of dq, by head, then by block. */
 typedef struct {
     uint32_t q[MAX_DQ_FLOATS], dout[MAX_DQ_FLOATS];
     float dq[MAX_DQ_FLOATS];
     SoftmaxStats stats[MAX_WORKSPACE_BLOCKS];
     QueryPanels queries[MAX_WORKSPACE_BLOCKS];
     int64_t n;
-    KeyBlock keys; /* of the block at hand */
+    KeyBlock keys; /* the current block */
 } SequenceWorkspace;
 
 typedef struct {
@@ -61,7 +62,7 @@ typedef struct {
     const Sequences *sequences;
 } SequenceWork;
 
-/* Tokens of the next task that fit into the second cache beside what this one works on. */
+/* Tokens of the next task that fit into L2 next to the data of the current one. */
 enum { PREFETCH_TOKENS = 4 * BLOCK };
 
 static void workspace_open(const BackwardInputs *in, TokenBlock blocks, Heads readers,
@@ -101,18 +102,19 @@ static void workspace_store(const Call *call, SequenceWorkspace *space)
     }
 }
 
+/* The first tokens of the blocks [at[0], at[1]), of n tokens in all. */
 static TokenBlock prefetch_part(const int64_t *at, int64_t n)
 {
     return (TokenBlock){at[0] * BLOCK,
                         least(least(at[1] * BLOCK, n) - at[0] * BLOCK, PREFETCH_TOKENS)};
 }
 
-/* What the next task reads first, and where this one's dq goes. */
-static void sequence_prefetch(const BackwardInputs *in, const SequenceWork *w, int64_t tile,
+/* Pushes the first inputs of the next task, and above them this task's dq, which is stored soon. */
+static void sequence_prefetch(const BackwardInputs *in, const SequenceWork *w, int64_t task,
                               const SequenceWorkspace *space)
 {
-    const int64_t heads = w->call->in[1].n[1], sequence = (tile + 1) / heads;
-    const int64_t head = (tile + 1) % heads, reader = key_readers(w->call, head).from;
+    const int64_t heads = w->call->in[1].n[1], sequence = (task + 1) / heads;
+    const int64_t head = (task + 1) % heads, reader = key_readers(w->call, head).from;
     const int64_t *query = w->sequences->query + sequence, *key = w->sequences->key + sequence;
     PrefetchStack *const a = in->path.prefetch;
     if (sequence < w->sequences->n) {
@@ -127,15 +129,15 @@ static void sequence_prefetch(const BackwardInputs *in, const SequenceWork *w, i
         prefetch_push(a, &w->call->out[0], space->queries[i].block, space->queries[i].head);
 }
 
-static void sequence_task(void *work, void *own, int64_t tile)
+static void sequence_task(void *work, void *workspace, int64_t task)
 {
     const SequenceWork *w = work;
     const Call *call = w->call;
     BackwardInputs in = backward_inputs(call);
     PrefetchStack prefetch = {.n = 0};
-    const int64_t heads = w->call->in[1].n[1], sequence = tile / heads, head = tile % heads;
+    const int64_t heads = w->call->in[1].n[1], sequence = task / heads, head = task % heads;
     const int64_t *query = w->sequences->query + sequence, *key = w->sequences->key + sequence;
-    SequenceWorkspace *const space = own;
+    SequenceWorkspace *const space = workspace;
     in.path.prefetch = &prefetch;
     workspace_open(&in, (TokenBlock){query[0], query[1] - query[0]}, key_readers(call, head),
                    space);
@@ -143,7 +145,7 @@ static void sequence_task(void *work, void *own, int64_t tile)
     for (int64_t j = key[0]; j < key[1]; j++) {
         const HeadBlock keys = {block_of(in.keys, j), head, NULL};
         if (j == most(key[0], key[1] - PREFETCH_TOKENS / BLOCK))
-            sequence_prefetch(&in, w, tile, space);
+            sequence_prefetch(&in, w, task, space);
         key_block_load(call, &in, keys.block, head, &space->keys);
         for (int64_t i = 0; i < space->n; i++)
             key_block_add_queries(&in, keys, &space->queries[i], &space->keys);

@@ -1,12 +1,12 @@
-/* bf16_dot.c -- products of tiles of bf16, two terms at a time: AVX512-BF16.
+/* bf16_dot.c -- the bf16 path: the GEMMs of a tile by AVX512-BF16, two terms per instruction.
  *
- *     s [other, owner]    = rows [other, c / 2]         turned [c / 2, owner]
- *     sum [owner, c]     += s' [owner, other / 2]       pairs [other / 2, c]      gather
- *     sum [other, c]     += s [other, owner / 2]        pairs [owner / 2, c]      spread
+ *     s [other, owner]    = rows [other, c / 2]         transposed [c / 2, owner]
+ *     sum [owner, c]     += s' [owner, other / 2]       token_pairs [other / 2, c]
+ *     sum [other, c]     += s [other, owner / 2]        token_pairs [owner / 2, c]
  *
- * A word of a row is spread over the lanes, and each lane adds two products to its sum of f32. Pairs
- * are even and odd tokens of a block, so both ways of a sum are one chain of the same additions.
- * Weights become words where they are made, in registers: attention_words.h. */
+ * A pair of a row is broadcast to all lanes, and each lane adds two products to its f32 sum. Pairs
+ * are an even and the next odd token of a block, so both accumulations add the same terms in the
+ * same order. Weights are rounded and paired in registers, as they are computed: bf16_dot.h. */
 #include "device/cpu/simd/attention/backward.h"
 #include "device/cpu/simd/attention/bf16_dot.h"
 
@@ -16,7 +16,7 @@ typedef struct {
     int64_t row, column;
 } PairMatrix;
 
-/* sum += a b over k > 0 words. A loop that may do nothing has GCC keep the sums in memory beside. */
+/* sum += a b over k > 0 dwords; the loop runs at least once for the reason in small_gemm_sum. */
 ALWAYS_INLINE DOT_TARGET static void dot_gemm_sum(int64_t k, PairMatrix a, const uint32_t *b,
                                                   int64_t step, V sum[SMALL_MR][2])
 {
@@ -116,7 +116,7 @@ DOT_TARGET V bf16_weights(Scores *s, int lane, Hull hull, V base)
     return sum[0] + sum[1];
 }
 
-/* 2 W pairs of two queries: p [query][lanes / W], then ds. */
+/* p and ds of a quad: two queries [r] by 2 vectors of keys [c]. */
 DOT_TARGET static inline void quad_grad(const SoftmaxStats *st, int i, V s[2][2], V dp[2][2])
 {
     for (int r = 0; r < 2; r++)
@@ -125,7 +125,8 @@ DOT_TARGET static inline void quad_grad(const SoftmaxStats *st, int i, V s[2][2]
                          v_set(st->delta[i + r]), &s[r][c], &dp[r][c]);
 }
 
-/* By the first range alone: one that two ranges make together is hidden by masks, which is right too. */
+/* True if both queries attend to all 2 W keys by their first range. A quad that only both ranges
+ * together cover returns false; masking it is correct too. */
 static inline bool quad_is_visible(const Ranges *r, int i, int64_t key)
 {
     return most(r->lo[0][i], r->lo[0][i + 1]) <= key &&
@@ -142,7 +143,7 @@ static inline void quad_mask(const Ranges *ranges, int i, int64_t key, V s[2][2]
         }
 }
 
-/* Two rows of 2 W pairs. */
+/* Loads a quad of a tile: two rows of 2 W pairs. */
 static inline void quad_load(const float *s, V x[2][2])
 {
     for (int r = 0; r < 2; r++)
@@ -181,7 +182,7 @@ DOT_TARGET void bf16_round(Scores *s)
                                     v_load(&s->f32[2 * p + 1][i]));
 }
 
-/* A row of any stride or width. */
+/* Converts a row of any stride, or one that needs padding. */
 DOT_TARGET static void bf16_load_row(Row row, int64_t channels, int64_t dwords, uint32_t *to)
 {
     float wide[MAX_CHANNELS] = {0};

@@ -1,10 +1,10 @@
-/* bf16_dot.h -- words of two bf16: their products, and how they are made.
+/* bf16_dot.h -- VNNI pairs of bf16: their products, and how they are made.
  *
- *     store_halves   a0 a1 .. , b0 b1 ..     (a0 a1) (a2 a3) .. (b0 b1) ..      neighbours of a row
- *     store_pairs    a0 a1 .. , b0 b1 ..     (a0 b0) (a1 b1) ..                 two rows
- *     pair_words     the same of two rows that are bf16 already
+ *     store_adjacent_pairs       a0 a1 .., b0 b1 ..  ->  (a0 a1) (a2 a3) .. (b0 b1) ..
+ *     store_interleaved_pairs    a0 a1 .., b0 b1 ..  ->  (a0 b0) (a1 b1) ..
+ *     interleave_rows            the same as the second, of two rows that are bf16 already
  *
- * Other instruction sets have them too, in plain arithmetic, but no CPU chooses words there. */
+ * Builds without AVX-512 have equivalent loops, so that callers compile; no CPU selects them. */
 #ifndef DEVICE_CPU_SIMD_ATTENTION_BF16_DOT_H
 #define DEVICE_CPU_SIMD_ATTENTION_BF16_DOT_H
 
@@ -20,7 +20,7 @@ DOT_TARGET static inline V dot(V sum, uint32_t x, const uint32_t *b)
                                (__m512bh)_mm512_loadu_si512(b));
 }
 
-/* Lanes i of both halves side by side. */
+/* Permutation that interleaves the two halves: lane i of the first, lane i of the second. */
 static inline __m512i zip_order(void)
 {
     const __m512i even = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
@@ -39,11 +39,11 @@ DOT_TARGET static inline void store_interleaved_pairs(uint32_t *to, V even, V od
     _mm512_storeu_si512(to, _mm512_permutexvar_epi16(zip_order(), x));
 }
 
-/* W words of a row and of the next, `step` words on. */
+/* Pairs the bf16 of W dwords with those of the next row, `step` dwords on. */
 static inline void interleave_rows(const uint32_t *from, int64_t step, uint32_t *to)
 {
     const __m512i a = _mm512_loadu_si512(from), b = _mm512_loadu_si512(from + step);
-    /* Element i of a with element i of b, which is number 32 + i of the two. */
+    /* Element i of a with element i of b, which has index 32 + i in the concatenation. */
     const __m512i first = _mm512_add_epi32(zip_order(), _mm512_set1_epi32(16 << 16));
     const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(16 << 16 | 16));
     _mm512_storeu_si512(to, _mm512_permutex2var_epi16(a, first, b));
@@ -56,11 +56,11 @@ static inline void interleave_rows(const uint32_t *from, int64_t step, uint32_t 
 
 static inline V dot(V sum, uint32_t x, const uint32_t *b)
 {
-    VU word;
-    memcpy(&word, b, sizeof word);
+    VU dwords;
+    memcpy(&dwords, b, sizeof dwords);
     const VU both = x - (VU){0};
-    return sum + (V)(both & 0xffff0000u) * (V)(word & 0xffff0000u) +
-           (V)(both << 16) * (V)(word << 16);
+    return sum + (V)(both & 0xffff0000u) * (V)(dwords & 0xffff0000u) +
+           (V)(both << 16) * (V)(dwords << 16);
 }
 
 static inline void store_adjacent_pairs(uint32_t *to, V first, V second)

@@ -1,17 +1,17 @@
-/* decode.c -- attention of a few queries over many keys: a token of each sequence and its cache.
+/* decode.c -- the decode path: few queries, each with many cached keys.
  *
- * Tiles of 64 queries would be nearly empty. Here a query head goes over the keys that it sees, some
- * at a time: scores, the new maximum, weights, and the values summed by weight. Vectors lie along the
- * channels, so keys are read as they lie, each once.
+ * A tile of 64 queries would be nearly empty. Instead, each task takes one query head of one query
+ * and visits its keys KEYS_PER_STEP at a time: scores, the new maximum, weights, and the weighted
+ * sum of the values. Vectors are along the channels, so k and v are read in place, each row once.
  *
- *     keys     |........|........|....|        a piece at a time, (max, sum, o) carried on */
+ *     keys     |........|........|....|        (max, sum, o) carried from step to step */
 #include "device/cpu/simd/attention/attention.h"
 
 enum { KEYS_PER_STEP = 128, MAX_DECODE_QUERIES = 8 };
 
 typedef struct {
     float q[MAX_CHANNELS], o[MAX_CHANNELS],
-        buffer[MAX_CHANNELS]; /* zeros behind the channels, up to a vector */
+        buffer[MAX_CHANNELS]; /* zeros after the channels, up to a whole vector */
     float s[KEYS_PER_STEP];   /* scores, then weights */
     float max, sum;
     int64_t channels, padded;
@@ -37,7 +37,7 @@ static void rescale_to(DecodeState *st, float max)
     st->max = max;
 }
 
-/* n keys from row `key` on. */
+/* Adds n keys from row `key` on. */
 static void add_keys(DecodeState *st, const Call *call, int64_t kv_head, int64_t key, int64_t n)
 {
     const Tensor *k = &call->in[1], *v = &call->in[2];
@@ -48,9 +48,9 @@ static void add_keys(DecodeState *st, const Call *call, int64_t kv_head, int64_t
         __builtin_prefetch(head_row(v, key + j, kv_head).at, 0, 2);
         const float *row = read_piece(head_row(k, key + j, kv_head), 0, st->channels, st->buffer);
         st->s[j] = scale * dot(st->q, row, st->channels);
-        if (!(st->s[j] <= max)) max = st->s[j]; /* a NaN, too: it is not to pass for -inf */
+        if (!(st->s[j] <= max)) max = st->s[j]; /* also a NaN: its row must not count as masked */
     }
-    if (max == -HUGE_VALF) return; /* scores of -inf weigh nothing */
+    if (max == -HUGE_VALF) return; /* scores of -inf have weight 0 */
     if (max > st->max) rescale_to(st, max);
     for (int64_t j = n; j < pad_to(n, W); j++) st->s[j] = -HUGE_VALF;
     V sum = {0};
@@ -67,12 +67,12 @@ static void add_keys(DecodeState *st, const Call *call, int64_t kv_head, int64_t
     }
 }
 
-/* One query head of one query. */
-static void decode_task(void *work, int64_t tile)
+/* A task: one query head of one query. */
+static void decode_task(void *work, int64_t task)
 {
     const Call *call = work;
     const Tensor *q = &call->in[0], *o = &call->out[0], *lse = &call->out[1];
-    const int64_t query = tile / q->n[1], head = tile % q->n[1], keys = key_count(call);
+    const int64_t query = task / q->n[1], head = task % q->n[1], keys = key_count(call);
     DecodeState st = {.max = -HUGE_VALF, .channels = q->n[2], .padded = pad_to(q->n[2], W)};
     Ranges ranges;
     load_piece(head_row(q, query, head), 0, st.channels, st.q);
@@ -82,7 +82,7 @@ static void decode_task(void *work, int64_t tile)
         for (int64_t key = lo; key < hi; key += KEYS_PER_STEP)
             add_keys(&st, call, key_head(call, head), key, least(hi - key, KEYS_PER_STEP));
     }
-    /* A query that saw no key: o is 0, and its lse is -inf. */
+    /* A query that attends to no key: o = 0 and lse = -inf. */
     const float factor = st.sum == 0 ? 0 : 1 / st.sum;
     for (int64_t c = 0; c < st.padded; c += W) v_store(st.o + c, factor * v_load(st.o + c));
     store_piece(head_row(o, query, head), 0, st.channels, st.o);

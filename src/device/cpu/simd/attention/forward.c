@@ -1,31 +1,31 @@
-/* forward.c -- o = softmax(scale q k') v over the keys each row sees, tile by tile.
+/* forward.c -- o = softmax(scale q k') v, the driver and the vector paths; attention.h draws it.
  *
- * Scores are in units of log 2, so that weights are powers of 2. A row carries (max, sum, o) over the
- * tiles: 2^(s - max) summed, and o weighted alike. When a tile raises the max, what was summed shrinks
- * by 2^(old - new). At the end o /= sum and lse = log 2 (max + log2(sum)). Of a few queries alone:
- * attention_few.c. */
+ * Scores are in units of log 2, so weights are powers of 2. If a tile raises a row's max, its sum
+ * and o are rescaled by 2^(old - new). At the end o /= sum and lse = log 2 (max + log2(sum)).
+ * forward_amx.c has the tiles of the AMX path, decode.c calls with few queries. */
 #include "device/cpu/simd/attention/forward.h"
 
-/* Some blocks of queries share the panels of keys and values: rows of a head lie pages apart, and
- * reading them for each block cost a tenth of the time. Tiles go through NEAR tokens of one head, and then of
- * the next, whose rows lie beside them. */
+/* Several blocks of queries share the panels of k and v: the rows of a head are pages apart, and
+ * reading them again for each block took a tenth of the time. Consecutive tasks cover NEARBY_TOKENS
+ * tokens of one head, then of the next head, whose rows are adjacent in memory. */
 enum { NEARBY_TOKENS = 512 };
 
-/* How a call is cut: blocks of queries of a tile, tiles of NEAR tokens of a head. It has no say in any bit. */
+/* The split of a call into tasks: query blocks per task, and tasks per head for NEARBY_TOKENS
+ * tokens. The result does not depend on it. */
 typedef struct {
     const Call *call;
     int64_t blocks, per_head;
 } ForwardTasks;
 
-/* A tile's head, and the first of its blocks. */
+/* The head of a task, and the index of its first block of queries. */
 typedef struct {
     int64_t head, block;
 } TaskStart;
 
-static TaskStart task_start(const ForwardTasks *c, int64_t tile)
+static TaskStart task_start(const ForwardTasks *c, int64_t task)
 {
-    const int64_t heads = c->call->in[0].n[1], group = tile / (c->per_head * heads);
-    const int64_t rest = tile % (c->per_head * heads);
+    const int64_t heads = c->call->in[0].n[1], group = task / (c->per_head * heads);
+    const int64_t rest = task % (c->per_head * heads);
     return (TaskStart){rest / c->per_head, (group * c->per_head + rest % c->per_head) * c->blocks};
 }
 
@@ -39,7 +39,7 @@ static V lanes_max(const Scores *s, int lane, Hull hull, V max)
     return v_max(max, odd);
 }
 
-/* The weights 2^(s - base) of W lanes; their sum. */
+/* Replaces the scores of W lanes by weights 2^(s - base). Returns the sum of each lane. */
 static V lanes_weights(Scores *s, int lane, Hull hull, V base)
 {
     V sum = {0};
@@ -51,13 +51,13 @@ static V lanes_weights(Scores *s, int lane, Hull hull, V base)
     return sum;
 }
 
-/* Scores to weights, W queries at a time; what the rows hold goes to the new max. */
+/* Turns scores into weights, W queries at a time, and rescales their sums to the new max. */
 static void block_weights(AttentionPath path, QueryBlock *block, const Bounds *queries, Scores *s)
 {
     for (int i = 0; i < BLOCK; i += W) {
         const Hull hull = lanes_hull(queries, i);
         const V old = v_load(block->max + i), max = lanes_max(s, i, hull, old);
-        /* A row that has seen nothing yet has weights 2^(-inf - 0) = 0. */
+        /* While all keys so far are masked, max is -inf, and base 0 gives weights of 0. */
         const V base = v_pick(max == v_set(-HUGE_VALF), v_set(0), max);
         const V rescale = v_exp2(old - base);
         const V sum = path.bf16 ? bf16_weights(s, i, hull, base) : lanes_weights(s, i, hull, base);
@@ -83,7 +83,7 @@ static void store_rows(const Call *call, const QueryBlock *block, int64_t head)
     const Form form = form_of_type(o->dtype);
     float *const to = (float *)lse->data + head * lse->stride[1];
     for (int64_t i = 0; i < block->queries.n; i++) {
-        /* A row that saw no key: o is 0, and its lse is -inf. */
+        /* A row that attends to no key: o = 0 and lse = -inf. */
         const float factor = block->sum[i] == 0 ? 0 : 1 / block->sum[i];
         row_write(head_row(o, block->queries.at + i, head), form, channels, factor,
                   block->o.f32 + i * step);
@@ -112,7 +112,7 @@ static void query_block_open(const Call *call, TokenBlock queries, int64_t head,
     }
 }
 
-/* Whether rows of v are gone. */
+/* Adds a tile. Returns true if rows of v were cleared (nonfinite.c). */
 static bool query_block_add(TokenBlock keys, Coverage coverage, ForwardState *st, QueryBlock *block)
 {
     if (st->path.amx) return amx_query_block_add(keys, coverage, st, block);
@@ -125,24 +125,25 @@ static bool query_block_add(TokenBlock keys, Coverage coverage, ForwardState *st
     return accumulate_owner(st->path, &st->s, &st->v, &bounds.queries, block->o.f32);
 }
 
-/* One block of keys for all sides that see it. */
+/* Adds a block of keys to all query blocks that attend to it; the first of them loads k and v. A
+ * tile that cleared rows of v makes the next one load v again. */
 static void add_keys_to_blocks(const Call *call, TokenBlock keys, int64_t kv_head, ForwardState *st)
 {
     const Tensor *k = &call->in[1], *v = &call->in[2];
     const TokenBlock next = block_of(st->to, keys.at / BLOCK + 1);
-    bool k_here = false, v_here = false;
+    bool k_loaded = false, v_loaded = false;
     prefetch_push(&st->prefetch, v, next, kv_head);
     prefetch_push(&st->prefetch, k, next, kv_head);
     for (int i = 0; i < st->n_blocks; i++) {
         QueryBlock *block = &st->block[i];
         const Coverage coverage = ranges_coverage(&block->ranges, block->queries.n, keys);
         if (coverage == EMPTY_TILE) continue;
-        if (!k_here) panel_load(st->path, k, keys, kv_head, &st->k);
-        if (!k_here && st->path.amx) panel_transpose(st->path, &st->k, 1, &st->k_transposed);
-        if (!v_here) panel_load(st->path, v, keys, kv_head, &st->v);
-        if (!v_here) panel_pair_tokens(st->path, st->path.amx ? SUM_OTHER : SUM_OWNER, &st->v);
-        v_here = !query_block_add(keys, coverage, st, block);
-        k_here = true;
+        if (!k_loaded) panel_load(st->path, k, keys, kv_head, &st->k);
+        if (!k_loaded && st->path.amx) panel_transpose(st->path, &st->k, 1, &st->k_transposed);
+        if (!v_loaded) panel_load(st->path, v, keys, kv_head, &st->v);
+        if (!v_loaded) panel_pair_tokens(st->path, st->path.amx ? SUM_OTHER : SUM_OWNER, &st->v);
+        v_loaded = !query_block_add(keys, coverage, st, block);
+        k_loaded = true;
     }
 }
 
@@ -152,12 +153,12 @@ static TokenBlock queries_of(const ForwardTasks *c, TaskStart start)
     return (TokenBlock){at, least(n - at, c->blocks * BLOCK)};
 }
 
-/* Where this tile's o goes, and what the next one reads that none has read yet, where queries and keys are the
- * same tokens. */
-static void task_prefetch(const ForwardTasks *c, int64_t tile, PrefetchStack *prefetch)
+/* Prefetches the o of this task, and the q, k and v of the next one. Keys at the positions of its
+ * queries are new to the cache if queries and keys are the same tokens. */
+static void task_prefetch(const ForwardTasks *c, int64_t task, PrefetchStack *prefetch)
 {
     const Tensor *in = c->call->in;
-    const TaskStart here = task_start(c, tile), next = task_start(c, tile + 1);
+    const TaskStart here = task_start(c, task), next = task_start(c, task + 1);
     const TokenBlock queries = queries_of(c, next);
     const int64_t n_keys = key_count(c->call), at = least(queries.at, n_keys);
     const TokenBlock keys = {at, least(n_keys - at, queries.n)};
@@ -180,12 +181,12 @@ static void query_blocks_open(const ForwardTasks *c, TaskStart start, ForwardSta
     }
 }
 
-/* One tile: some blocks of queries, a query head. */
-static void forward_task(void *work, void *space, int64_t tile)
+/* A task: some blocks of queries of one query head. */
+static void forward_task(void *work, void *space, int64_t task)
 {
     const ForwardTasks *c = work;
     const Call *call = c->call;
-    const TaskStart start = task_start(c, tile);
+    const TaskStart start = task_start(c, task);
     const int64_t n_keys = key_count(call), kv_head = n_keys > 0 ? key_head(call, start.head) : 0;
     ForwardState *const st = space;
     st->path = path_of(call, NULL);
@@ -194,8 +195,8 @@ static void forward_task(void *work, void *space, int64_t tile)
     st->k = panel_of(st->path, st->k_buffer.dwords);
     st->v = panel_of(st->path, st->v_buffer.dwords);
     query_blocks_open(c, start, st);
-    if (st->n_blocks == 0) return; /* past the end of the last NEAR tokens */
-    task_prefetch(c, tile, &st->prefetch);
+    if (st->n_blocks == 0) return; /* past the last token */
+    task_prefetch(c, task, &st->prefetch);
     path_begin(st->path);
     for (int64_t b = st->from / BLOCK; b < blocks_of(st->to, BLOCK); b++)
         add_keys_to_blocks(call, block_of(n_keys, b), kv_head, st);
@@ -210,12 +211,13 @@ static Err forward_run(const Call *call)
     const int64_t threads = call->team ? team_threads(call->team) : 1;
     ForwardTasks c = {.call = call,
                       .blocks = path_of(call, NULL).amx ? MAX_QUERY_BLOCKS : USUAL_QUERY_BLOCKS};
+    /* Eight tasks per thread balance the load: causal tasks differ in their number of tiles. */
     while (c.blocks > MIN_QUERY_BLOCKS &&
            blocks_of(q->n[0], c.blocks * BLOCK) * q->n[1] < 8 * threads)
         c.blocks /= 2;
     c.per_head = NEARBY_TOKENS / (c.blocks * BLOCK);
-    const int64_t tiles = blocks_of(q->n[0], NEARBY_TOKENS) * c.per_head * q->n[1];
-    return thread_workspace_run(call->team, tiles,
+    const int64_t tasks = blocks_of(q->n[0], NEARBY_TOKENS) * c.per_head * q->n[1];
+    return thread_workspace_run(call->team, tasks,
                                 (ThreadWorkspaceSize){sizeof(ForwardState), "attention"},
                                 forward_task, &c);
 }

@@ -1,18 +1,20 @@
-/* forward_amx.c -- attention by squares: scores are [query][key], a first of 32 queries after another.
+/* forward_amx.c -- forward tiles by AMX: scores are [query][key], a row of sub-tiles (32 queries)
+ * at a time.
  *
- *     q [32, c]  k' [c, keys]  ->  s [32, keys]  ->  weights, in words of two keys  ->  o [queries, c] += p v
+ *     q [32, c]  k' [c, keys]  ->  s [32, keys]  ->  p, pairs of keys  ->  o [queries, c] += p v
  *
- * So weights are the left factor of o = p v as they are made, and no sum has to be turned. Tiles have a unit of
- * their own, so one strip's products go on beside the powers of the other.
+ * The owner is the block of keys, so p is the left operand of p v in the layout in which it is
+ * computed, and o needs no transposition. AMX runs in parallel with the vector units: the GEMM of
+ * one row of sub-tiles overlaps with the exponentials of the other.
  *
- * Lanes are keys, and to find the max of a row over lanes costs as much as its powers. But any base serves
- * that no score exceeds by far: weights are 2^(s - base), and base is raised, to the max, only when a score
- * exceeds it by more than SLACK. */
+ * Lanes are keys here, and a maximum over lanes costs as much as the exponentials of a row. Any
+ * base that no score exceeds by much is valid: weights are 2^(s - base). So the base is raised to
+ * the max only if a score exceeds it by more than RESCALE_THRESHOLD. */
 #include "device/cpu/simd/attention/forward.h"
 #include "device/cpu/simd/attention/bf16_dot.h"
 #include "device/cpu/simd/attention/amx_gemm.h"
 
-/* In units of log 2: weights are at most 2^8, and sums of 2^110 of them are finite. */
+/* In units of log 2: weights are at most 2^8, and a sum of 2^110 of them is finite. */
 enum { RESCALE_THRESHOLD = 8 };
 
 void amx_query_block_open(AttentionPath path, const Tensor *q, int64_t head, QueryBlock *block)
@@ -22,7 +24,7 @@ void amx_query_block_open(AttentionPath path, const Tensor *q, int64_t head, Que
     memset(block->lane_sums, 0, sizeof block->lane_sums);
 }
 
-/* -inf for pairs that are not seen, of a strip. */
+/* Sets masked pairs of a row of sub-tiles to -inf. */
 static void subtile_row_mask(const Ranges *r, TokenBlock keys, int first, const Bounds *b,
                              Scores *s)
 {
@@ -39,7 +41,7 @@ static void subtile_row_mask(const Ranges *r, TokenBlock keys, int first, const 
     }
 }
 
-/* What the row holds goes to the new base. */
+/* Rescales a row's sums and o to the new base. */
 static void row_raise_base(QueryBlock *block, int64_t query, float base, int64_t step)
 {
     const V rescale = v_exp2(v_set(block->max[query] - base));
@@ -49,7 +51,7 @@ static void row_raise_base(QueryBlock *block, int64_t query, float base, int64_t
     block->max[query] = base;
 }
 
-/* Scores of a row to weights, of keys that may be seen. */
+/* Turns a row's scores in the hull into owner_pairs of weights. */
 ALWAYS_INLINE DOT_TARGET static void row_weights(AttentionPath path, QueryBlock *block, int query,
                                                  Hull hull, Scores *scores)
 {
@@ -59,7 +61,7 @@ ALWAYS_INLINE DOT_TARGET static void row_weights(AttentionPath path, QueryBlock 
     for (int j = hull.from; j < hull.to; j += W) top = v_max(top, v_load(s + j));
     if (v_any(path.factor * top > v_set(block->max[query] + RESCALE_THRESHOLD)))
         row_raise_base(block, query, path.factor * v_largest(top), padded(path.channels));
-    /* A row that has seen nothing yet has weights 2^(-inf - 0) = 0. */
+    /* While all keys so far are masked, max is -inf, and base 0 gives weights of 0. */
     const V base = v_set(block->max[query] == -HUGE_VALF ? 0 : block->max[query]);
     V sum = v_load(block->lane_sums[query]);
     for (int j = hull.from; j < hull.to; j += 2 * W) {
@@ -71,7 +73,7 @@ ALWAYS_INLINE DOT_TARGET static void row_weights(AttentionPath path, QueryBlock 
     v_store(block->lane_sums[query], sum);
 }
 
-/* Rows of a strip that all see whole: so many at a time, while tiles multiply. */
+/* Background work of a GEMM: the weights of queries up to `end`, `each` rows per call. */
 typedef struct {
     AttentionPath path;
     QueryBlock *block;
@@ -94,10 +96,10 @@ static void multiply_with_weights(AmxGemmArgs p, WeightsWork *w)
     while (w->query < w->end) weights_step(w);
 }
 
-/* A tile that all see: tiles multiply one first while the weights of the other are made.
+/* Adds a full tile: AMX multiplies one row of sub-tiles while vectors make the other's weights.
  *
- *     tiles      score 0   score 1     spread 0    spread 1
- *     vectors              weights 0   weights 1                  */
+ *     AMX        s 0       s 1         p v 0       p v 1
+ *     vectors              weights 0   weights 1 */
 static void add_full_tile(ForwardState *st, QueryBlock *block, const Bounds *b)
 {
     const Panel q = panel_of(st->path, block->q.buffer.dwords);
@@ -118,7 +120,7 @@ static void add_full_tile(ForwardState *st, QueryBlock *block, const Bounds *b)
     st->path.amx->multiply(&sum);
 }
 
-/* Where not all see the tile: strip by strip what is seen. */
+/* Scores and weights of a row of sub-tiles in a partial tile. */
 DOT_TARGET static void subtile_row_add(TokenBlock keys, int first, const Bounds *b,
                                        ForwardState *st, QueryBlock *block)
 {

@@ -1,22 +1,21 @@
-/* head_rows.h -- rows of x[t,h,c], a head's channels of one token, as they lie in memory: of any type and
- * stride, contiguous ones without a call. */
+/* head_rows.h -- rows of x[t,h,c]: the channels of one head of one token. Rows may have any type
+ * and stride; contiguous rows are read and written inline. */
 #ifndef DEVICE_CPU_SIMD_ATTENTION_HEAD_ROWS_H
 #define DEVICE_CPU_SIMD_ATTENTION_HEAD_ROWS_H
 
 #include "device/cpu/simd/simd.h"
 
-enum { MAX_CHANNELS = 256 }; /* of a head at most */
+enum { MAX_CHANNELS = 256 }; /* of a head; larger heads run on device/ref */
 
-/* Channels of one head of one token of x[t,h,c]. */
-static inline RowRef head_row(const Tensor *x, int64_t token, int64_t head)
+static inline Row head_row(const Tensor *x, int64_t token, int64_t head)
 {
     return row_at(x, token * x->stride[0] + head * x->stride[1], x->stride[2]);
 }
 
-/* A row of whole vectors side by side, in memory of that type: what row_read does without a call. A RowRef
- * that goes over the stack is read back wider than it was written, and that read waits for all stores
- * before it: a tenth of a tile's time. */
-static inline bool row_is_whole(RowRef r, DType type, int64_t n)
+/* True if the row is contiguous whole vectors of that type, which row_read reads without a call.
+ * Passing a Row through the stack costs a tenth of a tile's time: it is loaded wider than it was
+ * stored, so store forwarding fails. */
+static inline bool row_is_whole(Row r, DType type, int64_t n)
 {
     return r.dtype == type && r.stride == 1 && n % W == 0;
 }
@@ -32,8 +31,8 @@ static inline const float *row_read(RowRef r, int64_t n, float *buffer)
     return buffer;
 }
 
-/* row = keep * row + factor * x, of any stride and type. */
-static inline void row_blend(RowRef r, int64_t n, float keep, float factor, const float *x)
+/* row = keep * row + factor * x, for any stride and type. */
+static inline void row_blend(Row r, int64_t n, float keep, float factor, const float *x)
 {
     float scaled[MAX_CHANNELS];
     for (int64_t c = 0; c < n; c += W) v_store(scaled + c, factor * v_load(x + c));
@@ -46,9 +45,9 @@ EACH_FORM void write_vectors(Form form, void *to, int64_t n, float factor, const
         v_store_pair_as(form, to, c, factor * v_load(x + c), factor * v_load(x + c + W));
 }
 
-/* row = factor * x; x has whole pairs of vectors. The form of contiguous rows of its type is asked for once
- * by whoever writes many. */
-static inline void row_write(RowRef r, Form form, int64_t n, float factor, const float *x)
+/* row = factor * x, where x is padded to whole pairs of vectors. `form` is form_of_type of the
+ * row's type: callers that write many rows compute it once. */
+static inline void row_write(Row r, Form form, int64_t n, float factor, const float *x)
 {
     if (r.stride != 1 || n % (2 * W) != 0 || form == AS_OTHER)
         row_blend(r, n, 0, factor, x);

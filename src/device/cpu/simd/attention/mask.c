@@ -1,4 +1,4 @@
-/* mask.c -- ranges of keys, and what tiles and groups see of them. */
+/* mask.c -- key ranges of queries, the coverage of tiles, and the bounds of groups. */
 #include "device/cpu/simd/attention/mask.h"
 
 static int32_t within(int64_t x, int64_t end) { return (int32_t)(x < 0 ? 0 : x > end ? end : x); }
@@ -45,7 +45,8 @@ Coverage ranges_coverage(const Ranges *r, int64_t queries, TokenBlock keys)
     return !some ? EMPTY_TILE : all ? FULL_TILE : PARTIAL_TILE;
 }
 
-/* Hulls of what the rows see, in keys of the block; of groups, the hulls of those. */
+/* The hull of each query within the tile, extended to groups. Groups of keys get the hull of the
+ * queries that attend to any of their keys. */
 void tile_bounds_of(const Ranges *r, TokenBlock keys, Coverage coverage, TileBounds *out)
 {
     out->queries.coverage = out->keys.coverage = coverage;
@@ -71,7 +72,7 @@ void tile_bounds_of(const Ranges *r, TokenBlock keys, Coverage coverage, TileBou
             k->to[g] = (int)most(k->to[g], even + 2);
         }
     }
-    for (int g = 0; g < GROUPS; g++) { /* none: no keys, from anywhere */
+    for (int g = 0; g < GROUPS; g++) { /* masked completely: an empty range at 0 */
         if (out->queries.to[g] == 0) out->queries.from[g] = 0;
         if (out->keys.to[g] == 0) out->keys.from[g] = 0;
     }

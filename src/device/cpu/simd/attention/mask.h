@@ -1,20 +1,22 @@
-/* mask.h -- which keys queries see: of all, of a tile, and of the parts of a tile.
+/* mask.h -- mask coverage of blocks, tiles and groups of rows.
  *
- *            keys ->   0     64    128                a mask is two ranges of keys per row; a tile
- *     queries     0  [tile][    ][    ]               that no row sees costs nothing, one that all
- *                64  [tile][tile][    ]               rows see whole needs no mask
- *               128  [    ][tile][tile]
+ *            keys ->   0     64    128          a mask is two ranges of keys per query
+ *     queries     0  [full][    ][    ]         full: every query attends to every key; no masking
+ *                64  [part][full][    ]         part: masked pair by pair
+ *               128  [    ][part][full]         empty: not computed
  *
- * Of a tile that not all see whole, groups of SMALL_MR tokens multiply what is within their bounds:
- * the hull of what any of them sees. */
+ * In a partial tile, each group of SMALL_MR tokens multiplies only its hull: the smallest range of
+ * the other block that contains all visible pairs of the group. A pair is visible if its query
+ * attends to its key. */
 #ifndef DEVICE_CPU_SIMD_ATTENTION_MASK_H
 #define DEVICE_CPU_SIMD_ATTENTION_MASK_H
 
 #include "device/cpu/simd/gemm/small_gemm.h"
 
-enum { BLOCK = 64 };   /* tokens of a block */
-enum { SUBTILE = 32 }; /* of it, where tiles multiply: squares.h */
+enum { BLOCK = 64 };   /* tokens of a block; a tile is BLOCK x BLOCK pairs */
+enum { SUBTILE = 32 }; /* tokens of a sub-tile of the AMX path: amx_gemm.h */
 
+/* Consecutive tokens [at, at + n), usually n <= BLOCK. */
 typedef struct {
     int64_t at, n;
 } TokenBlock;
@@ -24,18 +26,20 @@ static inline TokenBlock block_of(int64_t n, int64_t index)
     return (TokenBlock){index * BLOCK, least(n - index * BLOCK, BLOCK)};
 }
 
-/* Which keys, of all s, each query of a block sees: [lo, hi) twice; none past the block's end. */
+/* The mask of a block of queries: each attends to the keys in [lo[0], hi[0]) and [lo[1], hi[1]).
+ * Indices are rows of k. Queries past the end of the block attend to none. */
 typedef struct {
     int32_t lo[2][BLOCK], hi[2][BLOCK];
-    int32_t from, to;         /* no query sees a key outside */
-    int32_t all_from, all_to; /* every query sees the keys inside */
+    int32_t from, to;         /* no query attends to a key outside */
+    int32_t all_from, all_to; /* every query attends to all keys inside */
 } Ranges;
 
 typedef enum { EMPTY_TILE, PARTIAL_TILE, FULL_TILE } Coverage;
 
 enum { GROUPS = BLOCK / SMALL_MR };
 
-/* Of each group of tokens of one side: the tokens of the other that any of them sees, in whole pairs. */
+/* Per group of SMALL_MR tokens of one block: the hull [from, to) in the other block, widened to
+ * whole pairs. from == to == 0: the group is masked completely. */
 typedef struct {
     Coverage coverage;
     int from[GROUPS], to[GROUPS];
@@ -51,13 +55,17 @@ typedef struct {
 #define tile_bounds_of CPU_NAME(tile_bounds_of)
 #define tile_bounds_widen CPU_NAME(tile_bounds_widen)
 
+/* Local. Loads the ranges of a block of queries. key_at is the position of k's first row, keys its
+ * number of rows; ranges are clipped to them. */
 void ranges_load(const Tensor *ranges, int64_t key_at, int64_t keys, TokenBlock queries, Ranges *r);
-/* The bounds, from the ranges of so many queries. */
+/* Local. Sets from, to, all_from and all_to from the ranges of the first `queries` queries. */
 void ranges_bound(Ranges *r, int64_t queries);
+/* Local. The coverage of a tile. It is full only if one range of each query covers it: a tile that
+ * only both ranges together cover is partial. */
 Coverage ranges_coverage(const Ranges *r, int64_t queries, TokenBlock keys);
-/* What tokens of a tile can see of each other. */
+/* Local. The bounds of a tile, for both of its blocks. */
 void tile_bounds_of(const Ranges *r, TokenBlock keys, Coverage coverage, TileBounds *out);
-/* To whole squares: those that hold a pair that is seen, and all of each. */
+/* Local. Widens the bounds to whole sub-tiles: those that contain a visible pair. */
 void tile_bounds_widen(TileBounds *bounds);
 
 static inline VI vi_load(const int32_t *p)
@@ -67,7 +75,7 @@ static inline VI vi_load(const int32_t *p)
     return v;
 }
 
-/* Numbers of W keys. */
+/* Indices of W consecutive keys. */
 static inline VI keys_from(int64_t at)
 {
     VI v = vi_set((int32_t)at);
@@ -75,7 +83,7 @@ static inline VI keys_from(int64_t at)
     return v;
 }
 
-/* Who of W queries from `lane` on sees the key; which of W keys the query sees. */
+/* Lane mask: which of W queries, from `lane` on, attend to the key. */
 static inline VI queries_attending(const Ranges *r, int lane, int64_t key)
 {
     const VI k = vi_set((int32_t)key);
@@ -83,17 +91,19 @@ static inline VI queries_attending(const Ranges *r, int lane, int64_t key)
            ((vi_load(&r->lo[1][lane]) <= k) & (k < vi_load(&r->hi[1][lane])));
 }
 
+/* Lane mask: which of W keys the query attends to. */
 static inline VI keys_attended(const Ranges *r, int query, VI key)
 {
     return ((key >= r->lo[0][query]) & (key < r->hi[0][query])) |
            ((key >= r->lo[1][query]) & (key < r->hi[1][query]));
 }
 
-/* What any of W owners from `lane` on sees. */
+/* A range of rows of a tile: all visible pairs of W lanes. */
 typedef struct {
     int from, to;
 } Hull;
 
+/* The hull of W owners from `lane` on; {BLOCK, 0} if they are masked completely. */
 static inline Hull lanes_hull(const Bounds *owners, int lane)
 {
     Hull h = {BLOCK, 0};
@@ -105,7 +115,7 @@ static inline Hull lanes_hull(const Bounds *owners, int lane)
     return h;
 }
 
-/* Which of 2 W lanes from j on a group needs scores of. */
+/* The halves of 2 W lanes, from j on, whose scores a group needs. */
 typedef enum { NO_HALF, LOWER_HALF, UPPER_HALF, BOTH_HALVES } Halves;
 
 static inline Halves halves_needed(const Bounds *b, int group, int64_t j)

@@ -1,8 +1,9 @@
-/* merge.c -- joining two parts of an attention. */
+/* merge.c -- merges the (o, lse) of two disjoint sets of keys. Prepared for ring attention; only
+ * tests call it. */
 #include "device/cpu/simd/simd.h"
 
-/* Shares of two parts with sums exp(a) and exp(b), and the log of the whole. A part without a key
- * (-inf) has share 0, and both may be. */
+/* Returns the lse of both parts together, and the share of each: exp(a), exp(b) over their sum. A
+ * part without keys has lse -inf and share 0; that may be both parts. */
 static double merge_shares(double a, double b, double share[2])
 {
     share[0] = a == -HUGE_VAL ? 0 : b == -HUGE_VAL ? 1 : 1 / (1 + exp(b - a));
@@ -11,7 +12,7 @@ static double merge_shares(double a, double b, double share[2])
     return (a > b ? a : b) + log1p(exp(-fabs(a - b)));
 }
 
-/* y = a x1 + b x2; a part of share 0 is not looked at: what it holds does not matter. */
+/* y = a x1 + b x2. A part with share 0 is not read, so it may hold NaN. */
 static void mix_row(const Call *call, int64_t row, float a, float b)
 {
     const RowRef to = tensor_row(&call->out[0], row);

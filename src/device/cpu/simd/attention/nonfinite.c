@@ -1,8 +1,9 @@
-/* nonfinite.c -- rows that are not finite, in tiles that not all see whole: they are added pair by pair,
- * and left out of the product, where 0 times them would be NaN. Rare, so each channel is on its own. */
+/* nonfinite.c -- rows that are not finite, in partial tiles. They are added pair by pair and left
+ * out of the GEMM, where a weight of 0 times NaN or infinity would be NaN. Such rows are rare, so
+ * the loops are scalar. */
 #include "device/cpu/simd/attention/attention.h"
 
-/* NaN, if one of the words' or f32's numbers is not finite; else 0. */
+/* Returns NaN in lanes whose f32, or one of whose two bf16, is not finite; else 0. */
 static V nonfinite_probe(bool bf16, V x)
 {
     if (!bf16) return 0 * x;
@@ -21,8 +22,8 @@ static bool is_finite(bool bf16, const void *at, int64_t n)
     return sum == sum;
 }
 
-/* Steps between the tokens of the rows of a sum, or pairs of them, and between their channels; likewise of
- * the sums. */
+/* Strides in dwords: between tokens (or pairs of tokens) and channels of the panel, and between
+ * tokens and channels of the sums. */
 typedef struct {
     int64_t token, channel, sum, sum_channel;
 } PanelStrides;
@@ -34,10 +35,10 @@ static PanelStrides strides_of(AttentionPath path, SumSide side)
     return (PanelStrides){step, 1, step, 1};
 }
 
-/* Half of a word, or all of it. */
-static float number_in(AttentionPath path, uint32_t word, int64_t token)
+/* The element of a token in a dword: all of it, or one bf16 of a pair. */
+static float number_in(AttentionPath path, uint32_t dword, int64_t token)
 {
-    const uint32_t bits = !path.bf16 ? word : token % 2 ? word & 0xffff0000u : word << 16;
+    const uint32_t bits = !path.bf16 ? dword : token % 2 ? dword & 0xffff0000u : dword << 16;
     float x;
     memcpy(&x, &bits, sizeof x);
     return x;
@@ -65,7 +66,7 @@ static void row_clear(AttentionPath path, PanelStrides strides, Panel *p, int64_
     for (int64_t c = 0; c < padded(path.channels); c++) row[c * strides.channel] &= keep;
 }
 
-/* Of sum i and row j. */
+/* The weight of row j in sum i. */
 static float weight_at(AttentionPath path, TileWeights w, int64_t i, int64_t j)
 {
     if (!path.bf16) return w.side == SUM_OWNER ? w.s->f32[j][i] : w.s->f32[i][j];

@@ -1,4 +1,4 @@
-/* panel.c -- blocks of tokens as panels, and how their products are done. */
+/* panel.c -- the choice of the kernel path; panels: loading, transposing, prefetching. */
 #include "device/cpu/simd/attention/amx_gemm.h"
 #include "device/cpu/microkernels.h"
 
@@ -9,7 +9,8 @@ AttentionPath path_of(const Call *call, const Tensor *dout)
     if (W != 16 || (dout && dout->dtype != BF16)) return path;
     for (int i = 0; i < 3; i++)
         if (call->in[i].dtype != BF16) return path;
-    if (factor > 0) path.amx = amx_gemm_in_use(); /* maxima are found before the factor */
+    /* AMX takes maxima of scores before it multiplies them by the factor, so that must be > 0. */
+    if (factor > 0) path.amx = amx_gemm_in_use();
     if (path.amx) path.factor = factor;
     path.bf16 = path.amx || microkernel_in_use() == MICROKERNEL_DOT;
     return path;
@@ -89,8 +90,7 @@ void transpose_dwords(const void *from, int64_t from_step, void *to, int64_t to_
     const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
     __m512i x[W], y[W];
     for (int i = 0; i < W; i++) x[i] = _mm512_loadu_si512((const uint32_t *)from + i * from_step);
-    /* Rows i and i + W / 2 are interleaved, four times: each moves a bit of the row's number to the
-     * column's. */
+    /* Interleaves rows i and i + W / 2, four times; each moves a bit of the row index to the column. */
     for (int side = 0; side < 4; side++) {
         for (int i = 0; i < W / 2; i++) {
             y[2 * i] = _mm512_permutex2var_epi32(x[i], low, x[i + W / 2]);
@@ -111,7 +111,7 @@ void transpose_dwords(const void *from, int64_t from_step, void *to, int64_t to_
 
 void panel_transpose(AttentionPath path, const Panel *p, float factor, TransposedPanel *transposed)
 {
-    /* f32 and words are both 32 bits wide; there are half as many words. */
+    /* A dword is one f32 or a pair, so bf16 rows have half as many. */
     const int64_t step = padded(path.channels) / (path.bf16 ? 2 : 1);
     transposed->factor = factor;
     for (int64_t i = 0; i < BLOCK; i += W)
