@@ -1,12 +1,12 @@
-/* attention.c -- attention on the CPU against its floor: flops of the tiles that are seen over the
- * rate of products of that type, both measured here, one thread.
+/* attention.c -- attention on the CPU against its floor: flops of the tiles that are not empty over
+ * the GEMM rate of the type. Both are measured here, on one thread.
  *
  *     attention [f32|bf16] [T [heads [channels]]] [microkernel=fma|dot|amx]
  *
  * microkernel= selects the micro-kernel for bf16 (microkernels.h); default: the fastest of the CPU.
  *
- * Seconds are those that the thread had of a core; the rate is measured beside each row, since cores do
- * not keep their clock. */
+ * Seconds are CPU time of the thread. The rate is measured again for each row, because the clock of
+ * a core varies. */
 #define _DEFAULT_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,7 +64,7 @@ static double best_of(Kernel kernel, const Call *call)
     return best;
 }
 
-static void say(const char *name, DType type, double seconds, double flops)
+static void print_row(const char *name, DType type, double seconds, double flops)
 {
     const double rate = device_cpu_peak(type);
     printf("%-12s  %8.2f ms  %6.1f Gflop/s  of %6.1f: %5.1f%%\n", name, 1e3 * seconds,
@@ -77,7 +77,7 @@ int main(int argc, char **argv)
     if (device_cpu_open(NULL, &d) != OK) return 1;
     if (argc > 1 && strncmp(argv[argc - 1], "microkernel=", 12) == 0 &&
         !microkernel_option(argv[--argc])) {
-        fprintf(stderr, "attention: what is \"%s\"? there are microkernel=fma, dot and amx\n",
+        fprintf(stderr, "attention: unknown option \"%s\"; use microkernel=fma, dot or amx\n",
                 argv[argc]);
         return 2;
     }
@@ -97,12 +97,12 @@ int main(int argc, char **argv)
                     .out = {heads_of(dqkv, 0, h), heads_of(dqkv, h, h), heads_of(dqkv, 2 * h, h)},
                     .n_out = 3,
                     .attr = attr};
-    const double blocks = (double)((t + tile - 1) / tile), seen = blocks * (blocks + 1) / 2;
-    const double product = 2.0 * (double)(tile * tile * c * h) * seen; /* over the tiles seen */
+    const double blocks = (double)((t + tile - 1) / tile), n_tiles = blocks * (blocks + 1) / 2;
+    const double gemm_flops = 2.0 * (double)(tile * tile * c * h) * n_tiles; /* of one GEMM */
     printf("%s, %s, causal, T %lld, %lld heads of %lld\n",
            device_cpu_text((char[CPU_TEXT_BYTES]){0}), dtype_name(type), (long long)t, (long long)h,
            (long long)c);
-    say("attention", type, best_of(d->kernel[KERNEL_attention], &f), 2 * product);
-    say("attention_dx", type, best_of(d->kernel[KERNEL_attention_dx], &b), 5 * product);
+    print_row("attention", type, best_of(d->kernel[KERNEL_attention], &f), 2 * gemm_flops);
+    print_row("attention_dx", type, best_of(d->kernel[KERNEL_attention_dx], &b), 5 * gemm_flops);
     return 0;
 }

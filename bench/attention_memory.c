@@ -1,9 +1,9 @@
-/* attention_memory.c -- attention in blocks needs memory in proportion to tokens, not to their
+/* attention_memory.c -- blocked attention needs memory in proportion to tokens, not to their
  * square.
  *
  * For growing T: one layer of a small llama, forward and backward on `ref`, causal. The work arena
- * is what linking predicted, and nothing else is allocated: the resident memory of the process
- * beside its arenas is printed too. */
+ * has the size that linking predicted, and nothing else is allocated: the resident memory of the
+ * process without its arenas is printed too. */
 #define _DEFAULT_SOURCE
 #include <stdio.h>
 #include <string.h>
@@ -77,7 +77,7 @@ static Err run_layer(int32_t T, Measured *out)
     return OK;
 }
 
-/* In a process of its own, so that its peak is its own. */
+/* Runs in a child process, so that the peak memory is that of one T. */
 static int measure(int32_t T)
 {
     int pipe_fd[2];
@@ -106,14 +106,14 @@ static int measure(int32_t T)
 
 int main(void)
 {
-    printf(
-        "attention in blocks: one layer, forward and backward, causal, 2 heads of 16, f32, ref\n");
+    printf("blocked attention: one layer, forward and backward, causal, 2 heads of 16, f32, ref\n");
     printf("tokens  work (KiB)  bytes/token  all else (KiB)  scores (KiB)   seconds\n");
     fflush(stdout);
     for (int32_t T = 1024; T <= 8192; T *= 2) {
         if (measure(T)) return 1;
         fflush(stdout);
     }
-    printf("work: arena of frames, streams and scratch. scores: what storing them would take.\n");
+    printf("work: arena of frames, streams and scratch. scores: the score matrix, if it were "
+           "stored.\n");
     return 0;
 }

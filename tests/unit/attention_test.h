@@ -1,5 +1,4 @@
-/* attention_test.h -- masks, sizes and the definition of attention, for the tests of its kernels.
- */
+/* attention_test.h -- masks, sizes and the definition of attention, for tests of its kernels. */
 #ifndef TESTS_UNIT_ATTENTION_TEST_H
 #define TESTS_UNIT_ATTENTION_TEST_H
 
@@ -9,7 +8,7 @@ typedef enum { FULL, CAUSAL, PACKED, WINDOW, TWO_RANGES, HOLES, NOBODY, N_MASKS 
 
 static inline int larger(int a, int b) { return a > b ? a : b; }
 
-/* The two ranges of query t of `queries`, whose last one stands at the last of `keys`. */
+/* The two ranges of query t of `queries`; the last query is at the position of the last key. */
 static inline void mask_row(Mask mask, int t, int queries, int keys, int range[4])
 {
     const int end = t + 1 + keys - queries, document = end > 40 ? 40 : end > 13 ? 13 : 0;
@@ -18,7 +17,7 @@ static inline void mask_row(Mask mask, int t, int queries, int keys, int range[4
         [CAUSAL] = {0, end, 0, 0},
         [PACKED] = {document, end, 0, 0},
         [WINDOW] = {larger(end - 9, 0), end, 0, 0},
-        [TWO_RANGES] = {larger(end - 6, 3), larger(end, 3), 0, 3}, /* the later one first */
+        [TWO_RANGES] = {larger(end - 6, 3), larger(end, 3), 0, 3}, /* not in order */
         [HOLES] = {5, 5, 0, end},
         [NOBODY] = {9, 9, keys + 5, keys + 50}, /* past the last key */
     };
@@ -82,19 +81,19 @@ static inline void case_open(Bench *b, Case *c, Mask mask, double size)
     c->lse = NEW(b, dtype_wide(c->type), (Lay)((c->lay + 2) % N_LAYS), c->t, c->h);
 }
 
-/* Sizes that kernels of attention are tried with. */
+/* Sizes for tests of attention kernels. */
 static const Case attention_sizes[] = {
-    {.t = 45, .s = 77, .h = 6, .g = 2, .c = 5},  /* tiles cut short on both sides */
+    {.t = 45, .s = 77, .h = 6, .g = 2, .c = 5},  /* partial blocks of both */
     {.t = 75, .s = 75, .h = 3, .g = 3, .c = 4},  /* views of one buffer */
-    {.t = 7, .s = 35, .h = 4, .g = 1, .c = 133}, /* a head of more than a tile's channels */
+    {.t = 7, .s = 35, .h = 4, .g = 1, .c = 133}, /* more channels than a tile of ref */
     {.t = 0, .s = 5, .h = 2, .g = 1, .c = 3},
     {.t = 5, .s = 0, .h = 2, .g = 1, .c = 3}, /* no keys: o = 0, lse = -inf */
-    /* parts of 8 heads over 2 key heads, of 9 over 3, of 10 over 2, cut within groups */
+    /* shards of 8 heads over 2 key heads, of 9 over 3, of 10 over 2, split within groups */
     {.t = 38, .s = 41, .h = 3, .g = 2, .c = 5, .attr = {.attention = {.group = 4, .head_at = 3}}},
     {.t = 38, .s = 38, .h = 2, .g = 1, .c = 6, .attr = {.attention = {.group = 4, .head_at = 2}}},
     {.t = 9, .s = 13, .h = 5, .g = 3, .c = 7, .attr = {.attention = {.group = 3, .head_at = 2}}},
     {.t = 9, .s = 13, .h = 1, .g = 2, .c = 4, .attr = {.attention = {.group = 5, .head_at = 4}}},
-    /* parts without heads, without key heads, without channels */
+    /* shards without heads, without key heads, without channels */
     {.t = 6, .s = 4, .h = 0, .g = 2, .c = 3},
     {.t = 6, .s = 4, .h = 0, .g = 2, .c = 3, .attr = {.attention = {.group = 4, .head_at = 1}}},
     {.t = 6, .s = 4, .h = 3, .g = 0, .c = 5},
@@ -112,7 +111,7 @@ static inline Call attention_call(const Case *c)
                   .attr = c->attr};
 }
 
-/* The gradient of a random upstream one, from o and lse as they are; accumulators are kept so much. */
+/* The backward call for a random dout, with the current o and lse; keep scales accumulators. */
 static inline Call attention_dx_call(Bench *b, const Case *c, const double keep[3])
 {
     Call call = {.n_in = 7, .n_out = 3, .attr = c->attr};
@@ -130,7 +129,7 @@ static inline Call attention_dx_call(Bench *b, const Case *c, const double keep[
     return call;
 }
 
-/* A head's channels of token i times those of token j. */
+/* Dot product of a head's channels of token i of a and of token j of b. */
 static inline long double dot(const Tensor *a, int64_t i, int64_t a_head, const Tensor *b,
                               int64_t j, int64_t b_head)
 {
@@ -141,7 +140,7 @@ static inline long double dot(const Tensor *a, int64_t i, int64_t a_head, const 
     return sum;
 }
 
-/* The key head of query head h, from its place among all heads; without key heads there is none. */
+/* The key head of query head h, from its position among all heads; -1 if there is none. */
 static inline int64_t source_of(const Case *c, int64_t h)
 {
     const int64_t group = c->attr.attention.group;
@@ -151,7 +150,7 @@ static inline int64_t source_of(const Case *c, int64_t h)
     return -1;
 }
 
-/* The weights p[s] of row (t, h), and its lse: softmax over the keys it sees, all at once. */
+/* The weights p[s] of row (t, h): softmax over all its keys at once. Returns its lse. */
 static inline long double weights_of(const Case *c, int64_t t, int64_t h, long double *p)
 {
     const int64_t g = source_of(c, h);

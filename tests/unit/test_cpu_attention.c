@@ -2,7 +2,7 @@
 #include "cpu_test.h"
 #include "attention_test.h"
 
-/* Rounding of a score of size x is a relative error of its weight: as many units as it is large. */
+/* Rounding errors of a score of size x are relative errors of its weight, in proportion to x. */
 static double tol_attention(const Case *c, double size)
 {
     const double score = 0.4 * size * size * (double)c->c;
@@ -43,7 +43,7 @@ static void all_masks(void **state)
         }
 }
 
-/* More keys than queries, several blocks, widths of heads, more than a tile holds. */
+/* More keys than queries, several blocks, channels that need padding or exceed a panel. */
 static void sizes(void **state)
 {
     const int64_t size[][5] = {
@@ -66,8 +66,8 @@ static void sizes(void **state)
         }
 }
 
-/* A few queries over many keys, every mask: one path up to eight, another from nine on. */
-static void few_queries(void **state)
+/* Few queries, many keys, every mask: the decode path up to eight queries, tiles from nine on. */
+static void decode_queries(void **state)
 {
     for (int i = 0; i < 9 * (int)N_MASKS; i++)
         for (int t = 0; t < N_CPU_TYPES; t++) {
@@ -84,7 +84,7 @@ static void few_queries(void **state)
         }
 }
 
-/* Parts of the heads that a cut within a group leaves, and empty parts. */
+/* Shards of the heads that are split within a group, and empty shards. */
 static void parts_of_heads(void **state)
 {
     for (int i = 0; i < N_SIZES; i++)
@@ -96,7 +96,7 @@ static void parts_of_heads(void **state)
         }
 }
 
-/* A block of keys in the middle of the coordinates of `ranges`. */
+/* A block of keys in the middle of the positions of `ranges`. */
 static void later_blocks(void **state)
 {
     for (int i = 0; i < N_MASKS * N_CPU_TYPES; i++) {
@@ -111,8 +111,8 @@ static void later_blocks(void **state)
     }
 }
 
-/* Scores so far apart that all but the first are lost: no overflow, no NaN. Over several blocks of keys, so
- * that later ones have the largest. */
+/* Scores so far apart that all weights but the largest vanish: no overflow, no NaN. There are
+ * several blocks of keys, and later ones have the largest scores. */
 static void far_scores(void **state)
 {
     for (int t = 0; t < N_CPU_TYPES; t++) {
@@ -123,9 +123,9 @@ static void far_scores(void **state)
     }
 }
 
-/* Sequences side by side: on and off the borders of blocks, one that sees back over a border, more
- * rows than one sweep has room for. Bits of one sweep are those of two: few threads take the first,
- * many the second. Forward, few threads take four blocks of queries together where there are many. */
+/* Packed sequences: on and off the borders of blocks, one with a row that attends across a border,
+ * and more rows than the workspace of one pass holds. Few threads take one pass, many threads two,
+ * and both give the same bits. Forward, few threads take four blocks of queries per task. */
 static void sequences(void **state)
 {
     CpuBench *cb = *state;
@@ -138,7 +138,7 @@ static void sequences(void **state)
         const double keep[3] = {i % 3 == 0 ? 1 : 0, 0, 1};
         case_open(&cb->b, &c, FULL, 0.6);
         for (int64_t row = 0; row < t; row++) {
-            const bool back = n[1] < 0 && row == t - 70; /* sees a key of the first, too */
+            const bool back = n[1] < 0 && row == t - 70; /* attends to a key of the first, too */
             const int64_t range[4] = {row - row % length, row + 1, 5, back ? 9 : 5};
             for (int r = 0; r < 4; r++) put(&c.ranges, 4 * row + r, (double)range[r]);
         }
@@ -152,8 +152,8 @@ static void sequences(void **state)
     }
 }
 
-/* Keys that a row does not see, and rows that see none, may hold anything: who does see a NaN has
- * it, nobody else. */
+/* Masked keys, and queries that attend to no key, may hold anything. Only queries that attend to a
+ * NaN have one in their output. */
 static void unseen_is_not_read(void **state)
 {
     CpuBench *cb = *state;
@@ -165,11 +165,12 @@ static void unseen_is_not_read(void **state)
             const int live[4] = {3, 20, 100, 100 + (int)t / 2}, none[4] = {24, 24, 0, 0};
             for (int r = 0; r < 4; r++) put(&c.ranges, 4 * t + r, t == 9 ? none[r] : live[r]);
         }
-        const int64_t wild[] = {0, 2, 20, 70, 99, 149, 130}; /* the last is seen from row 62 on */
+        /* Row 62 is the first that attends to the last of these keys, 130. */
+        const int64_t nonfinite[] = {0, 2, 20, 70, 99, 149, 130};
         for (int k = 0; k < 7; k++)
             for (int64_t j = 0; j < c.c; j++) {
-                put(&c.k, wild[k] * c.c + j, (double)NAN);
-                put(&c.v, wild[k] * c.c + j, k % 2 ? HUGE_VAL : (double)NAN);
+                put(&c.k, nonfinite[k] * c.c + j, (double)NAN);
+                put(&c.v, nonfinite[k] * c.c + j, k % 2 ? HUGE_VAL : (double)NAN);
             }
         for (int64_t j = 0; j < c.h * c.c; j++) put(&c.q, 9 * c.h * c.c + j, (double)NAN);
         const Call forward = attention_call(&c);
@@ -183,8 +184,8 @@ static void unseen_is_not_read(void **state)
     }
 }
 
-/* A query whose scores are all NaN has a NaN, and not what one that saw no key has; of few queries, and of
- * many. Of the others only who sees key 0 has one. */
+/* A query whose scores are all NaN has a NaN in o and lse, unlike one that attends to no key, on
+ * the decode path and on tiles. Other queries have one only if they attend to key 0. */
 static void nan_stays(void **state)
 {
     CpuBench *cb = *state;
@@ -201,9 +202,9 @@ static void nan_stays(void **state)
     }
 }
 
-/* Rows of dout that are not finite, in windows: a block of queries meets one block of keys, and then the next,
- * and none of its rows is whole in either. All keys that such a row sees have it, those of the second too. */
-static void wild_rows_stay(void **state)
+/* Rows of dout that are not finite, with a sliding window: such a row attends to two blocks of
+ * keys, and both tiles are partial. All its keys have the NaN, those of the second tile too. */
+static void nonfinite_rows_stay(void **state)
 {
     CpuBench *cb = *state;
     for (int i = 0; i < 2 * N_CPU_TYPES; i++) {
@@ -225,8 +226,8 @@ static void wild_rows_stay(void **state)
     }
 }
 
-/* exp, as it is in every instruction set: row t sees key t alone, with score x and lse 0, so that dv
- * is e^x. The bound is that of math.h. */
+/* exp in every instruction set: row t attends only to key t, with score x and lse 0, so dv is e^x.
+ * The bound is that of math.h. */
 static void exponentials(void **state)
 {
     enum { T = 4096 };
@@ -261,8 +262,9 @@ static void exponentials(void **state)
     bench_clear(b);
 }
 
-/* 2^x, likewise: row t sees a key of score 0 and one of score x, in units of log 2, and has the weight of
- * the second for o. Of that weight math.h states the error; sum, division and product round once each. */
+/* 2^x in every instruction set: row t attends to a key of score 0 and one of score x, in units of
+ * log 2; its o is the weight of the second. math.h states the error of 2^x; sum, division and
+ * product round once each. */
 static void powers(void **state)
 {
     enum { T = 2048 };
@@ -298,12 +300,12 @@ static void powers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_masks),    cmocka_unit_test(sizes),
-        cmocka_unit_test(few_queries),  cmocka_unit_test(parts_of_heads),
-        cmocka_unit_test(later_blocks), cmocka_unit_test(far_scores),
-        cmocka_unit_test(sequences),    cmocka_unit_test(unseen_is_not_read),
-        cmocka_unit_test(nan_stays),    cmocka_unit_test(exponentials),
-        cmocka_unit_test(powers),       cmocka_unit_test(wild_rows_stay),
+        cmocka_unit_test(all_masks),      cmocka_unit_test(sizes),
+        cmocka_unit_test(decode_queries), cmocka_unit_test(parts_of_heads),
+        cmocka_unit_test(later_blocks),   cmocka_unit_test(far_scores),
+        cmocka_unit_test(sequences),      cmocka_unit_test(unseen_is_not_read),
+        cmocka_unit_test(nan_stays),      cmocka_unit_test(exponentials),
+        cmocka_unit_test(powers),         cmocka_unit_test(nonfinite_rows_stay),
     };
     return cmocka_run_group_tests(tests, cpu_setup, cpu_teardown);
 }

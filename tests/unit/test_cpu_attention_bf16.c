@@ -1,4 +1,5 @@
-/* Attention of bf16 by words of two, whose weights are rounded, by each unit beside the same in f32. */
+/* Attention in bf16 on every micro-kernel: errors of the bf16 and AMX paths, which round weights to
+ * bf16, compared with those of the f32 path. */
 #include "cpu_test.h"
 #include "attention_test.h"
 
@@ -18,9 +19,10 @@ static double rms_error(const Tensor *got, const Tensor *want)
     return sqrt(sum / (double)n);
 }
 
-/* Against ref in f64 of the same numbers. Weights rounded to bf16 add about as much as the rounding of
- * what they sum to: some sqrt 2 of the error of a product of f32 that is then stored in bf16. */
-static void words_against_f32(Bench *b, KernelId id, const Call *call)
+/* Compares with ref in f64 on the same inputs. Rounding weights to bf16 adds about as much error
+ * as rounding the result: about sqrt 2 of the error of the f32 path, whose result is stored in
+ * bf16. */
+static void bf16_against_f32(Bench *b, KernelId id, const Call *call)
 {
     Call wide = *call;
     for (int i = 0; i < call->n_in; i++) wide.in[i] = in_f64(b, call->in[i]);
@@ -34,7 +36,7 @@ static void words_against_f32(Bench *b, KernelId id, const Call *call)
         for (int o = 0; o < call->n_out; o++) error[u][o] = rms_error(&call->out[o], &wide.out[o]);
         for (int o = 0; o < call->n_out && u != MICROKERNEL_FMA; o++) {
             assert_true(error[MICROKERNEL_FMA][o] > 0 &&
-                        error[u][o] != error[MICROKERNEL_FMA][o]); /* two ways */
+                        error[u][o] != error[MICROKERNEL_FMA][o]); /* a different path */
             if (!(error[u][o] <= 1.5 * error[MICROKERNEL_FMA][o]))
                 fail_msg("%s output %d: error %g by %s, %g by f32", kernel_name(id), o, error[u][o],
                          microkernel_text((CpuMicrokernel)u), error[MICROKERNEL_FMA][o]);
@@ -42,7 +44,7 @@ static void words_against_f32(Bench *b, KernelId id, const Call *call)
     }
 }
 
-static void words(void **state)
+static void bf16_error(void **state)
 {
     Bench *b = &((CpuBench *)*state)->b;
     const CpuMicrokernel in_use = microkernel_in_use();
@@ -51,10 +53,10 @@ static void words(void **state)
         Case c = {.type = BF16, .lay = DENSE, .t = 190, .s = 190, .h = 3, .g = 1, .c = i ? 64 : 50};
         case_open(b, &c, i == 2 ? WINDOW : CAUSAL, 0.8);
         const Call forward = attention_call(&c);
-        words_against_f32(b, KERNEL_attention, &forward);
+        bf16_against_f32(b, KERNEL_attention, &forward);
         assert_int_equal(device_ref.kernel[KERNEL_attention](&forward), OK);
         const Call back = attention_dx_call(b, &c, (const double[]){0, 0, 0});
-        words_against_f32(b, KERNEL_attention_dx, &back);
+        bf16_against_f32(b, KERNEL_attention_dx, &back);
         bench_clear(b);
     }
     microkernel_use(in_use);
@@ -62,6 +64,6 @@ static void words(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(words)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(bf16_error)};
     return cmocka_run_group_tests(tests, cpu_setup, cpu_teardown);
 }

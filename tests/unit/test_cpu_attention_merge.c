@@ -1,4 +1,4 @@
-/* Parts of an attention joined on device/cpu, against ref; parts without a key. */
+/* attention_merge of device/cpu against ref; parts without keys. */
 #include "cpu_test.h"
 
 static void merge(void **state)
@@ -12,7 +12,7 @@ static void merge(void **state)
         Call call = {.n_in = 4, .n_out = 2};
         for (int k = 0; k < 4; k++)
             call.in[k] = k % 2 ? RANDOM(b, F32, lay, t, 3) : RANDOM(b, type, lay, t, 3, n);
-        for (int64_t k = 0; k < 3 * t; k++) { /* parts without a key, and what they hold */
+        for (int64_t k = 0; k < 3 * t; k++) { /* parts without keys */
             if (k % 7 == 1 || k % 7 == 3) put(&call.in[1], k, -HUGE_VAL);
             if (k % 7 == 2 || k % 7 == 3) put(&call.in[3], k, -HUGE_VAL);
         }
@@ -22,7 +22,7 @@ static void merge(void **state)
     }
 }
 
-/* What a part without a key holds does not matter. */
+/* A part without keys is not read: it may hold NaN. */
 static void merge_with_nothing(void **state)
 {
     CpuBench *c = *state;

@@ -1,4 +1,4 @@
-/* Attention against its definition: masks, shared heads, blocks of keys merged, large logits. */
+/* Attention against its definition: masks, shared key heads, blocks of keys, large logits. */
 #include "attention_test.h"
 
 static Bench bench;
@@ -62,15 +62,15 @@ static void large_logits(void **state)
     }
 }
 
-/* Keys that no row sees may hold anything, alone or a tile of them; so may queries that see
- * nothing. They are not read, or their numbers reach no result. */
+/* Keys that no query attends to may hold anything, whether single keys or a whole tile, and so may
+ * queries that attend to no key: none of it reaches the output. */
 static void unseen_is_not_read(void **state)
 {
     (void)state;
     bench_clear(&bench);
     Case c = {.t = 40, .s = 140, .h = 2, .g = 1, .c = 5, .lay = TURNED};
     case_open(&bench, &c, FULL, 1);
-    for (int64_t t = 0; t < c.t; t++) { /* keys 20 to 23 and 30 to 99 are seen by no row */
+    for (int64_t t = 0; t < c.t; t++) { /* no row attends to keys 20 to 23 and 30 to 99 */
         const int live[4] = {3, 20, 100, 100 + (int)t}, none[4] = {24, 24, 0, 0};
         const int in_tile[4] = {24, 30, 0, 2};
         const int *range = t == 9 ? none : t % 2 ? in_tile : live;
@@ -79,7 +79,7 @@ static void unseen_is_not_read(void **state)
     for (int64_t j = 0; j < c.s * c.c; j++) {
         const int64_t key = j / c.c;
         if (key < 2 || (key >= 3 && key < 20) || (key >= 24 && key < 30)) continue;
-        if (key >= 100 && key < 138) continue; /* row 38 is the last that sees this far */
+        if (key >= 100 && key < 138) continue; /* row 38 is the last of these */
         put(&c.k, j, (double)NAN);
         put(&c.v, j, (double)NAN);
     }
@@ -91,7 +91,7 @@ static void unseen_is_not_read(void **state)
     assert_true(get(&c.lse, 9 * c.h) == -HUGE_VAL);
 }
 
-/* Case `c` with the keys [from, from + n) alone. */
+/* Case `c` with only the keys [from, from + n). */
 static Case key_block(const Case *c, int64_t from, int64_t n, int lay)
 {
     Case part = *c;
@@ -108,8 +108,8 @@ static Case key_block(const Case *c, int64_t from, int64_t n, int lay)
     return part;
 }
 
-/* Blocks of keys, merged one after the other into the first, give the whole. Many rows see nothing
- * of some block, or of all. */
+/* Blocks of keys, merged one after the other into the first, give the whole. Many rows attend to no
+ * key of some block, or of all. */
 static void blocks_merge(void **state)
 {
     (void)state;
@@ -134,7 +134,7 @@ static void blocks_merge(void **state)
         }
 }
 
-/* Parts whose sums differ by more than exp can represent, and parts with nothing but NaN. */
+/* Parts whose sums differ by more than the range of exp, and parts that hold only NaN. */
 static void merge_extremes(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* The gradient of attention: against its formula, finite differences, and blocks of keys. */
+/* The backward pass of attention: against its formulas, finite differences, and blocks of keys. */
 #include "attention_test.h"
 
 static Bench bench;
@@ -28,19 +28,19 @@ static Call backward_call(const Case *c, const Grads *g, const double *keep)
                   .number = {keep[0], keep[1], keep[2]}};
 }
 
-/* Forward: the inputs of the gradient. */
+/* Runs forward: the backward pass reads its o and lse. */
 static void prepare(const Case *c)
 {
     const Call call = attention_call(c);
     run(KERNEL_attention, &call);
 }
 
-/* One row's share of the three gradients, from recomputed weights. */
+/* Adds one row's contribution to the three gradients, from weights by the definition. */
 static void add_row(const Case *c, const Grads *g, int64_t row, const long double *p,
                     long double *want[3])
 {
     const int64_t t = row / c->h, h = row % c->h, kh = source_of(c, h);
-    long double mean = 0; /* of dout.v under p: the expected delta */
+    long double mean = 0; /* of dout . v under p: equals delta */
     for (int64_t j = 0; j < c->s; j++)
         if (p[j] != 0) mean += p[j] * dot(&g->dout, t, h, &c->v, j, kh);
     for (int64_t j = 0; j < c->s; j++) {
@@ -117,7 +117,7 @@ static void finite_differences(void **state)
     }
 }
 
-/* Scores of +-800: the weights are 0 or 1, and stay numbers. */
+/* Scores of +-800: the weights are 0 or 1, and gradients stay finite. */
 static void large_logits(void **state)
 {
     (void)state;
@@ -132,7 +132,8 @@ static void large_logits(void **state)
     }
 }
 
-/* Each block of keys alone, from the o and lse of all: dq adds up, dk and dv are adjacent. */
+/* One block of keys at a time, with the o and lse of all keys: dq is the sum over blocks, dk and dv
+ * are their concatenation. */
 static void blocks_add_up(void **state)
 {
     (void)state;
@@ -168,7 +169,7 @@ static void blocks_add_up(void **state)
     }
 }
 
-/* Unseen keys, alone or a tile of them, and queries that see none, may be NaN. */
+/* Masked keys, single or a whole tile, and queries that attend to no key, may be NaN. */
 static void unseen_is_not_read(void **state)
 {
     (void)state;
@@ -193,7 +194,7 @@ static void unseen_is_not_read(void **state)
     prepare(&c); /* dout . o of row 33 is NaN */
     check_backward(&c, &g, keeps[3], 1e-13);
 
-    /* The same for a row whose scores were all -inf: it has keys, but no lse. */
+    /* The same for a row whose scores were all -inf: it attends to keys, but its lse is -inf. */
     for (int r = 0; r < 4; r++) put(&c.ranges, 4 * 33 + r, r < 2 ? 4 + 6 * r : 0);
     const Grads second = grads_open(&c, keeps[3]);
     Call call = backward_call(&c, &g, keeps[3]);

@@ -90,7 +90,7 @@ void transpose_dwords(const void *from, int64_t from_step, void *to, int64_t to_
     const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
     __m512i x[W], y[W];
     for (int i = 0; i < W; i++) x[i] = _mm512_loadu_si512((const uint32_t *)from + i * from_step);
-    /* Interleaves rows i and i + W / 2, four times; each moves a bit of the row index to the column. */
+    /* Interleaves rows i and i + W / 2, four times: each moves a row index bit to the column. */
     for (int side = 0; side < 4; side++) {
         for (int i = 0; i < W / 2; i++) {
             y[2 * i] = _mm512_permutex2var_epi32(x[i], low, x[i + W / 2]);
