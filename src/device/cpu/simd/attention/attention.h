@@ -8,15 +8,15 @@
  *     q block        [ s, p tile ]-->[ s, p tile ]-->[   empty   ]
  *                    max, sum, o     max, sum, o     not computed      o / sum, lse
  *
- *     s = log2(e) scale q k'     max' = max(max, s)     p = 2^(s - max')
- *     sum = sum 2^(max - max') + rowsum(p)             o = o 2^(max - max') + p v
+ *     s = log2(e) scale q k'    max' = max(max, s)    p = 2^(s - max')
+ *     sum = sum 2^(max - max') + rowsum(p)            o = o 2^(max - max') + p v
  *
  * The backward pass recomputes p from q, k and lse, tile by tile: backward.h.
  *
  * The GEMMs of a tile treat its two blocks of tokens differently. The owner is the block whose
  * tokens are the columns of the tile, so they are the lanes of vectors. The other block's tokens
- * are the rows of the tile. The owner is transposed once, and every GEMM then reads its operands
- * without packing:
+ * are the rows of the tile. The owner is transposed once per block, and every GEMM then reads its
+ * operands without packing:
  *
  *                          transposed [c, owner]
  *                         +-----------+

@@ -165,6 +165,7 @@ DOT_TARGET void bf16_softmax_grad(const SoftmaxStats *st, TokenBlock keys, const
                 if (!all && !quad_is_visible(&st->ranges, i, keys.at + j))
                     quad_mask(&st->ranges, i, keys.at + j, p, ds);
             }
+            /* other_pairs overlay row i / 2 of f32, whose columns have been read. */
             for (int c = 0; c < 2; c++) {
                 store_interleaved_pairs(&g->s->other_pairs[i / 2][j + c * W], p[0][c], p[1][c]);
                 store_interleaved_pairs(&g->dp->other_pairs[i / 2][j + c * W], ds[0][c], ds[1][c]);

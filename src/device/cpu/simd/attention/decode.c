@@ -10,9 +10,9 @@
 enum { KEYS_PER_STEP = 128, MAX_DECODE_QUERIES = 8 };
 
 typedef struct {
-    float q[MAX_CHANNELS], o[MAX_CHANNELS],
-        buffer[MAX_CHANNELS]; /* zeros after the channels, up to a whole vector */
-    float s[KEYS_PER_STEP];   /* scores, then weights */
+    /* Zeros after the channels, up to a whole vector. */
+    float q[MAX_CHANNELS], o[MAX_CHANNELS], buffer[MAX_CHANNELS];
+    float s[KEYS_PER_STEP]; /* scores, then weights */
     float max, sum;
     int64_t channels, padded;
 } DecodeState;

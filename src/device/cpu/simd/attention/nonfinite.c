@@ -10,6 +10,7 @@ static V nonfinite_probe(bool bf16, V x)
     return 0 * (V)((VU)x << 16) + 0 * (V)((VU)x & 0xffff0000u);
 }
 
+/* 0 * x is NaN exactly for infinities and NaN, and NaN survives the sum. */
 static bool is_finite(bool bf16, const void *at, int64_t n)
 {
     const float *x = at;

@@ -6,6 +6,7 @@ AttentionPath path_of(const Call *call, const Tensor *dout)
 {
     const float factor = (float)(LOG2_E * call->attr.attention.scale);
     AttentionPath path = {.channels = call->in[0].n[2], .factor = 1};
+    /* Pairs need AVX-512: W is 16. */
     if (W != 16 || (dout && dout->dtype != BF16)) return path;
     for (int i = 0; i < 3; i++)
         if (call->in[i].dtype != BF16) return path;
@@ -91,7 +92,7 @@ void transpose_dwords(const void *from, int64_t from_step, void *to, int64_t to_
     __m512i x[W], y[W];
     for (int i = 0; i < W; i++) x[i] = _mm512_loadu_si512((const uint32_t *)from + i * from_step);
     /* Interleaves rows i and i + W / 2, four times: each moves a row index bit to the column. */
-    for (int side = 0; side < 4; side++) {
+    for (int round = 0; round < 4; round++) {
         for (int i = 0; i < W / 2; i++) {
             y[2 * i] = _mm512_permutex2var_epi32(x[i], low, x[i + W / 2]);
             y[2 * i + 1] = _mm512_permutex2var_epi32(x[i], high, x[i + W / 2]);
