@@ -69,7 +69,7 @@ static inline BackwardInputs backward_inputs(const Call *call)
 
 /* Local. Rows that attend to no key and rows past the end get lse = +inf, so their p is 0. */
 void stats_load(const BackwardInputs *in, TokenBlock queries, int64_t head, SoftmaxStats *st);
-/* How sums are added to an output x: x = keep * x + factor * sum. */
+/* Factors of a store of sums into an output x: x = keep * x + factor * sum. */
 typedef struct {
     float keep, factor;
 } StoreScale;
