@@ -111,7 +111,7 @@ typedef struct {
 typedef struct {
     union {
         _Alignas(64) float f32[BLOCK][BLOCK];
-        /* Pairs of others. Row i overlays f32 rows that are read before it is written. */
+        /* Pairs of others. RowRef i overlays f32 rows that are read before it is written. */
         uint32_t other_pairs[BLOCK / 2][BLOCK];
     };
     /* The same weights as pairs of owners, for accumulate_other. */

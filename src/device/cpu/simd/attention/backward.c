@@ -65,7 +65,7 @@ void head_block_store(const Tensor *x, HeadBlock rows, StoreScale f)
     const int64_t channels = x->n[2], step = padded(channels);
     const Form form = form_of_type(x->dtype);
     for (int64_t i = 0; i < rows.block.n; i++) {
-        const Row row = head_row(x, rows.block.at + i, rows.head);
+        const RowRef row = head_row(x, rows.block.at + i, rows.head);
         if (f.keep == 0) /* x is not read: it may be NaN */
             row_write(row, form, channels, f.factor, rows.sum + i * step);
         else

@@ -184,7 +184,7 @@ DOT_TARGET void bf16_round(Scores *s)
 }
 
 /* Converts a row of any stride, or one that needs padding. */
-DOT_TARGET static void bf16_load_row(Row row, int64_t channels, int64_t dwords, uint32_t *to)
+DOT_TARGET static void bf16_load_row(RowRef row, int64_t channels, int64_t dwords, uint32_t *to)
 {
     float wide[MAX_CHANNELS] = {0};
     load_piece(row, 0, channels, wide);
@@ -196,7 +196,7 @@ void bf16_load(const Tensor *x, TokenBlock block, int64_t head, Panel *p)
 {
     const int64_t channels = x->n[2], dwords = padded(channels) / 2;
     for (int64_t i = 0; i < block.n; i++) {
-        const Row row = head_row(x, block.at + i, head);
+        const RowRef row = head_row(x, block.at + i, head);
         uint32_t *to = p->dwords + i * dwords;
         if (row.stride == 1 && channels == 2 * dwords)
             for (int64_t w = 0; w < dwords; w += W)

@@ -7,15 +7,15 @@
 
 enum { MAX_CHANNELS = 256 }; /* of a head; larger heads run on device/ref */
 
-static inline Row head_row(const Tensor *x, int64_t token, int64_t head)
+static inline RowRef head_row(const Tensor *x, int64_t token, int64_t head)
 {
     return row_at(x, token * x->stride[0] + head * x->stride[1], x->stride[2]);
 }
 
 /* True if the row is contiguous whole vectors of that type, which row_read reads without a call.
- * Passing a Row through the stack costs a tenth of a tile's time: it is loaded wider than it was
+ * Passing a RowRef through the stack costs a tenth of a tile's time: it is loaded wider than it was
  * stored, so store forwarding fails. */
-static inline bool row_is_whole(Row r, DType type, int64_t n)
+static inline bool row_is_whole(RowRef r, DType type, int64_t n)
 {
     return r.dtype == type && r.stride == 1 && n % W == 0;
 }
@@ -32,7 +32,7 @@ static inline const float *row_read(RowRef r, int64_t n, float *buffer)
 }
 
 /* row = keep * row + factor * x, for any stride and type. */
-static inline void row_blend(Row r, int64_t n, float keep, float factor, const float *x)
+static inline void row_blend(RowRef r, int64_t n, float keep, float factor, const float *x)
 {
     float scaled[MAX_CHANNELS];
     for (int64_t c = 0; c < n; c += W) v_store(scaled + c, factor * v_load(x + c));
@@ -47,7 +47,7 @@ EACH_FORM void write_vectors(Form form, void *to, int64_t n, float factor, const
 
 /* row = factor * x, where x is padded to whole pairs of vectors. `form` is form_of_type of the
  * row's type: callers that write many rows compute it once. */
-static inline void row_write(Row r, Form form, int64_t n, float factor, const float *x)
+static inline void row_write(RowRef r, Form form, int64_t n, float factor, const float *x)
 {
     if (r.stride != 1 || n % (2 * W) != 0 || form == AS_OTHER)
         row_blend(r, n, 0, factor, x);

@@ -38,7 +38,7 @@ static void panel_load_f32(const Tensor *x, TokenBlock block, int64_t head, Pane
 {
     const int64_t channels = x->n[2], step = padded(channels);
     for (int64_t i = 0; i < block.n; i++) {
-        const Row row = head_row(x, block.at + i, head);
+        const RowRef row = head_row(x, block.at + i, head);
         float *to = p->f32 + i * step;
         const float *from = row_read(row, channels, to);
         for (int64_t c = 0; c < channels && from != to; c += W)
