@@ -89,7 +89,7 @@ static void text_has_the_predicted_bytes(void **state)
         for (int a = 0; a < N_ARENAS; a++) total += lp->bytes[a];
         assert_said_number("peak of tensors packed by lifetime", lp->bytes[ARENA_WORK]);
         assert_said_number("lower bound of any packing", lp->live[ARENA_WORK]);
-        assert_said_number("offloaded to host memory", lp->bytes[ARENA_HOST]);
+        assert_said_number("host   frame    offloaded to host memory", lp->bytes[ARENA_HOST]);
         assert_said_number("for the save after the last step", (size_t)save);
         assert_said_number("total, known before the run", total);
         action_text(&lp->list[lp->peak_at].action, 1, action);

@@ -29,8 +29,8 @@ static void plan_says_which_rank_it_is(void **state)
         "transfers of layer.1, unit 2",
         "begun here, waited for before F2.0 (action",
         "MEMORY of rank 3, in bytes\n",
-        "packs gathered for a while",
-        "gradients that wait for their sums",
+        "packs, while gathered",
+        "gradients to be reduced",
         "FLOPS of a step on rank 3, with full micro-batches\n",
         "tokens x (6 N + 12 L d T) / ranks",
     };
