@@ -47,7 +47,7 @@ static void plan_says_which_rank_it_is(void **state)
     assert_said("this is rank 1 of 4: dp_replicate 0, dp_shard 1\n");
     assert_said("scatter over dp_shard {0 1}, data over dp_replicate {1 3}\n");
     assert_said("gather     once per step, kept until the last use\n");
-    assert_said("weights, gathered; their homes in place");
+    assert_said("weights, gathered; homes are part of them");
     assert_said("master weights at home");
     assert_int_equal(explain(1, "numerics.fold=2", NULL), 0);
     assert_said("they are 0, 2, 1, 3: micro-batch j of dp rank r is j x 2 + r\n");
