@@ -1,5 +1,4 @@
-/* plugin.c -- path next to the executable, dlopen, dlsym, and the messages when one of them
- * fails. */
+/* plugin.c -- the path of a plugin, dlopen, dlsym, and the messages when one of them fails. */
 #define _DEFAULT_SOURCE
 #include "base/plugin.h"
 
@@ -7,14 +6,22 @@
 #include <string.h>
 #include <unistd.h>
 
+/* SHEAF_PLUGIN_DIR: the folder of installed plugins, relative to that of the executable. */
+#ifndef SHEAF_PLUGIN_DIR
+#define SHEAF_PLUGIN_DIR "../lib/sheaf"
+#endif
+
 const char *plugin_path(const char *path, const char *file, char buffer[PLUGIN_PATH_BYTES])
 {
     if (path) return path;
-    const size_t bytes = strlen(file) + 2; /* its slash and its terminating NUL */
+    /* Two slashes and the terminating NUL. */
+    const size_t bytes = strlen(SHEAF_PLUGIN_DIR) + strlen(file) + 3;
     const ssize_t length = readlink("/proc/self/exe", buffer, PLUGIN_PATH_BYTES - bytes);
     char *slash = length > 0 ? (buffer[length] = '\0', strrchr(buffer, '/')) : NULL;
     if (!slash) return file;
-    strcpy(slash + 1, file);
+    char *name = stpcpy(slash + 1, SHEAF_PLUGIN_DIR "/");
+    strcpy(name, file);
+    if (access(buffer, R_OK) != 0) strcpy(slash + 1, file);
     return buffer;
 }
 

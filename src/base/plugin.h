@@ -1,7 +1,7 @@
 /* plugin.h -- shared objects that the program opens at run time.
  *
- * Code that needs MPI, NCCL or CUDA is a shared object next to the executable, so one binary starts
- * on every machine:
+ * Code that needs MPI, NCCL or CUDA is a shared object, so one binary starts on every machine. It is
+ * next to the executable in a build folder, and in ../lib/sheaf of it when installed:
  *
  *     static const Plugin plugin = {.module = "mpi", .file = "sheaf-mpi.so", .symbol = "sheaf_mpi",
  *                                   .abi = {{sizeof(Comm), sizeof(Transfer)}}, ...};
@@ -27,7 +27,7 @@ typedef struct {
 
 typedef struct {
     const char *module; /* first word of error messages */
-    const char *file;   /* name of the shared object, next to the executable */
+    const char *file;   /* name of the shared object */
     const char *symbol;
     PluginAbi abi;
     bool global;         /* its libraries open plugins of their own that need their symbols */
@@ -37,13 +37,14 @@ typedef struct {
 
 enum { PLUGIN_PATH_BYTES = 4096 };
 
-/* Local. `path`, or if it is NULL the path of `file` next to the running executable, in `buffer`;
- * the bare name if the system does not report where the executable is. */
+/* Local. `path`, or if it is NULL the path of `file` in `buffer`: in the folder of installed plugins
+ * if it is there, else next to the running executable; the bare name if the system does not report
+ * where the executable is. */
 const char *plugin_path(const char *path, const char *file, char buffer[PLUGIN_PATH_BYTES]);
 /* Local. True if the file can be read; opening it may still fail. */
 bool plugin_exists(const Plugin *p, const char *path);
-/* Local. Opens the shared object at `path` (NULL: next to the executable) and returns the address
- * of its symbol. ERR_CONFIG for a missing file, one that does not open, and one from another
+/* Local. Opens the shared object at `path` (NULL: see plugin_path) and returns the address of its
+ * symbol. ERR_CONFIG for a missing file, one that does not open, and one from another
  * build. */
 Err plugin_open(const Plugin *p, const char *path, const void **entry);
 
