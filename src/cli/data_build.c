@@ -120,7 +120,7 @@ static Err build_tokenized(DataBuild *b)
                                                         .first = b->first,
                                                         .last = b->last,
                                                         .progress = on_progress,
-                                                        .who = b}));
+                                                        .context = b}));
     const Err err = build_files(b);
     tokenize_close(&b->tokenize);
     return err;

@@ -68,7 +68,7 @@ static void print_ids(const Tokens *t, int64_t n)
 
 static int64_t at_most(const Tokens *t, int64_t n) { return t->n_tokens < n ? t->n_tokens : n; }
 
-static void print_start(const Tokens *t, const TokensSeen *seen, const Tokenizer *tokenizer)
+static void print_start(const Tokens *t, const TokenStats *seen, const Tokenizer *tokenizer)
 {
     const bool bytes = !tokenizer && seen->low >= 0 && seen->high < BYTE_VOCAB;
     fputs("  starts     ", stdout);
@@ -77,7 +77,7 @@ static void print_start(const Tokens *t, const TokensSeen *seen, const Tokenizer
     if (bytes || tokenizer) print_text(t, at_most(t, bytes ? TEXT_TOKENS : WORD_TOKENS), tokenizer);
 }
 
-static const char *border_words(const Tokens *t, const TokensSeen *seen, char *buffer, size_t bytes)
+static const char *border_words(const Tokens *t, const TokenStats *seen, char *buffer, size_t bytes)
 {
     buffer[0] = '\0';
     if (t->start_token >= 0 && seen->n_documents > 1)
@@ -88,7 +88,7 @@ static const char *border_words(const Tokens *t, const TokensSeen *seen, char *b
 
 Err data_describe(const Tokens *t, const Tokenizer *tokenizer, Arena *a)
 {
-    TokensSeen seen;
+    TokenStats seen;
     char count[COUNT_BYTES], bytes[24], words[80], documents[COUNT_BYTES];
     const bool by_bytes = t->format == FORMAT_TEXT || t->format == FORMAT_JSONL;
     TRY(scan(t, "reading", 0, a, &seen));
@@ -147,7 +147,7 @@ static Err show_file(const ShowRequest *r, const char *path, Arena *a)
 
 static Err check_tokens(const ShowRequest *r, const Tokens *t, Arena *a)
 {
-    TokensSeen seen;
+    TokenStats seen;
     char count[COUNT_BYTES], documents[COUNT_BYTES];
     TRY(scan(t, "checking", r->vocab ? r->vocab : INT32_MAX, a, &seen));
     if (t->n_tokens == 0) return err_fail(ERR_CHECK, "%s: contains no token", t->path);

@@ -68,7 +68,7 @@ static Err read_text(EvalRequest *e, const char *path)
 {
     const char *text;
     size_t bytes;
-    EncodedBytes ids;
+    EncodedText ids;
     TRY(need_text(e));
     TRY(text_read_file(path, max_text_bytes, &e->infer.arena, &text, &bytes));
     TRY(infer_encode(&e->infer, path, (Bytes){(const unsigned char *)text, bytes}, &e->infer.arena,
@@ -111,7 +111,7 @@ static int64_t count_bytes(const EvalRequest *e)
     const Tokenizer *t = e->infer.tokenizer;
     for (int64_t i = 1; i < e->windows.n_tokens && !e->infer.no_text; i++)
         if (!t || !tokenizer_special(t, e->token[i]))
-            bytes += (int64_t)encode_bytes(t, e->token[i]).bytes;
+            bytes += (int64_t)decode_token(t, e->token[i]).bytes;
     return bytes;
 }
 
@@ -189,7 +189,7 @@ static Err encode_choice(EvalRequest *e, const ChoiceTask *t, int i, ScoreSequen
         TRY(ARENA_NEW(a, all.n + 1, &with));
         TRY(token_before(&e->infer, &with[0]));
         memcpy(with + 1, all.id, (size_t)all.n * sizeof *with);
-        all = (EncodedBytes){.id = with, .n = all.n + 1};
+        all = (EncodedText){.id = with, .n = all.n + 1};
         from = 1;
     }
     *out = (ScoreSequence){all.id, all.n, from};

@@ -12,7 +12,7 @@
 #include "state/rank_file.h"
 #include "state/safetensors.h"
 
-enum { ROWS = 12, BYTES_TEXT = 24, SHAPE_BYTES = 24 * ST_MAX_DIMS };
+enum { ROWS = 12, BYTES_TEXT = 24, SHAPE_BYTES = 24 * MAX_ST_DIMS };
 
 static const char *shape_text(const int64_t *n, int ndim, char *out)
 {

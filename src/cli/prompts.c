@@ -59,7 +59,7 @@ static Err add_ids(PromptReader *r, EncodedBytes ids)
 /* Reads ids separated by white space or commas, as --ids prints them or a list has them. */
 static Err read_numbers(PromptReader *r, Bytes text)
 {
-    EncodedBytes ids = {0};
+    EncodedText ids = {0};
     const char *at = (const char *)text.at, *end = at + text.bytes;
     TRY(ARENA_NEW(r->arena, text.bytes + 1, &ids.id));
     for (;;) {
@@ -79,7 +79,7 @@ static Err read_numbers(PromptReader *r, Bytes text)
 
 static Err add_text(PromptReader *r, Bytes text)
 {
-    EncodedBytes ids;
+    EncodedText ids;
     if (r->words->ids) return read_numbers(r, text);
     if (r->infer->no_text)
         return err_fail(ERR_CONFIG,
@@ -92,7 +92,7 @@ static Err add_text(PromptReader *r, Bytes text)
 
 static Err add_list(PromptReader *r, const json_t *list)
 {
-    EncodedBytes ids = {0};
+    EncodedText ids = {0};
     TRY(ARENA_NEW(r->arena, json_array_size(list) + 1, &ids.id));
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *one = json_array_get(list, i);

@@ -98,12 +98,12 @@ static void print_summary(const Reshape *r, const HfWritten *w, double seconds)
             r->dtype && strcmp(r->dtype, "f16") == 0 ? "bf16 or f32" : "f32");
 }
 
-static Err write_hf(Reshape *r, HfWrite *w, int threads)
+static Err write_hf(Reshape *r, HfWriteSettings *w, int threads)
 {
     char bytes[24], memory[24];
     const double begin_s = now_s();
     const StateTensors *t = &r->from.manifest.tensors;
-    HfWritten result;
+    HfWriteResult result;
     int64_t weights = 0;
     for (int i = 0; i < t->n; i++)
         if (t->tensor[i].role == STATE_WEIGHT)

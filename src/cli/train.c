@@ -38,7 +38,7 @@ static Err check_files(const Dataset *d, const char *tokenizer)
         return err_fail(ERR_CONFIG,
                         "data.tokenizer=%.200s: %s is %s; make a token file of it and train on "
                         "that: sheaf data build %s --tokenizer %.200s -o NAME.bin",
-                        tokenizer, t->path, tokens_words(t), t->path, tokenizer);
+                        tokenizer, t->path, tokens_describe(t), t->path, tokenizer);
     }
     return OK;
 }

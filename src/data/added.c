@@ -57,7 +57,7 @@ static size_t longest(const AddedSet *set, Bytes text, size_t at, const AddedTok
 
 static bool is(const AddedSet *set, uint32_t code, int trait) { return set->traits[code] & trait; }
 
-static bool stands_alone(const AddedSet *set, Bytes text, size_t from, size_t to)
+static bool is_whole_word(const AddedSet *set, Bytes text, size_t from, size_t to)
 {
     uint32_t code;
     if (from > 0 && is(set, utf8_before(text.at + from), CHAR_WORD)) return false;
@@ -68,11 +68,11 @@ static bool stands_alone(const AddedSet *set, Bytes text, size_t from, size_t to
 
 static size_t strip_left(const AddedSet *set, Bytes text, size_t from)
 {
-    unsigned char spelled[MAX_UTF8];
+    unsigned char utf8[MAX_UTF8];
     while (from > 0) {
         const uint32_t code = utf8_before(text.at + from);
         if (!is(set, code, CHAR_SPACE)) break;
-        from -= (size_t)utf8_put(code, spelled);
+        from -= (size_t)utf8_put(code, utf8);
     }
     return from;
 }
@@ -102,7 +102,7 @@ bool added_find(const AddedSet *set, Bytes text, size_t at, AddedMatch *out)
             at++;
             continue;
         }
-        if (token->single_word && !stands_alone(set, text, at, end)) {
+        if (token->single_word && !is_whole_word(set, text, at, end)) {
             at = end;
             continue;
         }

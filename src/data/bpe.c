@@ -3,15 +3,15 @@
 
 #include <string.h>
 
-enum { SHORT_WORD = 48, KEY_WORDS = 4, KEY_BYTES = 8 * KEY_WORDS, CACHED_IDS = 7 };
-enum { CACHE_PLACES = 1 << 16 };
+enum { MAX_SHORT_WORD = 48, KEY_WORDS = 4, KEY_BYTES = 8 * KEY_WORDS, MAX_CACHED_IDS = 7 };
+enum { CACHE_WORDS = 1 << 16 };
 
 /* A line of the processor's cache. */
 struct CachedWord {
     uint64_t key[KEY_WORDS]; /* its bytes, then zeros */
     uint8_t bytes, n;        /* bytes 0: an empty place */
     uint16_t unused;
-    int32_t id[CACHED_IDS];
+    int32_t id[MAX_CACHED_IDS];
 };
 
 static uint64_t mix(uint64_t x)
@@ -27,61 +27,61 @@ static uint64_t hash_bytes(Bytes b)
     return hash;
 }
 
-static uint64_t places_for(int64_t n)
+static uint64_t capacity_for(int64_t n)
 {
     uint64_t places = 16;
     while (places < 2 * (uint64_t)n) places *= 2;
     return places;
 }
 
-Err bpe_merges(Bpe *b, int64_t n, Arena *a)
+Err bpe_reserve_merges(Bpe *b, int64_t n, Arena *a)
 {
-    b->merge_places = places_for(n);
-    TRY(ARENA_NEW(a, b->merge_places, &b->merge));
-    for (uint64_t i = 0; i < b->merge_places; i++) b->merge[i].pair = BPE_NONE;
+    b->merge_capacity = capacity_for(n);
+    TRY(ARENA_NEW(a, b->merge_capacity, &b->merge));
+    for (uint64_t i = 0; i < b->merge_capacity; i++) b->merge[i].pair = BPE_NONE;
     return OK;
 }
 
-static inline Merge *place_of(const Bpe *b, int32_t left, int32_t right)
+static inline Merge *merge_entry(const Bpe *b, int32_t left, int32_t right)
 {
     const uint64_t pair = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
-    uint64_t i = mix(pair) & (b->merge_places - 1);
+    uint64_t i = mix(pair) & (b->merge_capacity - 1);
     while (b->merge[i].pair != pair && b->merge[i].pair != BPE_NONE)
-        i = (i + 1) & (b->merge_places - 1);
+        i = (i + 1) & (b->merge_capacity - 1);
     return &b->merge[i];
 }
 
 void bpe_merge_add(Bpe *b, int32_t left, int32_t right, Merge to)
 {
-    Merge *m = place_of(b, left, right);
+    Merge *m = merge_entry(b, left, right);
     *m = to;
     m->pair = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
 }
 
-static int32_t *whole_place(const Bpe *b, Bytes word)
+static int32_t *whole_entry(const Bpe *b, Bytes word)
 {
-    uint64_t i = hash_bytes(word) & (b->whole_places - 1);
-    for (; b->whole[i] >= 0; i = (i + 1) & (b->whole_places - 1)) {
+    uint64_t i = hash_bytes(word) & (b->whole_capacity - 1);
+    for (; b->whole[i] >= 0; i = (i + 1) & (b->whole_capacity - 1)) {
         const Bytes t = b->token[b->whole[i]];
         if (t.bytes == word.bytes && memcmp(t.at, word.at, word.bytes) == 0) break;
     }
     return &b->whole[i];
 }
 
-Err bpe_take_whole(Bpe *b, const bool *is_word, Arena *a)
+Err bpe_ignore_merges(Bpe *b, const bool *is_word, Arena *a)
 {
-    b->whole_places = places_for(b->n_tokens);
-    TRY(ARENA_NEW(a, b->whole_places, &b->whole));
-    memset(b->whole, 0xFF, b->whole_places * sizeof *b->whole);
+    b->whole_capacity = capacity_for(b->n_tokens);
+    TRY(ARENA_NEW(a, b->whole_capacity, &b->whole));
+    memset(b->whole, 0xFF, b->whole_capacity * sizeof *b->whole);
     for (int64_t id = 0; id < b->n_tokens; id++)
-        if (is_word[id]) *whole_place(b, b->token[id]) = (int32_t)id;
+        if (is_word[id]) *whole_entry(b, b->token[id]) = (int32_t)id;
     return OK;
 }
 
 Err bpe_scratch_open(BpeScratch *s)
 {
     TRY(arena_open(&s->arena, "words", ARENA_PLENTY));
-    const Err err = ARENA_NEW(&s->arena, CACHE_PLACES, &s->cache);
+    const Err err = ARENA_NEW(&s->arena, CACHE_WORDS, &s->cache);
     if (err != OK) arena_close(&s->arena);
     return err;
 }
@@ -90,14 +90,14 @@ void bpe_scratch_close(BpeScratch *s) { arena_close(&s->arena); }
 
 static inline uint32_t rank_of(const Bpe *b, int32_t left, int32_t right)
 {
-    const Merge *m = place_of(b, left, right);
+    const Merge *m = merge_entry(b, left, right);
     return m->pair == BPE_NONE ? UINT32_MAX : m->rank;
 }
 
 /* All neighbours are looked at for each merge. */
 static int64_t merge_short(const Bpe *b, Bytes word, int32_t *id)
 {
-    uint32_t rank[SHORT_WORD];
+    uint32_t rank[MAX_SHORT_WORD];
     int64_t n = (int64_t)word.bytes;
     for (int64_t i = 0; i < n; i++) id[i] = b->byte_id[word.at[i]];
     for (int64_t i = 0; i + 1 < n; i++) rank[i] = rank_of(b, id[i], id[i + 1]);
@@ -106,7 +106,7 @@ static int64_t merge_short(const Bpe *b, Bytes word, int32_t *id)
         for (int64_t i = 1; i < n - 1; i++)
             if (rank[i] < rank[best]) best = i;
         if (rank[best] == UINT32_MAX) break;
-        id[best] = place_of(b, id[best], id[best + 1])->id;
+        id[best] = merge_entry(b, id[best], id[best + 1])->id;
         n--;
         for (int64_t i = best + 1; i < n; i++) id[i] = id[i + 1];
         for (int64_t i = best + 1; i < n - 1; i++) rank[i] = rank[i + 1];
@@ -153,7 +153,7 @@ static uint64_t heap_pop(Chain *c)
 static void merge_at(Chain *c, int32_t at)
 {
     const int32_t gone = c->next[at], after = c->next[gone];
-    c->id[at] = place_of(c->bpe, c->id[at], c->id[gone])->id;
+    c->id[at] = merge_entry(c->bpe, c->id[at], c->id[gone])->id;
     c->id[gone] = -1;
     c->next[at] = after;
     if (after >= 0) c->before[after] = at;
@@ -200,10 +200,10 @@ static Err merge_long(const Bpe *b, BpeScratch *s, Bytes word, int32_t *out, int
 static Err merge_word(const Bpe *b, BpeScratch *s, Bytes word, int32_t *out, int64_t *n)
 {
     if (b->whole) {
-        const int32_t id = *whole_place(b, word);
+        const int32_t id = *whole_entry(b, word);
         if (id >= 0) return out[0] = id, *n = 1, OK;
     }
-    if (word.bytes > SHORT_WORD) return merge_long(b, s, word, out, n);
+    if (word.bytes > MAX_SHORT_WORD) return merge_long(b, s, word, out, n);
     *n = merge_short(b, word, out);
     return OK;
 }
@@ -223,27 +223,27 @@ static inline uint64_t load_part(const unsigned char *p, size_t n)
     return p[0] | (uint64_t)p[n / 2] << 8 * (n / 2) | (uint64_t)p[n - 1] << 8 * (n - 1);
 }
 
-static inline CachedWord *cache_place(BpeScratch *s, Bytes word, uint64_t *key)
+static inline CachedWord *cache_entry(BpeScratch *s, Bytes word, uint64_t *key)
 {
     uint64_t hash = word.bytes;
     for (size_t i = 0; i < KEY_WORDS; i++)
         key[i] = 8 * i < word.bytes ? load_part(word.at + 8 * i, word.bytes - 8 * i) : 0;
     for (size_t i = 0; 8 * i < word.bytes; i++) hash = mix(hash ^ key[i]);
-    return &s->cache[hash & (CACHE_PLACES - 1)];
+    return &s->cache[hash & (CACHE_WORDS - 1)];
 }
 
 Err bpe_encode(const Bpe *b, BpeScratch *s, Bytes word, int32_t *out, int64_t *n)
 {
     uint64_t key[KEY_WORDS];
     if (word.bytes > KEY_BYTES) return merge_word(b, s, word, out, n);
-    CachedWord *known = cache_place(s, word, key);
+    CachedWord *known = cache_entry(s, word, key);
     if (known->bytes == word.bytes && memcmp(known->key, key, sizeof key) == 0) {
         memcpy(out, known->id, sizeof known->id);
         *n = known->n;
         return OK;
     }
     TRY(merge_word(b, s, word, out, n));
-    if (*n > CACHED_IDS) return OK;
+    if (*n > MAX_CACHED_IDS) return OK;
     memcpy(known->key, key, sizeof key);
     memcpy(known->id, out, sizeof known->id);
     known->bytes = (uint8_t)word.bytes;

@@ -25,19 +25,19 @@ typedef struct {
 typedef struct {
     int32_t byte_id[256];
     Merge *merge; /* a hash table */
-    uint64_t merge_places;
+    uint64_t merge_capacity;
     const Bytes *token; /* [n_tokens] what each id stands for; at NULL: nothing */
     int64_t n_tokens;
     int32_t *whole; /* a hash table of ids: words that are tokens as they are; NULL: none */
-    uint64_t whole_places;
+    uint64_t whole_capacity;
 } Bpe;
 
 /* Local. Room for that many merges. */
-Err bpe_merges(Bpe *b, int64_t n, Arena *a);
+Err bpe_reserve_merges(Bpe *b, int64_t n, Arena *a);
 /* Local. A pair that is there already gets the new rank. */
 void bpe_merge_add(Bpe *b, int32_t left, int32_t right, Merge to);
 /* Local. Words that are a token become that, whatever the merges say. */
-Err bpe_take_whole(Bpe *b, const bool *is_word, Arena *a);
+Err bpe_ignore_merges(Bpe *b, const bool *is_word, Arena *a);
 
 /* What a thread merges with. */
 typedef struct CachedWord CachedWord;

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { HASHED_TOKENS = 4096, HASHED_BETWEEN = 256 };
-enum { SCANNED_TOKENS = 1 << 28 }; /* walked in a second or so */
+enum { HASHED_TOKENS = 4096, HASHED_SAMPLES = 256 };
+enum { MAX_SCANNED_TOKENS = 1 << 28 }; /* walked in a second or so */
 
 /* Bytes need 256 ids; other formats are judged token by token. */
 static Err check_vocab(const Tokens *t, int64_t vocab)
@@ -15,7 +15,7 @@ static Err check_vocab(const Tokens *t, int64_t vocab)
     return err_fail(ERR_CONFIG,
                     "%s: %s, which needs a vocabulary of %d, and the model's has %lld; set "
                     "model.vocab_size=%d",
-                    t->path, tokens_words(t), BYTE_VOCAB, (long long)vocab, BYTE_VOCAB);
+                    t->path, tokens_describe(t), BYTE_VOCAB, (long long)vocab, BYTE_VOCAB);
 }
 
 /* Whether any id that the file can spell is in the vocabulary. */
@@ -41,7 +41,7 @@ static Err scan_file(const Tokens *t, int64_t vocab)
  * longer stream each is judged when it is read. */
 static Err scan_files(const Dataset *d)
 {
-    if (d->n_tokens > SCANNED_TOKENS) return OK;
+    if (d->n_tokens > MAX_SCANNED_TOKENS) return OK;
     for (int f = 0; f < d->settings.n_paths; f++) TRY(scan_file(&d->file[f], d->settings.vocab));
     return OK;
 }
@@ -115,8 +115,8 @@ static uint64_t mix_file(uint64_t hash, const Tokens *t)
     hash = mix(mix(hash, n), t->n_starts > 1 ? t->n_starts : 0);
     hash = mix_tokens(hash, t, 0, end);
     hash = mix_tokens(hash, t, n - end, n);
-    for (int64_t k = 0; k < HASHED_BETWEEN && n > 2 * end; k++)
-        hash = mix(hash, tokens_at(t, n / HASHED_BETWEEN * k));
+    for (int64_t k = 0; k < HASHED_SAMPLES && n > 2 * end; k++)
+        hash = mix(hash, tokens_at(t, n / HASHED_SAMPLES * k));
     return hash;
 }
 

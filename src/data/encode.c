@@ -4,7 +4,7 @@
 #include <string.h>
 #include "data/unicode.h"
 
-static Err encode_as_bytes(Bytes text, Arena *a, EncodedBytes *out)
+static Err encode_as_bytes(Bytes text, Arena *a, EncodedText *out)
 {
     TRY(ARENA_NEW(a, text.bytes, &out->id));
     out->n = (int64_t)text.bytes;
@@ -13,7 +13,7 @@ static Err encode_as_bytes(Bytes text, Arena *a, EncodedBytes *out)
     return OK;
 }
 
-static Err copy_ids(const Encoder *e, Arena *a, EncodedBytes *out)
+static Err copy_ids(const Encoder *e, Arena *a, EncodedText *out)
 {
     TRY(ARENA_NEW(a, e->n, &out->id));
     out->n = e->n;
@@ -22,7 +22,7 @@ static Err copy_ids(const Encoder *e, Arena *a, EncodedBytes *out)
     return OK;
 }
 
-Err spell(const Tokenizer *t, Bytes text, bool special, Arena *a, EncodedBytes *out)
+Err encode_text(const Tokenizer *t, Bytes text, bool special, Arena *a, EncodedText *out)
 {
     Encoder e;
     if (!t) return encode_as_bytes(text, a, out);
@@ -33,7 +33,7 @@ Err spell(const Tokenizer *t, Bytes text, bool special, Arena *a, EncodedBytes *
     return err;
 }
 
-Bytes encode_bytes(const Tokenizer *t, int32_t id)
+Bytes decode_token(const Tokenizer *t, int32_t id)
 {
 #define FOUR(n) n, n + 1, n + 2, n + 3
 #define ROW(n) FOUR(n), FOUR(n + 4), FOUR(n + 8), FOUR(n + 12)
@@ -43,17 +43,17 @@ Bytes encode_bytes(const Tokenizer *t, int32_t id)
     return id >= 0 && id < BYTE_VOCAB ? (Bytes){&byte[id], 1} : (Bytes){NULL, 0};
 }
 
-size_t encode_longest(const Tokenizer *t)
+size_t decode_max_bytes(const Tokenizer *t)
 {
-    size_t most = 1;
+    size_t max = 1;
     for (int64_t id = 0; t && id < t->n_ids; id++) {
         const size_t bytes = tokenizer_bytes(t, id).bytes;
-        if (bytes > most) most = bytes;
+        if (bytes > max) max = bytes;
     }
-    return most;
+    return max;
 }
 
-int32_t encode_end(const Tokenizer *t)
+int32_t encode_end_of_text(const Tokenizer *t)
 {
     static const char *const usual[] = {"<|endoftext|>", "<|end_of_text|>", "</s>"};
     int32_t id = -1;

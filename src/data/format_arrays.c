@@ -9,7 +9,7 @@
  *
  * llm.c puts the tokenizer's end-of-text token before each document; that is how borders are known
  * here, and where the header does not say which, it is GPT-2's or Llama 3's. A file that never holds it is one document. */
-#include "data/parts.h"
+#include "data/tokens_parts.h"
 
 static Err parse_version(const Tokens *t, uint32_t magic, uint32_t version)
 {

@@ -13,7 +13,7 @@
  * Sequences must lie end to end and fill the .bin, as Megatron writes them: then the .bin is one
  * stream and a document is a range of it. Opening reads the index once, 12 bytes a sequence and 8 a
  * document; later look-ups go to the mapped index, and nothing is kept in memory. */
-#include "data/parts.h"
+#include "data/tokens_parts.h"
 
 #include <string.h>
 
@@ -43,9 +43,9 @@ static Err parse_type(Tokens *t, int code)
 typedef struct {
     const unsigned char *size, *pointer, *document;
     int64_t n_sequences, n_entries;
-} Index;
+} MegatronIndex;
 
-static Err parse_index(Tokens *t, Bytes index, Index *out)
+static Err parse_index(Tokens *t, Bytes index, MegatronIndex *out)
 {
     if (index.bytes < MEGATRON_HEADER_BYTES)
         return bad(t, "its length in bytes", (long long)index.bytes, "its header alone has 34");
@@ -60,16 +60,17 @@ static Err parse_index(Tokens *t, Bytes index, Index *out)
     if (version != 1) return bad(t, "byte 9, the version,", (long long)version, "1 is known");
     TRY(parse_type(t, index.at[17]));
     const uint64_t S = read_u64(index.at + 18), D = read_u64(index.at + 26);
-    const uint64_t room = index.bytes - MEGATRON_HEADER_BYTES;
-    if (S > room / 12) /* divided, not multiplied: a count may be anything */
+    const uint64_t payload = index.bytes - MEGATRON_HEADER_BYTES;
+    if (S > payload / 12) /* divided, not multiplied: a count may be anything */
         return bad(t, "byte 18, the number of sequences,", (long long)S,
                    "the index is too short for them");
-    if (D > (room - 12 * S) / 8)
+    if (D > (payload - 12 * S) / 8)
         return bad(t, "byte 26, the number of documents,", (long long)D,
                    "the index is too short for them");
-    if (room != 12 * S + 8 * D)
+    if (payload != 12 * S + 8 * D)
         return bad(t, "what follows its document index, in bytes,",
-                   (long long)(room - 12 * S - 8 * D), "nothing is wanted there (no image modes)");
+                   (long long)(payload - 12 * S - 8 * D),
+                   "nothing is wanted there (no image modes)");
     out->size = index.at + MEGATRON_HEADER_BYTES;
     out->pointer = out->size + 4 * S;
     out->document = out->pointer + 8 * S;
@@ -79,7 +80,7 @@ static Err parse_index(Tokens *t, Bytes index, Index *out)
 }
 
 /* End to end, from byte 0 to the last of the .bin. */
-static Err check_sequences(const Tokens *t, const Index *x, size_t data_bytes)
+static Err check_sequences(const Tokens *t, const MegatronIndex *x, size_t data_bytes)
 {
     int64_t at = 0;
     for (int64_t s = 0; s < x->n_sequences; s++) {
@@ -105,7 +106,7 @@ static Err check_sequences(const Tokens *t, const Index *x, size_t data_bytes)
                     t->path, data_bytes, (long long)at);
 }
 
-static Err check_documents(const Tokens *t, const Index *x)
+static Err check_documents(const Tokens *t, const MegatronIndex *x)
 {
     int64_t before = 0;
     for (int64_t d = 0; d < x->n_entries; d++) {
@@ -123,7 +124,7 @@ static Err check_documents(const Tokens *t, const Index *x)
 
 Err parse_megatron(Bytes data, Bytes index, Tokens *t)
 {
-    Index x;
+    MegatronIndex x;
     TRY(parse_index(t, index, &x));
     TRY(check_sequences(t, &x, data.bytes));
     TRY(check_documents(t, &x));

@@ -3,10 +3,10 @@
 
 #include <jansson.h>
 #include <string.h>
-#include "data/parts.h"
+#include "data/tokens_parts.h"
 
 /* More than this is built into a token file first: texts are decoded into memory. */
-static const size_t most_bytes = (size_t)1 << 30;
+static const size_t max_bytes = (size_t)1 << 30;
 
 Jsonl jsonl_open(const char *path, Bytes data) { return (Jsonl){.path = path, .left = data}; }
 
@@ -89,13 +89,14 @@ Err jsonl_next(Jsonl *j, Bytes *text, bool *more)
 
 typedef struct {
     int64_t tokens, documents;
-} Counts;
+} JsonlCounts;
 
 /* One walk over the texts: counts them, and copies where there is something to copy into. */
-static Err walk(const char *path, Bytes data, unsigned char *token, int64_t *start, Counts *out)
+static Err walk(const char *path, Bytes data, unsigned char *token, int64_t *start,
+                JsonlCounts *out)
 {
     Jsonl j = jsonl_open(path, data);
-    Counts n = {0};
+    JsonlCounts n = {0};
     Bytes text;
     bool more = true;
     Err err;
@@ -112,14 +113,14 @@ static Err walk(const char *path, Bytes data, unsigned char *token, int64_t *sta
 
 Err parse_jsonl(Bytes data, Arena *a, Tokens *t)
 {
-    Counts n;
+    JsonlCounts n;
     unsigned char *token;
     int64_t *start;
-    if (data.bytes > most_bytes)
+    if (data.bytes > max_bytes)
         return err_fail(ERR_CONFIG,
                         "%s: has %zu bytes, and JSONL is read into memory up to %zu; make a token "
                         "file of it: sheaf data build %s --format megatron -o NAME.bin",
-                        t->path, data.bytes, most_bytes, t->path);
+                        t->path, data.bytes, max_bytes, t->path);
     TRY(walk(t->path, data, NULL, NULL, &n));
     TRY(ARENA_NEW(a, n.tokens, &token));
     TRY(ARENA_NEW(a, n.documents, &start));

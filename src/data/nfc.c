@@ -13,7 +13,7 @@
 
 /* Canonical decomposition makes at most this many code points of one, and composed text at most so
  * many bytes of one. */
-enum { MAX_PARTS = 4, GROWS = 3 };
+enum { MAX_DECOMPOSED = 4, MAX_NFC_GROWTH = 3 };
 
 static const utf8proc_option_t composed = UTF8PROC_STABLE | UTF8PROC_COMPOSE;
 
@@ -21,21 +21,21 @@ static const utf8proc_option_t composed = UTF8PROC_STABLE | UTF8PROC_COMPOSE;
  * exchange sort the square of their length. */
 typedef struct {
     int32_t code, place;
-} Mark;
+} CombiningMark;
 
 static int by_class(const void *a, const void *b)
 {
-    const Mark *x = a, *y = b;
+    const CombiningMark *x = a, *y = b;
     const int cx = utf8proc_get_property(x->code)->combining_class;
     const int cy = utf8proc_get_property(y->code)->combining_class;
     return cx != cy ? (cx > cy) - (cx < cy) : (x->place > y->place) - (x->place < y->place);
 }
 
-static void sort_marks(int32_t *code, int64_t n, Mark *mark)
+static void sort_marks(int32_t *code, int64_t n, CombiningMark *mark)
 {
     for (int64_t at = 0, end; at < n; at = end + (end == at)) {
         for (end = at; end < n && utf8proc_get_property(code[end])->combining_class > 0; end++)
-            mark[end] = (Mark){code[end], (int32_t)end};
+            mark[end] = (CombiningMark){code[end], (int32_t)end};
         if (end - at < 2) continue;
         qsort(mark + at, (size_t)(end - at), sizeof *mark, by_class);
         for (int64_t i = at; i < end; i++) code[i] = mark[i].code;
@@ -43,20 +43,20 @@ static void sort_marks(int32_t *code, int64_t n, Mark *mark)
 }
 
 /* The code points of a stretch, taken apart and sorted. */
-static Err take_apart(Bytes text, Arena *a, int32_t **out, int64_t *n)
+static Err decompose(Bytes text, Arena *a, int32_t **out, int64_t *n)
 {
     int32_t *code;
-    Mark *mark;
+    CombiningMark *mark;
     int64_t used = 0;
-    const int64_t room = (int64_t)text.bytes * MAX_PARTS;
+    const int64_t capacity = (int64_t)text.bytes * MAX_DECOMPOSED;
     void *codes, *marks;
-    if (text.bytes > INT32_MAX / MAX_PARTS)
+    if (text.bytes > INT32_MAX / MAX_DECOMPOSED)
         return err_fail(ERR_CONFIG,
                         "%zu bytes of text without a border between characters; the limit is %d: "
                         "cut the document",
-                        text.bytes, INT32_MAX / MAX_PARTS);
-    TRY(arena_push(a, (size_t)room * sizeof *code + sizeof *code, &codes)); /* one for a NUL */
-    TRY(arena_push(a, (size_t)room * sizeof *mark, &marks));
+                        text.bytes, INT32_MAX / MAX_DECOMPOSED);
+    TRY(arena_push(a, (size_t)capacity * sizeof *code + sizeof *code, &codes)); /* one for a NUL */
+    TRY(arena_push(a, (size_t)capacity * sizeof *mark, &marks));
     code = codes;
     mark = marks;
     for (size_t at = 0; at < text.bytes;) {
@@ -64,8 +64,8 @@ static Err take_apart(Bytes text, Arena *a, int32_t **out, int64_t *n)
         int bound = 0;
         at += (size_t)utf8_at(text.at + at, &c);
         const utf8proc_ssize_t parts =
-            utf8proc_decompose_char((int32_t)c, code + used, room - used, composed, &bound);
-        MUST(parts > 0 && parts <= room - used, "U+%lX has %ld parts", (unsigned long)c,
+            utf8proc_decompose_char((int32_t)c, code + used, capacity - used, composed, &bound);
+        MUST(parts > 0 && parts <= capacity - used, "U+%lX has %ld parts", (unsigned long)c,
              (long)parts);
         used += parts;
     }
@@ -76,15 +76,15 @@ static Err take_apart(Bytes text, Arena *a, int32_t **out, int64_t *n)
 }
 
 /* Appends the composed form of a stretch to the text at `to`. */
-static Err compose(Bytes stretch, Arena *a, unsigned char *to, size_t *used)
+static Err compose(Bytes run, Arena *a, unsigned char *to, size_t *used)
 {
     const size_t mark = arena_mark(a);
     int32_t *code;
     int64_t n;
-    TRY(take_apart(stretch, a, &code, &n));
+    TRY(decompose(run, a, &code, &n));
     const utf8proc_ssize_t bytes = utf8proc_reencode(code, n, composed);
-    MUST(bytes >= 0 && (size_t)bytes <= GROWS * stretch.bytes, "NFC of %zu bytes gave %ld",
-         stretch.bytes, (long)bytes);
+    MUST(bytes >= 0 && (size_t)bytes <= MAX_NFC_GROWTH * run.bytes, "NFC of %zu bytes gave %ld",
+         run.bytes, (long)bytes);
     memcpy(to + *used, code, (size_t)bytes);
     *used += (size_t)bytes;
     arena_rewind(a, mark);
@@ -93,7 +93,7 @@ static Err compose(Bytes stretch, Arena *a, unsigned char *to, size_t *used)
 
 /* The first busy character from `at` on, or the end; *base is where the stretch begins that it
  * belongs to. */
-static size_t find_busy(const unsigned char *traits, Bytes text, size_t at, size_t *base)
+static size_t find_composing(const unsigned char *traits, Bytes text, size_t at, size_t *base)
 {
     *base = at;
     while (at < text.bytes) {
@@ -103,7 +103,7 @@ static size_t find_busy(const unsigned char *traits, Bytes text, size_t at, size
             continue;
         }
         const int n = utf8_at(text.at + at, &c);
-        if (traits[c] & CHAR_BUSY) return at;
+        if (traits[c] & CHAR_COMPOSING) return at;
         *base = at;
         at += (size_t)n;
         if (traits[c] & CHAR_INERT) *base = at; /* nothing composes with it */
@@ -111,12 +111,12 @@ static size_t find_busy(const unsigned char *traits, Bytes text, size_t at, size
     return at;
 }
 
-static size_t end_of_busy(const unsigned char *traits, Bytes text, size_t at)
+static size_t end_of_composing(const unsigned char *traits, Bytes text, size_t at)
 {
     while (at < text.bytes) {
         uint32_t c;
         const int n = utf8_at(text.at + at, &c);
-        if (!(traits[c] & CHAR_BUSY)) break;
+        if (!(traits[c] & CHAR_COMPOSING)) break;
         at += (size_t)n;
     }
     return at;
@@ -124,19 +124,19 @@ static size_t end_of_busy(const unsigned char *traits, Bytes text, size_t at)
 
 Err unicode_nfc(const unsigned char *traits, Bytes text, Arena *a, Bytes *out)
 {
-    size_t base, used = 0, from = 0, at = find_busy(traits, text, 0, &base);
+    size_t base, used = 0, from = 0, at = find_composing(traits, text, 0, &base);
     *out = text;
     if (at == text.bytes) return OK;
-    void *room;
-    TRY(arena_push(a, text.bytes * GROWS, &room));
-    unsigned char *to = room;
+    void *capacity;
+    TRY(arena_push(a, text.bytes * MAX_NFC_GROWTH, &capacity));
+    unsigned char *to = capacity;
     while (at < text.bytes) {
-        const size_t end = end_of_busy(traits, text, at);
+        const size_t end = end_of_composing(traits, text, at);
         memcpy(to + used, text.at + from, base - from);
         used += base - from;
         TRY(compose((Bytes){text.at + base, end - base}, a, to, &used));
         from = end;
-        at = find_busy(traits, text, end, &base);
+        at = find_composing(traits, text, end, &base);
     }
     memcpy(to + used, text.at + from, text.bytes - from);
     *out = (Bytes){to, used + text.bytes - from};

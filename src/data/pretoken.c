@@ -6,7 +6,7 @@
 #include <pcre2.h>
 #include <string.h>
 
-enum { MAX_MATCH_STACK = 1 << 26, MATCH_STACK_FIRST = 1 << 15 };
+enum { MAX_MATCH_STACK = 1 << 26, MIN_MATCH_STACK = 1 << 15 };
 
 static int known_pattern(const char *source)
 {
@@ -32,7 +32,7 @@ static Err check_code(const char *where, const char *source, pcre2_code *code)
                     where, source);
 }
 
-static Err compile(Pattern *p, const char *where, const char *spelled)
+static Err compile(PretokenPattern *p, const char *where, const char *translated)
 {
     int error;
     PCRE2_SIZE place;
@@ -41,7 +41,7 @@ static Err compile(Pattern *p, const char *where, const char *spelled)
     if (!c) return no_memory("a pattern");
     pcre2_set_newline(c, PCRE2_NEWLINE_LF); /* what . does not match */
     pcre2_code *code =
-        pcre2_compile((PCRE2_SPTR)spelled, PCRE2_ZERO_TERMINATED, PCRE2_UTF, &error, &place, c);
+        pcre2_compile((PCRE2_SPTR)translated, PCRE2_ZERO_TERMINATED, PCRE2_UTF, &error, &place, c);
     pcre2_compile_context_free(c);
     if (!code) {
         pcre2_get_error_message(error, (PCRE2_UCHAR *)why, sizeof why);
@@ -55,22 +55,22 @@ static Err compile(Pattern *p, const char *where, const char *spelled)
     return err;
 }
 
-Err pattern_open(Pattern *p, const char *where, const char *source, const unsigned char *traits,
-                 bool by_hand)
+Err pattern_open(PretokenPattern *p, const char *where, const char *source,
+                 const unsigned char *traits, bool by_hand)
 {
     Arena temp;
-    const char *spelled;
-    *p = (Pattern){.source = source, .traits = traits};
+    const char *translated;
+    *p = (PretokenPattern){.source = source, .traits = traits};
     if (by_hand) p->known = known_pattern(source);
     if (p->known != KNOWN_NONE) return OK;
     TRY(arena_open(&temp, "pattern", (size_t)1 << 28));
-    Err err = pattern_translate(where, source, &temp, &spelled);
-    if (err == OK) err = compile(p, where, spelled);
+    Err err = pattern_translate(where, source, &temp, &translated);
+    if (err == OK) err = compile(p, where, translated);
     arena_close(&temp);
     return err;
 }
 
-void pattern_close(Pattern *p)
+void pattern_close(PretokenPattern *p)
 {
     pcre2_code_free(p->code);
     p->code = NULL;
@@ -80,7 +80,7 @@ Err matcher_open(Matcher *m)
 {
     m->match = pcre2_match_data_create(1, NULL);
     m->context = pcre2_match_context_create(NULL);
-    m->stack = pcre2_jit_stack_create(MATCH_STACK_FIRST, MAX_MATCH_STACK, NULL);
+    m->stack = pcre2_jit_stack_create(MIN_MATCH_STACK, MAX_MATCH_STACK, NULL);
     if (m->match && m->context) { /* no stack: no JIT, PCRE2 interprets */
         if (m->stack) pcre2_jit_stack_assign(m->context, NULL, m->stack);
         return OK;
@@ -97,7 +97,7 @@ void matcher_close(Matcher *m)
     *m = (Matcher){0};
 }
 
-Err pattern_next(const Pattern *p, Matcher *m, Bytes text, size_t at, size_t *end)
+Err pattern_next(const PretokenPattern *p, Matcher *m, Bytes text, size_t at, size_t *end)
 {
     char why[120] = "";
     if (p->known != KNOWN_NONE) {

@@ -17,7 +17,7 @@ typedef struct {
     const unsigned char *traits; /* of characters */
     int known;                   /* which matcher by hand, or none: KNOWN_NONE */
     void *code;                  /* PCRE2's */
-} Pattern;
+} PretokenPattern;
 
 enum { KNOWN_NONE, KNOWN_GPT2, KNOWN_LLAMA3, KNOWN_QWEN2 };
 
@@ -25,9 +25,9 @@ extern const char pattern_gpt2[], pattern_llama3[], pattern_qwen2[];
 
 /* Local. `where` names the pattern in messages. `by_hand`: use a matcher written by hand where there
  * is one. ERR_CONFIG names what is not honoured. The traits must stay. */
-Err pattern_open(Pattern *p, const char *where, const char *source, const unsigned char *traits,
-                 bool by_hand);
-void pattern_close(Pattern *p);
+Err pattern_open(PretokenPattern *p, const char *where, const char *source,
+                 const unsigned char *traits, bool by_hand);
+void pattern_close(PretokenPattern *p);
 /* Local. In the spelling of PCRE2; in the arena. */
 Err pattern_translate(const char *where, const char *source, Arena *a, const char **out);
 /* Local. A pattern that matches the text as it is. */
@@ -42,13 +42,13 @@ void matcher_close(Matcher *m);
 
 /* Local. The end of the piece that begins at `at`, before the end of sound text: a match there, or
  * what stands before the next match. */
-Err pattern_next(const Pattern *p, Matcher *m, Bytes text, size_t at, size_t *end);
+Err pattern_next(const PretokenPattern *p, Matcher *m, Bytes text, size_t at, size_t *end);
 
 /* Whether text may be cut before a space that stands between ASCII letters, and each part matched
  * by itself. */
-static inline bool pattern_cuts(const Pattern *p) { return p->known != KNOWN_NONE; }
+static inline bool pattern_cuts(const PretokenPattern *p) { return p->known != KNOWN_NONE; }
 
 /* pretoken_known.c */
-size_t known_next(const Pattern *p, Bytes text, size_t at);
+size_t known_next(const PretokenPattern *p, Bytes text, size_t at);
 
 #endif

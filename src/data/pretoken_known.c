@@ -20,10 +20,10 @@ enum { CHAR_KINDS = CHAR_LETTER | CHAR_NUMBER | CHAR_SPACE };
 
 typedef struct {
     const unsigned char *trait, *end;
-} Scan;
+} CharScanner;
 
 /* What the character at p is, and its bytes; no character at the end. */
-static inline int kind_at(const Scan *s, const unsigned char *p, int *bytes)
+static inline int kind_at(const CharScanner *s, const unsigned char *p, int *bytes)
 {
     uint32_t code;
     *bytes = 0;
@@ -33,18 +33,19 @@ static inline int kind_at(const Scan *s, const unsigned char *p, int *bytes)
 }
 
 /* Past the characters of that kind, `most` of them. */
-static inline const unsigned char *skip(const Scan *s, const unsigned char *p, int kind,
-                                        size_t most)
+static inline const unsigned char *skip(const CharScanner *s, const unsigned char *p, int kind,
+                                        size_t max)
 {
     int n;
-    while (most-- > 0 && kind_at(s, p, &n) == kind) p += n;
+    while (max-- > 0 && kind_at(s, p, &n) == kind) p += n;
     return p;
 }
 
 static bool is_newline(unsigned char c) { return c == '\r' || c == '\n'; }
 
 /* \s+(?!\S)|\s+ where the run of white space is [p, stop). */
-static const unsigned char *spaces(const Scan *s, const unsigned char *p, const unsigned char *stop)
+static const unsigned char *split_spaces(const CharScanner *s, const unsigned char *p,
+                                         const unsigned char *stop)
 {
     if (stop == s->end) return stop;
     const unsigned char *last = stop - 1;
@@ -53,7 +54,7 @@ static const unsigned char *spaces(const Scan *s, const unsigned char *p, const 
 }
 
 /* 's 't 're 've 'm 'll 'd at an apostrophe; p where there is none. U+017F is an s, but for case. */
-static const unsigned char *ending(const Scan *s, const unsigned char *p, bool any_case)
+static const unsigned char *contraction(const CharScanner *s, const unsigned char *p, bool any_case)
 {
     const unsigned char mask = any_case ? 0x20 : 0;
     const size_t left = (size_t)(s->end - p);
@@ -64,36 +65,36 @@ static const unsigned char *ending(const Scan *s, const unsigned char *p, bool a
     return any_case && left > 2 && p[1] == 0xC5 && p[2] == 0xBF ? p + 3 : p;
 }
 
-static const unsigned char *next_gpt2(const Scan *s, const unsigned char *p)
+static const unsigned char *next_gpt2(const CharScanner *s, const unsigned char *p)
 {
     int n, after;
     int kind = kind_at(s, p, &n);
-    const unsigned char *q = *p == '\'' ? ending(s, p, false) : p;
+    const unsigned char *q = *p == '\'' ? contraction(s, p, false) : p;
     if (q > p) return q;
     if (*p == ' ') { /* goes with what follows */
         const int next = kind_at(s, p + 1, &after);
         if (next >= 0 && next != CHAR_SPACE) q = p + 1, kind = next;
     }
     q = skip(s, q, kind, SIZE_MAX);
-    return kind == CHAR_SPACE ? spaces(s, p, q) : q;
+    return kind == CHAR_SPACE ? split_spaces(s, p, q) : q;
 }
 
 /* \s*[\r\n]+ up to the last of its newlines, then as above. */
-static const unsigned char *next_spaces(const Scan *s, const unsigned char *p)
+static const unsigned char *next_spaces(const CharScanner *s, const unsigned char *p)
 {
     const unsigned char *stop = skip(s, p, CHAR_SPACE, SIZE_MAX);
     for (const unsigned char *q = stop; q > p; q--)
         if (is_newline(q[-1])) return q;
-    return spaces(s, p, stop);
+    return split_spaces(s, p, stop);
 }
 
-static const unsigned char *next_llama3(const Scan *s, const unsigned char *p, size_t digits)
+static const unsigned char *next_llama3(const CharScanner *s, const unsigned char *p, size_t digits)
 {
     int n, after;
     const int kind = kind_at(s, p, &n);
     if (kind == CHAR_LETTER) return skip(s, p + n, CHAR_LETTER, SIZE_MAX);
     if (kind == CHAR_NUMBER) return skip(s, p, CHAR_NUMBER, digits);
-    const unsigned char *q = *p == '\'' ? ending(s, p, true) : p;
+    const unsigned char *q = *p == '\'' ? contraction(s, p, true) : p;
     if (q > p) return q;
     const int next = kind_at(s, p + n, &after);
     if (next == CHAR_LETTER && !is_newline(*p))
@@ -104,9 +105,9 @@ static const unsigned char *next_llama3(const Scan *s, const unsigned char *p, s
     return q;
 }
 
-size_t known_next(const Pattern *p, Bytes text, size_t at)
+size_t known_next(const PretokenPattern *p, Bytes text, size_t at)
 {
-    const Scan s = {p->traits, text.at + text.bytes};
+    const CharScanner s = {p->traits, text.at + text.bytes};
     const unsigned char *from = text.at + at;
     const unsigned char *to = p->known == KNOWN_GPT2     ? next_gpt2(&s, from)
                               : p->known == KNOWN_LLAMA3 ? next_llama3(&s, from, 3)

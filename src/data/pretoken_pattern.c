@@ -16,9 +16,9 @@ typedef struct {
     Text *out;
     bool in_class, any_case;
     int depth, case_depth; /* of groups; of the one that any_case began with */
-} Reader;
+} PatternTranslator;
 
-static Err refuse(const Reader *r, size_t n, const char *why)
+static Err refuse(const PatternTranslator *r, size_t n, const char *why)
 {
     return err_fail(ERR_CONFIG,
                     "%s: the pattern %.200s has \"%.*s\" at byte %lld: %s; the official tokenizers "
@@ -26,7 +26,7 @@ static Err refuse(const Reader *r, size_t n, const char *why)
                     r->where, r->source, (int)n, r->at, (long long)(r->at - r->source), why);
 }
 
-static void put_ranges(Reader *r, uint32_t (*range)[2], int n)
+static void put_ranges(PatternTranslator *r, const uint32_t (*range)[2], int n)
 {
     if (!r->in_class) text_add(r->out, "[");
     for (int i = 0; i < n; i++)
@@ -36,31 +36,34 @@ static void put_ranges(Reader *r, uint32_t (*range)[2], int n)
 }
 
 /* \s and \S: White_Space. */
-static void put_space(Reader *r, bool outside)
+static void put_space(PatternTranslator *r, bool outside)
 {
-    static uint32_t in[][2] = {
+    static const uint32_t in[][2] = {
         {0x9, 0xD},       {0x20, 0x20},     {0x85, 0x85},     {0xA0, 0xA0},     {0x1680, 0x1680},
         {0x2000, 0x200A}, {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}};
     enum { N = sizeof in / sizeof *in };
     uint32_t out[N + 1][2] = {{0, 0}};
     for (int i = 0; i < N; i++) out[i][1] = in[i][0] - 1, out[i + 1][0] = in[i][1] + 1;
     out[N][1] = UNICODE_CODES - 1;
-    put_ranges(r, outside ? out : in, outside ? N + 1 : N);
+    if (outside)
+        put_ranges(r, (const uint32_t(*)[2])out, N + 1);
+    else
+        put_ranges(r, in, N);
 }
 
-static Err put_category(Reader *r, const char *name, bool outside, size_t length)
+static Err put_category(PatternTranslator *r, const char *name, bool outside, size_t length)
 {
     uint32_t(*range)[2];
     int n;
     TRY(unicode_ranges(name, outside, &r->temp, &range, &n));
     if (n == 0) return refuse(r, length, "no general category of characters that is known here");
-    put_ranges(r, range, n);
+    put_ranges(r, (const uint32_t(*)[2])range, n);
     r->at += length;
     return OK;
 }
 
 /* \p{L}, \P{L}, \p{^L} */
-static Err put_property(Reader *r)
+static Err put_property(PatternTranslator *r)
 {
     char name[8];
     const bool not = r->at[2] == '{' && r->at[3] == '^';
@@ -71,7 +74,7 @@ static Err put_property(Reader *r)
     return put_category(r, name, (r->at[1] == 'P') != not, length);
 }
 
-static Err put_escape(Reader *r)
+static Err put_escape(PatternTranslator *r)
 {
     const char c = r->at[1];
     switch (c) {
@@ -100,7 +103,7 @@ static Err put_escape(Reader *r)
     return OK;
 }
 
-static Err open_group(Reader *r)
+static Err open_group(PatternTranslator *r)
 {
     static const char *const same[] = {"(?:", "(?=", "(?!", "(?>"};
     r->depth++;
@@ -126,7 +129,7 @@ static Err open_group(Reader *r)
     return refuse(r, 4, "a group that is not honoured");
 }
 
-static Err close_group(Reader *r)
+static Err close_group(PatternTranslator *r)
 {
     if (r->any_case && r->depth == r->case_depth) r->any_case = false;
     if (--r->depth < 0) return refuse(r, 1, "closes no group");
@@ -136,7 +139,7 @@ static Err close_group(Reader *r)
 }
 
 /* {2}, {1,3}, {2,}; the sign after it differs between the two. */
-static Err put_count(Reader *r)
+static Err put_count(PatternTranslator *r)
 {
     const size_t digits = strspn(r->at + 1, "0123456789");
     const size_t more = r->at[1 + digits] == ',' ? 1 + strspn(r->at + 2 + digits, "0123456789") : 0;
@@ -151,7 +154,7 @@ static Err put_count(Reader *r)
 }
 
 /* One that case does not change into several: ss may be spelled U+00DF, and so on. */
-static Err put_plain(Reader *r)
+static Err put_plain(PatternTranslator *r)
 {
     static const char *const folds[] = {"ss", "ff", "fi", "fl", "st"};
     uint32_t code;
@@ -166,7 +169,7 @@ static Err put_plain(Reader *r)
     return OK;
 }
 
-static Err in_class(Reader *r)
+static Err in_class(PatternTranslator *r)
 {
     if (*r->at == '\\') return put_escape(r);
     if (*r->at == '[' || strncmp(r->at, "&&", 2) == 0)
@@ -180,7 +183,7 @@ static Err in_class(Reader *r)
     return put_plain(r);
 }
 
-static Err open_class(Reader *r)
+static Err open_class(PatternTranslator *r)
 {
     const bool not = r->at[1] == '^';
     if (r->at[1 + not ] == ']') return refuse(r, 2u + not, "an empty set");
@@ -190,7 +193,7 @@ static Err open_class(Reader *r)
     return OK;
 }
 
-static Err put_one(Reader *r)
+static Err put_one(PatternTranslator *r)
 {
     if (r->in_class) return in_class(r);
     switch (*r->at) {
@@ -215,7 +218,7 @@ static Err put_one(Reader *r)
 Err pattern_translate(const char *where, const char *source, Arena *a, const char **out)
 {
     Text text = text_in(a);
-    Reader r = {.where = where, .source = source, .at = source, .out = &text};
+    PatternTranslator r = {.where = where, .source = source, .at = source, .out = &text};
     TRY(arena_open(&r.temp, "ranges", (size_t)1 << 28));
     Err err = OK;
     while (*r.at && err == OK) {

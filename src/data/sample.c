@@ -61,7 +61,7 @@ static int64_t next_border(const Dataset *d, int64_t at, int64_t end)
 }
 
 /* Is the token at a border the end-of-text that closes the document before it? */
-static bool closes(const Dataset *d, int64_t border)
+static bool is_end_of_text(const Dataset *d, int64_t border)
 {
     const Tokens *before = &d->file[file_of(d, border - 1)];
     const int f = file_of(d, border);
@@ -82,7 +82,7 @@ static void put_document(const InputRows *in, int64_t from, int64_t to, int64_t 
 }
 
 /* A row past the end of the stream sees itself: no row has an empty softmax. */
-static void put_nothing(const InputRows *in, int64_t row)
+static void put_padding(const InputRows *in, int64_t row)
 {
     const int32_t range[4] = {(int32_t)row, (int32_t)row + 1, 0, 0};
     memcpy(in->ranges + 4 * row, range, sizeof range);
@@ -104,8 +104,8 @@ Err dataset_fill(const Dataset *d, int64_t sample, int64_t window, const InputRo
         to = d->settings.pack ? next_border(d, from, at + n + 1) : at + n;
         const bool border = to <= at + n && d->settings.pack; /* at + n: a target, no row */
         put_document(in, from + shift, (to < at + n ? to : at + n) + shift, window);
-        if (border && !closes(d, to)) put_weight(in, to - 1 + shift, 0);
+        if (border && !is_end_of_text(d, to)) put_weight(in, to - 1 + shift, 0);
     }
-    for (int64_t i = row + n; i < row + T; i++) put_nothing(in, i);
+    for (int64_t i = row + n; i < row + T; i++) put_padding(in, i);
     return OK;
 }

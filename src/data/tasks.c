@@ -7,15 +7,15 @@
 #include <string.h>
 #include "base/text.h"
 
-static const size_t most_bytes = (size_t)1 << 30;
+static const size_t max_bytes = (size_t)1 << 30;
 
 typedef struct {
     const char *path;
     int line;
     Arena *arena;
-} Where;
+} TaskLine;
 
-static Err bad(const Where *w, const char *what)
+static Err bad(const TaskLine *w, const char *what)
 {
     return err_fail(ERR_CHECK,
                     "%s:%d: %s; a line is {\"context\": \"...\", \"choices\": [\"...\", ...], "
@@ -31,7 +31,7 @@ static const json_t *member(const json_t *o, const char *const *name, int n)
     return found;
 }
 
-static Err copy_text(const Where *w, const char *before, const json_t *text, Bytes *out)
+static Err copy_text(const TaskLine *w, const char *before, const json_t *text, Bytes *out)
 {
     char *at;
     const size_t gap = strlen(before), n = json_string_length(text);
@@ -42,7 +42,7 @@ static Err copy_text(const Where *w, const char *before, const json_t *text, Byt
     return OK;
 }
 
-static Err read_gold(const Where *w, const json_t *gold, ChoiceTask *t)
+static Err read_gold(const TaskLine *w, const json_t *gold, ChoiceTask *t)
 {
     char *end = NULL;
     long long at = -1;
@@ -60,7 +60,7 @@ static bool is_space(const unsigned char *c) { return isspace(*c) != 0; }
 
 /* White space at the end of the context goes to the choices, so that tokens which begin with a space
  * stay whole. */
-static Err take_gap(const Where *w, ChoiceTask *t, const char **gap)
+static Err take_gap(const TaskLine *w, ChoiceTask *t, const char **gap)
 {
     size_t n = t->context.bytes;
     char *copy;
@@ -81,7 +81,7 @@ static int64_t count_characters(const json_t *text)
     return n;
 }
 
-static Err read_tasks(const Where *w, const json_t *list, ChoiceTask *t)
+static Err read_tasks(const TaskLine *w, const json_t *list, ChoiceTask *t)
 {
     const char *gap;
     t->n = (int)json_array_size(list);
@@ -101,7 +101,7 @@ static Err read_tasks(const Where *w, const json_t *list, ChoiceTask *t)
     return OK;
 }
 
-static Err read_task(const Where *w, const json_t *root, ChoiceTask *t)
+static Err read_task(const TaskLine *w, const json_t *root, ChoiceTask *t)
 {
     static const char *const context[] = {"context", "query", "ctx"};
     static const char *const choices[] = {"choices", "endings"};
@@ -118,7 +118,7 @@ static Err read_task(const Where *w, const json_t *root, ChoiceTask *t)
 
 Err tasks_parse(const char *path, Bytes data, Arena *a, ChoiceTasks *out)
 {
-    Where w = {path, 0, a};
+    TaskLine w = {path, 0, a};
     int64_t lines = 1;
     for (size_t i = 0; i < data.bytes; i++) lines += data.at[i] == '\n';
     *out = (ChoiceTasks){0};
@@ -146,6 +146,6 @@ Err tasks_read(const char *path, Arena *a, ChoiceTasks *out)
 {
     const char *text;
     size_t bytes;
-    TRY(text_read_file(path, most_bytes, a, &text, &bytes));
+    TRY(text_read_file(path, max_bytes, a, &text, &bytes));
     return tasks_parse(path, (Bytes){(const unsigned char *)text, bytes}, a, out);
 }

@@ -6,7 +6,7 @@
 #include <string.h>
 #include "data/jsonl.h"
 
-enum { PART_BYTES = 1 << 18, PARTS_A_THREAD = 8 };
+enum { PART_BYTES = 1 << 18, PARTS_PER_THREAD = 8 };
 
 struct TokenizePart {
     Bytes raw;
@@ -27,14 +27,14 @@ struct TokenizeThread {
 
 /* One round, as the team sees it. */
 typedef struct {
-    Tokenize *z;
+    BulkTokenizer *z;
     _Atomic int next;
 } Round;
 
-static Err open_threads(Tokenize *z)
+static Err open_threads(BulkTokenizer *z)
 {
     TRY(ARENA_NEW(&z->arena, z->settings.threads, &z->thread));
-    TRY(ARENA_NEW(&z->arena, z->most_parts, &z->part));
+    TRY(ARENA_NEW(&z->arena, z->max_parts, &z->part));
     TRY(team_open(&z->team, z->settings.threads, NULL));
     for (int i = 0; i < z->settings.threads; i++) {
         TRY(encoder_open(&z->thread[i].encoder, z->settings.of));
@@ -43,9 +43,9 @@ static Err open_threads(Tokenize *z)
     return OK;
 }
 
-Err tokenize_open(Tokenize *z, const TokenizeSettings *settings)
+Err tokenize_open(BulkTokenizer *z, const TokenizeSettings *settings)
 {
-    *z = (Tokenize){.settings = *settings, .most_parts = PARTS_A_THREAD * settings->threads};
+    *z = (BulkTokenizer){.settings = *settings, .max_parts = PARTS_PER_THREAD * settings->threads};
     if (!settings->part_bytes) z->settings.part_bytes = PART_BYTES;
     TRY(arena_open(&z->arena, "tokenize", (size_t)1 << 30));
     const Err err = open_threads(z);
@@ -53,7 +53,7 @@ Err tokenize_open(Tokenize *z, const TokenizeSettings *settings)
     return err;
 }
 
-void tokenize_close(Tokenize *z)
+void tokenize_close(BulkTokenizer *z)
 {
     team_close(z->team);
     for (int i = 0; i < z->settings.threads && z->thread; i++) {
@@ -65,13 +65,13 @@ void tokenize_close(Tokenize *z)
     z->thread = NULL;
 }
 
-static Err begin_document(const Tokenize *z, Encoder *e)
+static Err begin_document(const BulkTokenizer *z, Encoder *e)
 {
     if (z->settings.first >= 0) TRY(encoder_add_id(e, z->settings.first));
     return encoder_begin(e);
 }
 
-static Err end_document(const Tokenize *z, TokenizeThread *t)
+static Err end_document(const BulkTokenizer *z, TokenizeThread *t)
 {
     Encoder *e = &t->encoder;
     int64_t *ends = (int64_t *)(void *)t->ends.base;
@@ -83,7 +83,7 @@ static Err end_document(const Tokenize *z, TokenizeThread *t)
     return OK;
 }
 
-static Err encode_lines(const Tokenize *z, TokenizeThread *t, const TokenizePart *p)
+static Err encode_jsonl_part(const BulkTokenizer *z, TokenizeThread *t, const TokenizePart *p)
 {
     Jsonl j = jsonl_open(p->path, p->raw);
     Bytes text;
@@ -100,7 +100,7 @@ static Err encode_lines(const Tokenize *z, TokenizeThread *t, const TokenizePart
     return err;
 }
 
-static Err encode_text(const Tokenize *z, TokenizeThread *t, const TokenizePart *p)
+static Err encode_text_part(const BulkTokenizer *z, TokenizeThread *t, const TokenizePart *p)
 {
     if (p->first) TRY(begin_document(z, &t->encoder));
     TRY(encoder_add(&t->encoder, p->raw, false));
@@ -111,7 +111,7 @@ static Err encode_text(const Tokenize *z, TokenizeThread *t, const TokenizePart 
 static void encode_parts(void *work, int64_t tile)
 {
     Round *r = work;
-    Tokenize *z = r->z;
+    BulkTokenizer *z = r->z;
     TokenizeThread *t = &z->thread[tile];
     int i;
     encoder_clear(&t->encoder);
@@ -121,14 +121,14 @@ static void encode_parts(void *work, int64_t tile)
         p->thread = (int)tile;
         p->from = t->encoder.n;
         p->first_end = t->n_ends;
-        p->err = p->path ? encode_lines(z, t, p) : encode_text(z, t, p);
+        p->err = p->path ? encode_jsonl_part(z, t, p) : encode_text_part(z, t, p);
         if (p->err != OK) snprintf(p->why, sizeof p->why, "%s", err_text());
         p->to = t->encoder.n;
         p->n_ends = t->n_ends - p->first_end;
     }
 }
 
-static Err write_part(Tokenize *z, const TokenizePart *p)
+static Err write_part(BulkTokenizer *z, const TokenizePart *p)
 {
     const TokenizeThread *t = &z->thread[p->thread];
     const int64_t *end = (const int64_t *)(const void *)t->ends.base + p->first_end;
@@ -142,7 +142,7 @@ static Err write_part(Tokenize *z, const TokenizePart *p)
 }
 
 /* The parts that are there, and then there are none. */
-static Err run_round(Tokenize *z)
+static Err run_round(BulkTokenizer *z)
 {
     Round r = {.z = z};
     size_t bytes = 0;
@@ -154,20 +154,20 @@ static Err run_round(Tokenize *z)
     z->n_parts = 0;
     z->replaced = 0;
     for (int i = 0; i < z->settings.threads; i++) z->replaced += z->thread[i].encoder.replaced;
-    if (z->settings.progress) z->settings.progress(z->settings.who, (int64_t)bytes);
+    if (z->settings.progress) z->settings.progress(z->settings.context, (int64_t)bytes);
     return OK;
 }
 
-static Err add_part(Tokenize *z, const TokenizePart *p)
+static Err add_part(BulkTokenizer *z, const TokenizePart *p)
 {
     z->part[z->n_parts++] = *p;
-    return z->n_parts == z->most_parts ? run_round(z) : OK;
+    return z->n_parts == z->max_parts ? run_round(z) : OK;
 }
 
 static bool is_letter(unsigned char c) { return (c | 0x20) >= 'a' && (c | 0x20) <= 'z'; }
 
 /* Where the first part of a text ends: before a space between letters. */
-static size_t cut_text(const Tokenize *z, Bytes text)
+static size_t cut_text(const BulkTokenizer *z, Bytes text)
 {
     size_t at = z->settings.part_bytes;
     if (!tokenizer_cuts(z->settings.of)) return text.bytes;
@@ -177,7 +177,7 @@ static size_t cut_text(const Tokenize *z, Bytes text)
     return text.bytes;
 }
 
-Err tokenize_text(Tokenize *z, Bytes text)
+Err tokenize_text(BulkTokenizer *z, Bytes text)
 {
     TokenizePart p = {.first = true};
     do {
@@ -200,7 +200,7 @@ static int64_t count_lines(Bytes text)
     return lines;
 }
 
-Err tokenize_jsonl(Tokenize *z, const char *path, Bytes data)
+Err tokenize_jsonl(BulkTokenizer *z, const char *path, Bytes data)
 {
     TokenizePart p = {.path = path};
     while (data.bytes > 0) {

@@ -18,8 +18,8 @@ typedef struct {
     int threads;
     int32_t first, last; /* an id before each document, and one after; -1: none */
     size_t part_bytes;   /* about; 0: the usual */
-    void (*progress)(void *who, int64_t bytes);
-    void *who; /* may be NULL, and progress too */
+    void (*progress)(void *context, int64_t bytes);
+    void *context; /* may be NULL, and progress too */
 } TokenizeSettings;
 
 typedef struct TokenizePart TokenizePart;
@@ -30,14 +30,14 @@ typedef struct {
     Team *team;
     TokenizeThread *thread;
     TokenizePart *part;
-    int n_parts, most_parts;
+    int n_parts, max_parts;
     int64_t replaced; /* parts of text that were not UTF-8 */
-} Tokenize;
+} BulkTokenizer;
 
-Err tokenize_open(Tokenize *z, const TokenizeSettings *settings);
-void tokenize_close(Tokenize *z);
+Err tokenize_open(BulkTokenizer *z, const TokenizeSettings *settings);
+void tokenize_close(BulkTokenizer *z);
 /* Local. A text is one document, a line of JSONL is one. */
-Err tokenize_text(Tokenize *z, Bytes text);
-Err tokenize_jsonl(Tokenize *z, const char *path, Bytes data);
+Err tokenize_text(BulkTokenizer *z, Bytes text);
+Err tokenize_jsonl(BulkTokenizer *z, const char *path, Bytes data);
 
 #endif

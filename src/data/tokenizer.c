@@ -64,17 +64,17 @@ void encoder_close(Encoder *e)
 void encoder_clear(Encoder *e) { e->n = 0; }
 
 /* Room for that many more: the arena's addresses are the array. */
-static Err make_room(Encoder *e, size_t more)
+static Err reserve_ids(Encoder *e, size_t more)
 {
-    const size_t most = e->ids.cap_bytes / sizeof *e->id;
-    if (more <= most && (size_t)e->n <= most - more) return OK;
+    const size_t capacity = e->ids.cap_bytes / sizeof *e->id;
+    if (more <= capacity && (size_t)e->n <= capacity - more) return OK;
     return err_fail(ERR_NOMEM, "%zu more ids, and there is room for %zu; cut the document", more,
-                    most);
+                    capacity);
 }
 
 Err encoder_add_id(Encoder *e, int32_t id)
 {
-    TRY(make_room(e, 1));
+    TRY(reserve_ids(e, 1));
     e->id[e->n++] = id;
     return OK;
 }
@@ -99,13 +99,13 @@ static Err add_words(Encoder *e, Bytes text, int stage)
 /* Text between added tokens. */
 static Err add_text(Encoder *e, Bytes text)
 {
-    TRY(make_room(e, text.bytes + 1 + BPE_SLACK)); /* a byte is one id at most */
+    TRY(reserve_ids(e, text.bytes + 1 + BPE_SLACK)); /* a byte is one id at most */
     if (text.bytes == 0) return OK;
     if (!e->of->prefix_space || text.at[0] == ' ') return add_words(e, text, 0);
     const size_t mark = arena_mark(&e->text);
-    void *room;
-    TRY(arena_push(&e->text, text.bytes + 1, &room));
-    unsigned char *to = room;
+    void *buffer;
+    TRY(arena_push(&e->text, text.bytes + 1, &buffer));
+    unsigned char *to = buffer;
     to[0] = ' ';
     memcpy(to + 1, text.at, text.bytes);
     TRY(add_words(e, (Bytes){to, text.bytes + 1}, 0));
@@ -152,7 +152,7 @@ Err encoder_add(Encoder *e, Bytes text, bool special)
 {
     arena_rewind(&e->text, 0);
     if (special) TRY(encoder_begin(e));
-    TRY(utf8_sound(text, &e->text, &text, &e->replaced));
+    TRY(utf8_repair(text, &e->text, &text, &e->replaced));
     TRY(cut_added(e, &e->of->raw, text, add_normal));
     return special ? encoder_end(e) : OK;
 }

@@ -24,8 +24,8 @@
 #include "data/pretoken.h"
 
 enum {
-    TOKENIZER_STAGES = 8,
-    TOKENIZER_TEMPLATE = 16,
+    MAX_TOKENIZER_STAGES = 8,
+    MAX_TEMPLATE_TOKENS = 16,
     MAX_TOKENIZER_IDS = 1 << 24,
     MAX_TOKENIZER_ADDED = 1 << 14
 };
@@ -39,9 +39,9 @@ typedef struct {
     int n_added;
     AddedSet raw, normal; /* added tokens, looked for before and after normalization */
     bool nfc, prefix_space;
-    Pattern stage[TOKENIZER_STAGES]; /* each cuts the pieces of the one before */
+    PretokenPattern stage[MAX_TOKENIZER_STAGES]; /* each cuts the pieces of the one before */
     int n_stages;
-    int32_t before[TOKENIZER_TEMPLATE], after[TOKENIZER_TEMPLATE]; /* the template's tokens */
+    int32_t before[MAX_TEMPLATE_TOKENS], after[MAX_TEMPLATE_TOKENS]; /* the template's tokens */
     int n_before, n_after;
 } Tokenizer;
 

@@ -2,18 +2,18 @@
  * one that is in the vocabulary has its id there, the others follow it in the order of the list. A
  * file whose ids are not those is refused, for it means something that nobody reads in it. */
 #include <string.h>
-#include "data/tokenizer_json.h"
+#include "data/tokenizer_parts.h"
 
 /* The id that the official library gives token i. */
 static int64_t id_in_order(const TokenizerFile *f, int i, const char *content)
 {
     const json_t *known = json_object_get(f->vocab, content);
     const int64_t n_vocab = (int64_t)json_object_size(f->vocab);
-    int64_t most = -1;
+    int64_t max_id = -1;
     if (known) return (int64_t)json_integer_value(known);
     for (int k = 0; k < i; k++)
-        if (f->t->added[k].id > most) most = f->t->added[k].id;
-    return most >= n_vocab ? most + 1 : n_vocab;
+        if (f->t->added[k].id > max_id) max_id = f->t->added[k].id;
+    return max_id >= n_vocab ? max_id + 1 : n_vocab;
 }
 
 static Err read_flags(const TokenizerFile *f, const char *where, json_t *value, AddedToken *out)
@@ -30,14 +30,14 @@ static Err read_flags(const TokenizerFile *f, const char *where, json_t *value, 
 static Err read_content(const TokenizerFile *f, const char *content, AddedToken *out)
 {
     char *copy;
-    bool stands;
+    bool maps;
     out->content = (Bytes){(const unsigned char *)content, strlen(content)};
     if (out->normalized && f->t->nfc)
         TRY(unicode_nfc(f->t->traits, out->content, f->arena, &out->content));
     TRY(ARENA_NEW(f->arena, out->content.bytes + 1, &copy));
     memcpy(copy, out->content.at, out->content.bytes);
     out->content.at = (const unsigned char *)copy;
-    return file_token_bytes(f, copy, &out->decoded, &stands);
+    return file_token_bytes(f, copy, &out->decoded, &maps);
 }
 
 static bool same_content(const AddedToken *a, const AddedToken *b)

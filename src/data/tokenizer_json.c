@@ -1,5 +1,5 @@
 /* tokenizer_json.c -- a tokenizer.json from the top, and how its readers complain. */
-#include "data/tokenizer_json.h"
+#include "data/tokenizer_parts.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 
 enum { MAX_TOKENIZER_BYTES = 1 << 28 };
 
-int file_says(const TokenizerFile *f, const char *where, const char *format, ...)
+int file_message(const TokenizerFile *f, const char *where, const char *format, ...)
 {
     char what[400];
     va_list args;

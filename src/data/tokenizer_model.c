@@ -8,7 +8,7 @@
  * tokens never comes about. */
 #include <stdio.h>
 #include <string.h>
-#include "data/tokenizer_json.h"
+#include "data/tokenizer_parts.h"
 
 static bool prints(int byte)
 {
@@ -34,22 +34,22 @@ static int byte_of(uint32_t code)
     return -1;
 }
 
-Err file_token_bytes(const TokenizerFile *f, const char *token, Bytes *out, bool *stands)
+Err file_token_bytes(const TokenizerFile *f, const char *token, Bytes *out, bool *maps)
 {
     const size_t length = strlen(token);
     unsigned char *to;
     size_t used = 0;
     TRY(ARENA_NEW(f->arena, length + 1, &to));
-    *stands = true;
-    for (size_t at = 0; at < length && *stands;) {
+    *maps = true;
+    for (size_t at = 0; at < length && *maps;) {
         uint32_t code;
         at += (size_t)utf8_at((const unsigned char *)token + at, &code);
         const int byte = byte_of(code);
-        *stands = byte >= 0;
+        *maps = byte >= 0;
         to[used++] = (unsigned char)byte;
     }
-    if (!*stands) memcpy(to, token, length);
-    *out = (Bytes){to, *stands ? used : length};
+    if (!*maps) memcpy(to, token, length);
+    *out = (Bytes){to, *maps ? used : length};
     return OK;
 }
 
@@ -88,14 +88,14 @@ static Err read_bytes(TokenizerFile *f)
     uint32_t chars[256];
     byte_chars(chars);
     for (int b = 0; b < 256; b++) {
-        unsigned char spelled[MAX_UTF8 + 1];
-        spelled[utf8_put(chars[b], spelled)] = '\0';
-        json_t *id = json_object_get(f->vocab, (const char *)spelled);
+        unsigned char text[MAX_UTF8 + 1];
+        text[utf8_put(chars[b], text)] = '\0';
+        json_t *id = json_object_get(f->vocab, (const char *)text);
         if (!id)
             return file_refuse(f, "model.vocab",
                                "has no token for byte %d (%s); each of the 256 needs one: is it "
                                "byte-level BPE?",
-                               b, spelled);
+                               b, text);
         f->t->bpe.byte_id[b] = (int32_t)json_integer_value(id);
     }
     return OK;
@@ -105,7 +105,7 @@ Err file_vocab(TokenizerFile *f, json_t *model)
 {
     const char *token, *where;
     json_t *value;
-    int64_t id, most = -1;
+    int64_t id, max_id = -1;
     TRY(check_model(f, model));
     f->vocab = json_object_get(model, "vocab");
     if (!json_is_object(f->vocab))
@@ -117,9 +117,9 @@ Err file_vocab(TokenizerFile *f, json_t *model)
             TRY(file_member(f, "model.vocab", token, &where));
             return file_id(f, where, value, &id);
         }
-        if (json_integer_value(value) > most) most = (int64_t)json_integer_value(value);
+        if (json_integer_value(value) > max_id) max_id = (int64_t)json_integer_value(value);
     }
-    f->t->n_ids = most + 1;
+    f->t->n_ids = max_id + 1;
     return read_bytes(f);
 }
 
@@ -206,8 +206,8 @@ Err file_merges(TokenizerFile *f, json_t *model)
     TRY(ARENA_NEW(f->arena, f->t->n_ids, &is_word));
     TRY(read_tokens(f, is_word));
     if (!json_is_array(list)) return file_refuse(f, "model.merges", "wants a list");
-    TRY(bpe_merges(&f->t->bpe, (int64_t)json_array_size(list), f->arena));
+    TRY(bpe_reserve_merges(&f->t->bpe, (int64_t)json_array_size(list), f->arena));
     json_array_foreach(list, i, merge) TRY(read_merge(f, i, merge));
     if (!json_is_true(json_object_get(model, "ignore_merges"))) return OK;
-    return bpe_take_whole(&f->t->bpe, is_word, f->arena);
+    return bpe_ignore_merges(&f->t->bpe, is_word, f->arena);
 }

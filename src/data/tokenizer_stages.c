@@ -7,9 +7,9 @@
  *     decoder          ByteLevel */
 #include <stdio.h>
 #include <string.h>
-#include "data/tokenizer_json.h"
+#include "data/tokenizer_parts.h"
 
-static bool is_nothing(const json_t *value) { return !value || json_is_null(value); }
+static bool is_null(const json_t *value) { return !value || json_is_null(value); }
 
 static Err type_of(const TokenizerFile *f, const char *where, json_t *value, const char **out)
 {
@@ -18,15 +18,16 @@ static Err type_of(const TokenizerFile *f, const char *where, json_t *value, con
 }
 
 /* Calls `one` for each of a Sequence, whose list has that name, or for the value itself. */
-typedef Err ReadOne(TokenizerFile *f, const char *where, const char *type, json_t *value);
-static Err each(TokenizerFile *f, const char *where, json_t *value, const char *list, ReadOne *one)
+typedef Err StageReader(TokenizerFile *f, const char *where, const char *type, json_t *value);
+static Err for_each_stage(TokenizerFile *f, const char *where, json_t *value, const char *list,
+                          StageReader *read)
 {
     const char *type, *place;
     char names[40];
     size_t i;
     json_t *item;
     TRY(type_of(f, where, value, &type));
-    if (strcmp(type, "Sequence") != 0) return one(f, where, type, value);
+    if (strcmp(type, "Sequence") != 0) return read(f, where, type, value);
     snprintf(names, sizeof names, "type %s", list);
     TRY(file_object(f, where, value, names));
     json_t *items = json_object_get(value, list);
@@ -36,36 +37,36 @@ static Err each(TokenizerFile *f, const char *where, json_t *value, const char *
     {
         TRY(file_item(f, where, i, &place));
         TRY(type_of(f, place, item, &type));
-        TRY(one(f, place, type, item));
+        TRY(read(f, place, type, item));
     }
     return OK;
 }
 
-static Err not_honoured(const TokenizerFile *f, const char *where, const char *type,
-                        const char *honoured)
+static Err unsupported(const TokenizerFile *f, const char *where, const char *type,
+                       const char *supported)
 {
-    return file_refuse(f, where, "%.60s is not honoured; honoured are %s", type, honoured);
+    return file_refuse(f, where, "%.60s is not honoured; honoured are %s", type, supported);
 }
 
 static Err read_normalizer(TokenizerFile *f, const char *where, const char *type, json_t *value)
 {
-    if (strcmp(type, "NFC") != 0) return not_honoured(f, where, type, "NFC, Sequence and null");
+    if (strcmp(type, "NFC") != 0) return unsupported(f, where, type, "NFC, Sequence and null");
     f->t->nfc = true;
     return file_object(f, where, value, "type");
 }
 
 Err file_normalizer(TokenizerFile *f, json_t *value)
 {
-    if (is_nothing(value)) return OK;
-    return each(f, "normalizer", value, "normalizers", read_normalizer);
+    if (is_null(value)) return OK;
+    return for_each_stage(f, "normalizer", value, "normalizers", read_normalizer);
 }
 
 static Err add_pattern(TokenizerFile *f, const char *where, const char *source)
 {
     Tokenizer *t = f->t;
     const char *copy;
-    if (t->n_stages == TOKENIZER_STAGES)
-        return file_refuse(f, where, "more than %d patterns", TOKENIZER_STAGES);
+    if (t->n_stages == MAX_TOKENIZER_STAGES)
+        return file_refuse(f, where, "more than %d patterns", MAX_TOKENIZER_STAGES);
     TRY(arena_string(f->arena, source, &copy));
     char place[200];
     snprintf(place, sizeof place, "%.100s: %.80s", f->path, where);
@@ -117,14 +118,14 @@ static Err read_pre(TokenizerFile *f, const char *where, const char *type, json_
     if (f->byte_level) return file_refuse(f, where, "%.60s after ByteLevel is not honoured", type);
     if (strcmp(type, "Split") == 0) return read_split(f, where, value);
     if (strcmp(type, "ByteLevel") != 0)
-        return not_honoured(f, where, type, "Split, ByteLevel and Sequence");
+        return unsupported(f, where, type, "Split, ByteLevel and Sequence");
     f->byte_level = true;
     return read_byte_level(f, where, value);
 }
 
 Err file_pre_tokenizer(TokenizerFile *f, json_t *value)
 {
-    if (!is_nothing(value)) TRY(each(f, "pre_tokenizer", value, "pretokenizers", read_pre));
+    if (!is_null(value)) TRY(for_each_stage(f, "pre_tokenizer", value, "pretokenizers", read_pre));
     if (f->byte_level) return OK;
     return file_refuse(f, "pre_tokenizer",
                        "has no ByteLevel, and byte-level BPE is what is honoured");
@@ -146,8 +147,8 @@ static Err template_token(TokenizerFile *f, const char *where, json_t *named, js
     json_array_foreach(ids, i, value)
     {
         TRY(file_id(f, where, value, &id));
-        if (*n == TOKENIZER_TEMPLATE)
-            return file_refuse(f, where, "more than %d tokens on a side", TOKENIZER_TEMPLATE);
+        if (*n == MAX_TEMPLATE_TOKENS)
+            return file_refuse(f, where, "more than %d tokens on a side", MAX_TEMPLATE_TOKENS);
         if (id >= t->n_ids)
             return file_refuse(f, where, "%.80s has id %lld, and the vocabulary has %lld ids", name,
                                (long long)id, (long long)t->n_ids);
@@ -191,26 +192,25 @@ static Err read_post(TokenizerFile *f, const char *where, const char *type, json
 {
     if (strcmp(type, "TemplateProcessing") == 0) return read_template(f, where, value);
     if (strcmp(type, "ByteLevel") != 0)
-        return not_honoured(f, where, type, "ByteLevel, TemplateProcessing and Sequence");
+        return unsupported(f, where, type, "ByteLevel, TemplateProcessing and Sequence");
     return file_object(f, where, value, "type add_prefix_space trim_offsets use_regex");
 }
 
 Err file_post_processor(TokenizerFile *f, json_t *value)
 {
-    if (is_nothing(value)) return OK;
-    return each(f, "post_processor", value, "processors", read_post);
+    if (is_null(value)) return OK;
+    return for_each_stage(f, "post_processor", value, "processors", read_post);
 }
 
 static Err read_decoder(TokenizerFile *f, const char *where, const char *type, json_t *value)
 {
     if (strcmp(type, "ByteLevel") != 0)
-        return not_honoured(f, where, type, "ByteLevel and Sequence");
+        return unsupported(f, where, type, "ByteLevel and Sequence");
     return file_object(f, where, value, "type add_prefix_space trim_offsets use_regex");
 }
 
 Err file_decoder(TokenizerFile *f, json_t *value)
 {
-    if (is_nothing(value))
-        return file_refuse(f, "decoder", "null, and ByteLevel is what is honoured");
-    return each(f, "decoder", value, "decoders", read_decoder);
+    if (is_null(value)) return file_refuse(f, "decoder", "null, and ByteLevel is what is honoured");
+    return for_each_stage(f, "decoder", value, "decoders", read_decoder);
 }

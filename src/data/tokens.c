@@ -5,9 +5,9 @@
 #include <string.h>
 #include "base/text.h"
 #include "data/map.h"
-#include "data/parts.h"
+#include "data/tokens_parts.h"
 
-enum { LOOK_BYTES = 1 << 16 };
+enum { PROBE_BYTES = 1 << 16 };
 
 static const char *const format_name[N_FORMATS] = {"auto",     "text",   "jsonl", "tokens",
                                                    "megatron", "uint16", "uint32"};
@@ -37,7 +37,7 @@ static bool ends_in(const char *path, const char *end)
 Err tokens_recognise(const char *path, Bytes data, bool has_index, TokenFormat *out)
 {
     const uint32_t magic = data.bytes >= 4 ? read_u32(data.at) : 0;
-    const size_t looked = data.bytes < LOOK_BYTES ? data.bytes : LOOK_BYTES;
+    const size_t probed = data.bytes < PROBE_BYTES ? data.bytes : PROBE_BYTES;
     *out = FORMAT_TEXT;
     if (magic == LLMC_MAGIC_U16 || magic == LLMC_MAGIC_U32 || magic == LLMC_MAGIC_EVAL)
         *out = FORMAT_TOKENS;
@@ -45,13 +45,13 @@ Err tokens_recognise(const char *path, Bytes data, bool has_index, TokenFormat *
         *out = FORMAT_MEGATRON;
     else if (ends_in(path, ".jsonl") || ends_in(path, ".ndjson"))
         *out = FORMAT_JSONL;
-    else if (looked > 0 && memchr(data.at, '\0', looked)) /* text has none, arrays of ids do */
+    else if (probed > 0 && memchr(data.at, '\0', probed)) /* text has none, arrays of ids do */
         return err_fail(ERR_CONFIG,
                         "%s: is not text (byte %zu is NUL), has no magic of a token file and no "
                         ".idx beside it; say what it is: data.format=uint16 or uint32 (an array of "
                         "tokens), or text to train on its bytes",
                         path,
-                        (size_t)((const unsigned char *)memchr(data.at, '\0', looked) - data.at));
+                        (size_t)((const unsigned char *)memchr(data.at, '\0', probed) - data.at));
     return OK;
 }
 
@@ -191,35 +191,35 @@ Err tokens_bad_id(const Tokens *t, int64_t i, int64_t vocab)
                     "%s: token %lld%s is %lld, and the vocabulary has %lld ids; use tokens of the "
                     "model's tokenizer%s. The file was read as %s: is data.format right?",
                     t->path, (long long)i, at, (long long)id, (long long)vocab, wider,
-                    tokens_words(t));
+                    tokens_describe(t));
 }
 
-Err tokens_seen_init(TokensSeen *seen, Arena *a)
+Err token_stats_init(TokenStats *stats, Arena *a)
 {
-    *seen = (TokensSeen){.low = INT64_MAX, .high = INT64_MIN};
-    return ARENA_NEW(a, SEEN_IDS / 8, &seen->known);
+    *stats = (TokenStats){.low = INT64_MAX, .high = INT64_MIN};
+    return ARENA_NEW(a, MAX_STATS_IDS / 8, &stats->seen);
 }
 
-Err tokens_scan(const Tokens *t, int64_t from, int64_t to, int64_t vocab, TokensSeen *seen)
+Err tokens_scan(const Tokens *t, int64_t from, int64_t to, int64_t vocab, TokenStats *stats)
 {
     int64_t start = from == 0 ? 0 : tokens_next_start(t, from - 1, to);
     for (int64_t i = from; i < to; i++) {
         const int64_t id = tokens_at(t, i);
         if (vocab > 0 && (id < 0 || id >= vocab)) return tokens_bad_id(t, i, vocab);
-        if (id < seen->low) seen->low = id;
-        if (id > seen->high) seen->high = id;
-        if (id >= 0 && id < SEEN_IDS && !(seen->known[id / 8] >> id % 8 & 1)) {
-            seen->known[id / 8] |= (unsigned char)(1 << id % 8);
-            seen->n_ids++;
+        if (id < stats->low) stats->low = id;
+        if (id > stats->high) stats->high = id;
+        if (id >= 0 && id < MAX_STATS_IDS && !(stats->seen[id / 8] >> id % 8 & 1)) {
+            stats->seen[id / 8] |= (unsigned char)(1 << id % 8);
+            stats->n_ids++;
         }
         if (i != start) continue;
-        seen->n_documents++;
+        stats->n_documents++;
         start = tokens_next_start(t, i, to);
     }
     return OK;
 }
 
-const char *tokens_words(const Tokens *t)
+const char *tokens_describe(const Tokens *t)
 {
     switch (t->format) {
     case FORMAT_TOKENS:

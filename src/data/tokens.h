@@ -78,21 +78,21 @@ Err tokens_bad_id(const Tokens *t, int64_t i, int64_t vocab);
 
 /* What a walk over tokens saw. */
 typedef struct {
-    int64_t low, high;    /* least and greatest id */
-    int64_t n_ids;        /* different ones, of those below SEEN_IDS */
-    int64_t n_documents;  /* that hold a token */
-    unsigned char *known; /* a bit for each id */
-} TokensSeen;
-enum { SEEN_IDS = 1 << 24 };
-Err tokens_seen_init(TokensSeen *seen, Arena *a);
+    int64_t low, high;   /* least and greatest id */
+    int64_t n_ids;       /* different ones, of those below MAX_STATS_IDS */
+    int64_t n_documents; /* that hold a token */
+    unsigned char *seen; /* a bit for each id */
+} TokenStats;
+enum { MAX_STATS_IDS = 1 << 24 };
+Err token_stats_init(TokenStats *stats, Arena *a);
 /* Local. Walks [from, to) and adds to `seen`. With vocab > 0, fails at the first id not below it.
  */
-Err tokens_scan(const Tokens *t, int64_t from, int64_t to, int64_t vocab, TokensSeen *seen);
+Err tokens_scan(const Tokens *t, int64_t from, int64_t to, int64_t vocab, TokenStats *stats);
 
 /* Local. As data.format spells it; ERR_CONFIG with the nearest. */
 const char *token_format_name(TokenFormat format);
 Err token_format_named(const char *name, TokenFormat *out);
 /* Local. "token file of llm.c, uint16": a few words, for people. */
-const char *tokens_words(const Tokens *t);
+const char *tokens_describe(const Tokens *t);
 
 #endif

@@ -18,17 +18,37 @@ typedef struct {
  * Join_Control; Hangul's vowels and finals, which compose backwards; and where characters lie that
  * are not their own composed form. Too many of the last cost time, no more. */
 static const TraitRange trait_range[] = {
-    {0x9, 0xD, CHAR_SPACE},        {0x20, 0x20, CHAR_SPACE},      {0x85, 0x85, CHAR_SPACE},
-    {0xA0, 0xA0, CHAR_SPACE},      {0x1680, 0x1680, CHAR_SPACE},  {0x2000, 0x200A, CHAR_SPACE},
-    {0x2028, 0x2029, CHAR_SPACE},  {0x202F, 0x202F, CHAR_SPACE},  {0x205F, 0x205F, CHAR_SPACE},
-    {0x3000, 0x3000, CHAR_SPACE},  {0x200C, 0x200D, CHAR_WORD},   {0x24B6, 0x24E9, CHAR_WORD},
-    {0x1F130, 0x1F149, CHAR_WORD}, {0x1F150, 0x1F169, CHAR_WORD}, {0x1F170, 0x1F189, CHAR_WORD},
-    {0x340, 0x387, CHAR_BUSY},     {0x958, 0x95F, CHAR_BUSY},     {0x9DC, 0x9DF, CHAR_BUSY},
-    {0xA33, 0xA5E, CHAR_BUSY},     {0xB5C, 0xB5D, CHAR_BUSY},     {0xF43, 0xFB9, CHAR_BUSY},
-    {0x1160, 0x11FF, CHAR_BUSY},   {0x1F00, 0x1FFF, CHAR_BUSY},   {0x2000, 0x2001, CHAR_BUSY},
-    {0x2126, 0x212B, CHAR_BUSY},   {0x2329, 0x232A, CHAR_BUSY},   {0x2ADC, 0x2ADC, CHAR_BUSY},
-    {0xF900, 0xFAFF, CHAR_BUSY},   {0xFB1D, 0xFB4E, CHAR_BUSY},   {0x1D15E, 0x1D1C0, CHAR_BUSY},
-    {0x2F800, 0x2FA1F, CHAR_BUSY},
+    {0x9, 0xD, CHAR_SPACE},
+    {0x20, 0x20, CHAR_SPACE},
+    {0x85, 0x85, CHAR_SPACE},
+    {0xA0, 0xA0, CHAR_SPACE},
+    {0x1680, 0x1680, CHAR_SPACE},
+    {0x2000, 0x200A, CHAR_SPACE},
+    {0x2028, 0x2029, CHAR_SPACE},
+    {0x202F, 0x202F, CHAR_SPACE},
+    {0x205F, 0x205F, CHAR_SPACE},
+    {0x3000, 0x3000, CHAR_SPACE},
+    {0x200C, 0x200D, CHAR_WORD},
+    {0x24B6, 0x24E9, CHAR_WORD},
+    {0x1F130, 0x1F149, CHAR_WORD},
+    {0x1F150, 0x1F169, CHAR_WORD},
+    {0x1F170, 0x1F189, CHAR_WORD},
+    {0x340, 0x387, CHAR_COMPOSING},
+    {0x958, 0x95F, CHAR_COMPOSING},
+    {0x9DC, 0x9DF, CHAR_COMPOSING},
+    {0xA33, 0xA5E, CHAR_COMPOSING},
+    {0xB5C, 0xB5D, CHAR_COMPOSING},
+    {0xF43, 0xFB9, CHAR_COMPOSING},
+    {0x1160, 0x11FF, CHAR_COMPOSING},
+    {0x1F00, 0x1FFF, CHAR_COMPOSING},
+    {0x2000, 0x2001, CHAR_COMPOSING},
+    {0x2126, 0x212B, CHAR_COMPOSING},
+    {0x2329, 0x232A, CHAR_COMPOSING},
+    {0x2ADC, 0x2ADC, CHAR_COMPOSING},
+    {0xF900, 0xFAFF, CHAR_COMPOSING},
+    {0xFB1D, 0xFB4E, CHAR_COMPOSING},
+    {0x1D15E, 0x1D1C0, CHAR_COMPOSING},
+    {0x2F800, 0x2FA1F, CHAR_COMPOSING},
 };
 
 static unsigned char trait_of(const char *category)
@@ -37,7 +57,7 @@ static unsigned char trait_of(const char *category)
                       strcmp(category, "Nl") == 0 || strcmp(category, "Pc") == 0;
     return (unsigned char)((category[0] == 'L' ? CHAR_LETTER : 0) |
                            (category[0] == 'N' ? CHAR_NUMBER : 0) |
-                           (category[0] == 'M' ? CHAR_BUSY : 0) | (word ? CHAR_WORD : 0));
+                           (category[0] == 'M' ? CHAR_COMPOSING : 0) | (word ? CHAR_WORD : 0));
 }
 
 Err unicode_traits(Arena *a, const unsigned char **out)
@@ -56,7 +76,7 @@ Err unicode_traits(Arena *a, const unsigned char **out)
             trait[code] |= trait_range[i].trait;
     for (int i = 0; i < unicode_inerts; i++)
         for (code = unicode_inert[i][0]; code <= unicode_inert[i][1]; code++)
-            trait[code] = (unsigned char)((trait[code] & ~CHAR_BUSY) | CHAR_INERT);
+            trait[code] = (unsigned char)((trait[code] & ~CHAR_COMPOSING) | CHAR_INERT);
     *out = trait;
     return OK;
 }
@@ -131,7 +151,7 @@ static size_t next_bytes(const unsigned char *p, size_t left, bool *bad)
 }
 
 /* From `at` to the first byte that is wrong, or the end. */
-static size_t sound_until(Bytes text, size_t at)
+static size_t valid_until(Bytes text, size_t at)
 {
     while (at < text.bytes) {
         uint64_t eight;
@@ -150,14 +170,14 @@ static size_t sound_until(Bytes text, size_t at)
     return at;
 }
 
-Err utf8_sound(Bytes text, Arena *a, Bytes *out, int64_t *replaced)
+Err utf8_repair(Bytes text, Arena *a, Bytes *out, int64_t *replaced)
 {
-    size_t at = sound_until(text, 0), used = at;
+    size_t at = valid_until(text, 0), used = at;
     *out = text;
     if (at == text.bytes) return OK;
-    void *room;
-    TRY(arena_push(a, text.bytes * REPLACEMENT_BYTES, &room));
-    unsigned char *to = room;
+    void *buffer;
+    TRY(arena_push(a, text.bytes * REPLACEMENT_BYTES, &buffer));
+    unsigned char *to = buffer;
     memcpy(to, text.at, at);
     while (at < text.bytes) {
         bool bad;
@@ -165,7 +185,7 @@ Err utf8_sound(Bytes text, Arena *a, Bytes *out, int64_t *replaced)
         memcpy(to + used, "\xEF\xBF\xBD", REPLACEMENT_BYTES);
         used += REPLACEMENT_BYTES;
         ++*replaced;
-        const size_t end = sound_until(text, at);
+        const size_t end = valid_until(text, at);
         memcpy(to + used, text.at + at, end - at);
         used += end - at;
         at = end;

@@ -23,7 +23,7 @@ enum {
     CHAR_SPACE = 4,  /* White_Space */
     CHAR_WORD = 8,   /* \w: letters, marks, decimal digits, connectors */
     CHAR_INERT = 16,
-    CHAR_BUSY = 32 /* composing may change it, or what stands before it */
+    CHAR_COMPOSING = 32 /* composing may change it, or what stands before it */
 };
 
 /* Local. The traits of every code point, [UNICODE_CODES]. */
@@ -49,7 +49,7 @@ uint32_t utf8_before(const unsigned char *p);
 
 /* Local. The same text when it is UTF-8, else a copy in the arena with U+FFFD for each part that
  * cannot be the beginning of a character; adds their number to *replaced. */
-Err utf8_sound(Bytes text, Arena *a, Bytes *out, int64_t *replaced);
+Err utf8_repair(Bytes text, Arena *a, Bytes *out, int64_t *replaced);
 
 /* Local. The composed form of sound text: the same bytes where nothing changes, else in the arena.
  */

@@ -6,9 +6,9 @@
 #include <string.h>
 #include <sys/stat.h>
 #include "base/text.h"
-#include "data/parts.h"
+#include "data/tokens_parts.h"
 
-enum { BLOCK = 1 << 13, SIZES_MORE = 1 << 14 };
+enum { BLOCK = 1 << 13, SIZES_PER_BLOCK = 1 << 14 };
 
 static void put_u32(unsigned char *p, uint32_t x)
 {
@@ -103,7 +103,7 @@ static Err check_overwrite(Writer *w)
     return err_fail(ERR_CONFIG,
                     "%s: is there already, and is %s, where %s would be written; remove it or "
                     "choose another name",
-                    w->path, tokens_words(&old), tokens_words(&ours));
+                    w->path, tokens_describe(&old), tokens_describe(&ours));
 }
 
 /* Never over a file that is there: it may be that of a build that still runs. */
@@ -157,9 +157,9 @@ static Err add_size(Writer *w, int64_t tokens)
                         w->path, (long long)w->n_documents, (long long)tokens, (long)INT32_MAX);
     if (w->n_documents == w->n_sizes) {
         void *more;
-        TRY(arena_push(&w->arena, SIZES_MORE * sizeof *w->size, &more));
+        TRY(arena_push(&w->arena, SIZES_PER_BLOCK * sizeof *w->size, &more));
         if (w->n_sizes == 0) w->size = more;
-        w->n_sizes += SIZES_MORE;
+        w->n_sizes += SIZES_PER_BLOCK;
     }
     w->size[w->n_documents] = (int32_t)tokens;
     return OK;
@@ -184,9 +184,9 @@ Err writer_ids(Writer *w, const int32_t *id, int64_t n)
     for (int64_t at = 0; at < n; at += BLOCK) {
         const int64_t part = n - at < BLOCK ? n - at : BLOCK;
         for (int64_t i = 0; i < part; i++) {
-            unsigned char spelled[4];
-            put_u32(spelled, (uint32_t)id[at + i]);
-            memcpy(block + i * w->width, spelled, (size_t)w->width);
+            unsigned char bytes[4];
+            put_u32(bytes, (uint32_t)id[at + i]);
+            memcpy(block + i * w->width, bytes, (size_t)w->width);
         }
         TRY(put(w, 0, block, (size_t)(part * w->width)));
     }

@@ -1,4 +1,9 @@
-/* build.c -- the parts that families share: rows, kinds, units. */
+/* build.c -- the parts that all families share: parameters, the ends of a head, kinds and units.
+ *
+ *     Model   kind[3]: graphs of embed, layer, head      unit[n_layers + 2]: (kind, name, prefix)
+ *                                                        "layer.3", prefix "model.layers.3."
+ *
+ * All layers share one graph. A unit's prefix makes the parameter names of that graph unique. */
 #include "model/build.h"
 
 #include <stdio.h>
@@ -19,7 +24,8 @@ Value vector(Graph *g, const char *name, int64_t n, Init init)
     return graph_param(g, (ParamInfo){.name = name, .ndim = 1, .n = {n}, .init = init});
 }
 
-/* The rows asked for are looked up as those of an embedding are: x is the table. */
+/* Gathers the requested rows of x [T, D] with the embedding op: x is its table, the row numbers [A]
+ * are its tokens. */
 Value head_in(Graph *g, const Build *b)
 {
     const Value x = stream_in(g, b->rows, b->config->width);

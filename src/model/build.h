@@ -1,5 +1,11 @@
-/* build.h -- models from their configurations: what is computed, in global shapes, without a word
- * about ranks. */
+/* build.h -- builds a model's graphs from its configuration. Shapes are global; no rank appears
+ * here.
+ *
+ * A model has three kinds of unit, each one graph: embed, layer, head.
+ *
+ *     tokens [T] - embed - x [T, D] - layer.0 - x [T, D] - ... - head - loss, or logits [A, V]
+ *
+ *     T rows of a micro-batch or call, D width, V vocabulary, A rows whose logits are requested */
 #ifndef MODEL_BUILD_H
 #define MODEL_BUILD_H
 
@@ -7,65 +13,73 @@
 #include "ir/unit.h"
 #include "model/config.h"
 
-/* A micro-batch: `sequences` of `seq_len` tokens, one after another as rows. */
+/* A micro-batch: `sequences` sequences of `seq_len` tokens, stored as T = sequences * seq_len
+ * rows. */
 typedef struct {
     int64_t sequences, seq_len;
 } BatchShape;
 
-/* Local. Kinds embed, layer and head; units embed, layer.0 .., head. */
+/* Local. Builds the kinds embed, layer and head, and the units embed, layer.0, layer.1, ...,
+ * head. */
 Err model_build(const ModelConfig *c, DType dtype, BatchShape batch, Arena *arena, Model *out);
 
-/* A call of a session: rows of any of its sequences, which grow from call to call, and the logits of some of them. */
+/* One call of an inference session. A call processes rows of any of its sequences, which grow from
+ * call to call, and returns the logits of some of these rows. */
 typedef struct {
-    int64_t rows;      /* of a call, at most */
-    int64_t asked;     /* of these, rows whose logits are asked for, at most */
-    int64_t sequences; /* that the session holds at once */
-    int64_t context;   /* tokens of a sequence, at most */
-    bool cached;       /* keys and values stay from call to call; else a call has whole sequences */
+    int64_t rows;      /* maximum per call */
+    int64_t asked;     /* maximum number of these rows whose logits are requested */
+    int64_t sequences; /* maximum number that the session holds at once */
+    int64_t context;   /* maximum tokens of a sequence */
+    bool cached;       /* a KV cache persists between calls; else each call contains whole
+                        * sequences */
 } SessionShape;
 
-/* Local. The same kinds and units; the head hands on logits instead of the loss. */
+/* Local. Builds the same kinds and units, but the head outputs logits instead of the loss. */
 Err model_build_session(const ModelConfig *c, DType dtype, const SessionShape *shape, Arena *arena,
                         Model *out);
 
-/* ---- the families: each builds the three graphs and says how parameters are called ---- */
+/* ---- model families: each builds the three graphs and names its parameters ---- */
 
 typedef struct {
     const ModelConfig *config;
-    Dim rows;     /* tokens; bounded by those that are live */
-    Dim asked;    /* rows whose logits the head hands on; cap 0: it hands on the loss */
-    int64_t span; /* keys that a query sees at most */
+    Dim rows;     /* tokens, T; the runtime scalar SLOT_ROWS bounds the live ones */
+    Dim asked;    /* rows whose logits the head outputs, A; cap 0: the head outputs the loss */
+    int64_t span; /* maximum number of keys that a query attends to */
 } Build;
 
 typedef struct {
     void (*embed)(Graph *g, const Build *b);
     void (*layer)(Graph *g, const Build *b);
     void (*head)(Graph *g, const Build *b);
-    const char *layer_prefix; /* "model.layers.%d." */
+    const char *layer_prefix; /* for example "model.layers.%d." */
 } FamilyBuilder;
 
 extern const FamilyBuilder gpt2_builder, llama_builder;
 
-/* What a head starts from, the stream or the rows that are asked for; and how it ends, in the loss or in their logits. */
+/* head_in returns the input of a head: the residual stream [T, D], or its requested rows [A, D].
+ * head_out ends a head. It applies the weight w [V, D] and adds the token loss, or outputs logits
+ * [A, V]. */
 Value head_in(Graph *g, const Build *b);
 void head_out(Graph *g, const Build *b, Value x, Value w);
 
-/* Parameters as the builders ask for them. */
+/* Declare a parameter: a weight [out, in] with normal initialization, or a vector [n]. */
 Value weight2(Graph *g, const char *name, int64_t out, int64_t in, double std);
 Value vector(Graph *g, const char *name, int64_t n, Init init);
 
-/* ---- names.c: where a parameter is found in a Hugging Face file ---- */
+/* ---- names.c: location of a parameter in a Hugging Face file ---- */
 
 typedef struct {
-    char name[192];  /* of the tensor there */
-    bool transposed; /* stored [in, out] there, [out, in] here */
-    int64_t from;    /* first row, in our orientation, of the part that is this parameter */
-    int64_t rows;    /* rows of the whole tensor there, in our orientation */
+    char name[192];  /* tensor name in the file */
+    bool transposed; /* the file stores [in, out]; we store [out, in] */
+    int64_t from;    /* first row of this parameter in the file's tensor, in our orientation */
+    int64_t rows;    /* rows of the whole tensor in the file, in our orientation */
 } HfPlace;
 
-/* Local. GPT-2 keeps q, k and v in one transposed tensor; the other families are as here. */
+/* Local. GPT-2 files store q, k and v in one transposed tensor. The other families use our names
+ * and shapes. */
 HfPlace hf_place(const ModelConfig *c, const Param *p);
-/* Local. Our element (row, column) as an index into the tensor there; vectors have column 0. */
+/* Local. Returns the index of our element (row, column) in the file's tensor. Vectors have column
+ * 0. */
 int64_t hf_index(const HfPlace *place, const Param *p, int64_t row, int64_t column);
 
 #endif

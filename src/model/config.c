@@ -1,10 +1,11 @@
-/* config.c -- from a name to a model's config: find the source, lay the overrides over it.
+/* config.c -- from a model name to its config: finds the source and applies the overrides.
  *
- *     name is a preset?   its words are entries of level 0
- *     else a path         the keys of the config.json are
- *     model.KEY=VALUE     entries of the level that the caller gave
+ *     preset name         its key=value words become entries of level 0
+ *     path                the keys of the config.json become entries of level 0
+ *     model.KEY=VALUE     entries of the caller's level
  *
- * config_read.c turns the entries into fields, config_check.c asks whether the sizes fit. */
+ * config_read.c converts the entries to fields; config_check.c checks that the sizes fit
+ * together. */
 #define _POSIX_C_SOURCE 200809L /* strtok_r */
 #include "model/config_rows.h"
 
@@ -24,7 +25,7 @@ Err entries_add(Entries *e, const Entry *entry)
     return OK;
 }
 
-/* Numbers as JSON writes them: strtod alone would take nan, inf and hexadecimal too. */
+/* Accepts numbers as JSON writes them: strtod alone would also accept nan, inf and hexadecimal. */
 static void read_number(const char *text, Entry *entry)
 {
     char *end;
@@ -54,7 +55,7 @@ Err entries_add_text(Entries *e, const ModelField *field)
     return entries_add(e, &entry);
 }
 
-/* "model_type=gpt2 n_layer=12 ..." */
+/* Splits "model_type=gpt2 n_layer=12 ..." into entries. */
 static Err add_preset(Entries *e, const char *name, const char *words)
 {
     const char *copy;
@@ -91,7 +92,7 @@ static Err unknown_name(const char *name, Arena *a)
                     name, near ? "; did you mean " : ".", near ? near : "", near ? "?" : "", list);
 }
 
-/* The config.json that a path means: itself, or the one in the folder. */
+/* Returns the config.json that a path refers to: the file itself, or the one in the folder. */
 static Err json_path(const char *name, Arena *a, const char **out)
 {
     struct stat st;
@@ -121,7 +122,7 @@ static Err add_source(Entries *e, const char *name, const char **source)
     return entries_add_json(e, *source);
 }
 
-/* From the source's entries on. */
+/* Adds the overrides to the source's entries, then reads and checks the config. */
 static Err finish(Entries *e, const char *source, const ModelField *set, int n, ModelConfig *out)
 {
     Draft draft;
@@ -141,7 +142,7 @@ Err model_config_load(const char *name, const ModelField *set, int n, Arena *a, 
     return finish(&e, source, set, n, out);
 }
 
-Err model_config_use(const char *name, Arena *a, ModelConfig *out)
+Err model_config_inference(const char *name, Arena *a, ModelConfig *out)
 {
     Entries e = {.arena = a};
     const char *source;

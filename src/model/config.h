@@ -1,14 +1,15 @@
-/* config.h -- what a model is: its family and its sizes.
+/* config.h -- the configuration of a model: its family and its sizes.
  *
  *     preset "llama3-8b"  --+
  *     config.json           +--> entries (key, value, origin) --> fields of ModelConfig --> checked
  *     model.KEY=VALUE     --+        later sources win              one table of rows
  *
- * All sources speak the words of Hugging Face's config.json, so there is one way in. A key that we
- * do not know, or a feature that we do not honour, is an error that names it: a model that is not
- * the one asked for is never built.
+ * All sources use the keys of Hugging Face's config.json, so one parser serves them all. An unknown
+ * key or an unsupported feature is an error that names it: no model is built that differs from the
+ * requested one.
  *
- * Mistral, Qwen2 and Qwen3 are options of one llama builder: read the options, not the family. */
+ * Mistral, Qwen2 and Qwen3 are options of the llama builder. Code tests the options, not the
+ * family. */
 #ifndef MODEL_CONFIG_H
 #define MODEL_CONFIG_H
 
@@ -30,13 +31,13 @@ typedef enum {
 typedef struct {
     double theta;
     RopeScaling scaling;
-    double factor;    /* linear, llama3; 1 when plain */
+    double factor;    /* linear, llama3; 1 without scaling */
     double low, high; /* llama3: low_freq_factor, high_freq_factor */
-    int64_t original; /* llama3: positions before scaling */
+    int64_t original; /* llama3: original_max_position_embeddings, the context before scaling */
 } Rope;
 
 typedef struct {
-    const char *name; /* the preset or the path it came from: for messages */
+    const char *name; /* the preset or path that it came from; for messages */
     Family family;
     int64_t n_layers;
     int64_t width; /* of the residual stream */
@@ -44,57 +45,60 @@ typedef struct {
     int64_t head_size; /* n_heads * head_size need not be width (Qwen3) */
     int64_t ff_width;
     int64_t vocab;
-    int64_t max_positions; /* rows of GPT-2's position table; else the longest context promised */
+    int64_t max_positions; /* rows of GPT-2's position table; else the longest context that the
+                            * model supports */
     double norm_eps;
-    Rope rope;       /* not read for GPT-2, whose positions are learned */
-    bool tied;       /* the head is the embedding's weight */
-    bool qkv_bias;   /* q_proj, k_proj, v_proj */
-    bool o_bias;     /* o_proj; GPT-2's c_proj */
-    bool mlp_bias;   /* every product of the feed-forward part */
+    Rope rope;       /* unused by GPT-2, whose positions are learned */
+    bool tied;       /* the head's weight is the embedding's */
+    bool qkv_bias;   /* biases of q_proj, k_proj, v_proj */
+    bool o_bias;     /* bias of o_proj; GPT-2's c_proj */
+    bool mlp_bias;   /* biases of all projections of the feed-forward part */
     bool qk_norm;    /* rmsnorm of each head of q and k, before rope (Qwen3) */
-    int64_t window;  /* a query at i sees keys j with i - window < j <= i; 0: all up to i */
-    double init_std; /* of initial weights */
+    int64_t window;  /* sliding window: query i attends to keys j with i - window < j <= i; 0: all j
+                      * <= i */
+    double init_std; /* standard deviation of initial weights */
 } ModelConfig;
 
-/* One model.KEY=VALUE: the words of config.json, nested ones with a dot (rope_scaling.factor). */
+/* One setting model.KEY=VALUE. Keys are those of config.json, nested ones with a dot
+ * (rope_scaling.factor). */
 typedef struct {
     const char *key, *value;
-    const char *origin; /* "run.yaml:12" or the argument: for messages */
-    int level; /* a higher level wins; equal levels must not contradict. 1 file, 2 argument */
+    const char *origin; /* "run.yaml:12" or the argument; for messages */
+    int level;          /* 1 file, 2 argument; the higher level wins, equal levels must agree */
 } ModelField;
 
-/* Local. `name` is a preset, a config.json or a folder that holds one; `set` is laid over it,
- * lower levels first. Text of *out lives in the arena. */
+/* Local. `name` is a preset, a config.json or a folder that contains one. `set` overrides it, lower
+ * levels first. Strings of *out are stored in the arena. */
 Err model_config_load(const char *name, const ModelField *set, int n, Arena *a, ModelConfig *out);
-/* Local. The same for those who do not train: dropout, which is of training alone, may be
- * anything. */
-Err model_config_use(const char *name, Arena *a, ModelConfig *out);
-/* Local. Likewise, of the text of a config.json; `name` is its name, which must outlive *out. */
+/* Local. The same for inference: dropout affects training only, so any value is accepted. */
+Err model_config_inference(const char *name, Arena *a, ModelConfig *out);
+/* Local. As model_config_inference, from the text of a config.json. `name` is used in messages and
+ * must outlive *out. */
 Err model_config_parse(const char *name, const char *text, size_t bytes, Arena *a,
                        ModelConfig *out);
-/* Local. Sizes that fit together; a refusal names the nearest that do. model_config_load ends with
- * it; a ModelConfig made by hand may ask too. */
+/* Local. Checks that the sizes fit together. An error names the nearest sizes that do.
+ * model_config_load calls it; callers that fill a ModelConfig themselves should too. */
 Err model_config_check(const ModelConfig *c);
-/* Local. A config.json, on one line, that model_config_load makes the same model of. */
+/* Local. Writes a config.json on one line. model_config_load builds the same model from it. */
 void model_config_json(const ModelConfig *c, Text *out);
-/* Local. A few lines that say the model in words. */
+/* Local. Writes a description of the model in a few lines of plain text. */
 void model_config_print(const ModelConfig *c, Text *out);
 
-const char *family_name(Family family); /* as model_type in config.json */
+const char *family_name(Family family); /* the model_type of config.json */
 
-/* Local. The presets: name, and the config.json words that make it; NULL past the last. */
+/* Local. Preset i: its name, and its config.json keys as "key=value ..."; NULL past the last. */
 const char *model_preset_name(int i);
 const char *model_preset_words(int i);
 
-/* Local. ERR_CONFIG, with the nearest one, unless some family knows the key. */
+/* Local. ERR_CONFIG, with the nearest key, unless some family has this key. */
 Err model_key_check(const char *key, const char *origin);
 
-/* What may be written in a config.json or as model.KEY; false past the last. Bookkeeping keys,
- * which change nothing, are not among them. */
+/* Local. Key i that a config.json or model.KEY may set; false past the last. Bookkeeping keys,
+ * which change nothing, are not listed. */
 typedef struct {
     const char *key, *meaning;
-    const char *only;  /* the legal values, for features of which we honour but some; else NULL */
-    unsigned families; /* bit FAMILY_x: the families that know it */
+    const char *only;  /* the supported values, if only some are supported; else NULL */
+    unsigned families; /* bit FAMILY_x: families that have the key */
 } ModelKey;
 bool model_key(int i, ModelKey *out);
 

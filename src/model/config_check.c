@@ -1,4 +1,4 @@
-/* config_check.c -- what follows from what was said, and whether the sizes fit together. */
+/* config_check.c -- derives fields from other fields, and checks that the sizes fit together. */
 #include "model/config_rows.h"
 
 #include <stdio.h>
@@ -6,7 +6,7 @@
 
 static const char *key_of(const ModelConfig *c, const char *key) { return row_key(key, c->family); }
 
-/* "4, 8", or "8" when they are one. */
+/* Writes "4, 8", or "8" if both are equal. */
 static const char *near_text(int64_t below, int64_t above, char out[48])
 {
     if (below == above)
@@ -16,8 +16,9 @@ static const char *near_text(int64_t below, int64_t above, char out[48])
     return out;
 }
 
-/* linear and llama3 need their numbers; without a type those numbers would mean nothing. */
-static Err settle_rope(Draft *d)
+/* linear and llama3 require their numbers. Numbers without a type are an error, since they would
+ * have no effect. */
+static Err resolve_rope(Draft *d)
 {
     ModelConfig *c = &d->c;
     const char *type = d->rope_type ? d->rope_type : "default";
@@ -52,16 +53,16 @@ static Err settle_rope(Draft *d)
     return OK;
 }
 
-/* How many layers slide, by layer_types: -1 where it is silent. */
+/* Counts the layers with a sliding window in layer_types; -1: there is no list. */
 static Err count_sliding(const Draft *d, int64_t *sliding, int64_t *n)
 {
-    static const char slides[] = "sliding_attention", sees_all[] = "full_attention";
+    static const char sliding_word[] = "sliding_attention", full[] = "full_attention";
     *n = 0;
     *sliding = d->layer_types ? 0 : -1;
     for (const char *at = d->layer_types ? d->layer_types : ""; *at; (*n)++) {
         const size_t length = strcspn(at, ",");
-        const bool is = length == strlen(slides) && strncmp(at, slides, length) == 0;
-        if (!is && (length != strlen(sees_all) || strncmp(at, sees_all, length) != 0))
+        const bool is = length == strlen(sliding_word) && strncmp(at, sliding_word, length) == 0;
+        if (!is && (length != strlen(full) || strncmp(at, full, length) != 0))
             return err_fail(ERR_CONFIG,
                             "%s: layer_types has %.*s: this version honours full_attention and "
                             "sliding_attention",
@@ -72,8 +73,9 @@ static Err count_sliding(const Draft *d, int64_t *sliding, int64_t *n)
     return OK;
 }
 
-/* One window for all layers, or none: a mix of both is refused. */
-static Err settle_window(Draft *d)
+/* All layers have one window, or none has any. A mix is an error, because all layers share one
+ * graph. */
+static Err resolve_window(Draft *d)
 {
     ModelConfig *c = &d->c;
     const bool qwen = c->family == FAMILY_QWEN2 || c->family == FAMILY_QWEN3;
@@ -88,7 +90,7 @@ static Err settle_window(Draft *d)
                         "%s: layer_types names %lld layers, num_hidden_layers is %lld; make them "
                         "equal or set model.layer_types=null",
                         c->name, (long long)listed, (long long)c->n_layers);
-    if (sliding < 0) { /* by max_window_layers, as Qwen's class derives the list */
+    if (sliding < 0) { /* no list: derived from max_window_layers, as Qwen's class does */
         const int64_t from = qwen ? d->window_layers : 0;
         if (qwen && c->window && from < 0)
             return err_fail(ERR_CONFIG, "%s: use_sliding_window=true needs max_window_layers",
@@ -107,7 +109,7 @@ static Err settle_window(Draft *d)
     return OK;
 }
 
-static Err settle_heads(ModelConfig *c)
+static Err resolve_heads(ModelConfig *c)
 {
     if (c->n_kv_heads == 0) c->n_kv_heads = c->n_heads;
     if (c->ff_width == 0) c->ff_width = 4 * c->width;
@@ -123,24 +125,24 @@ static Err settle_heads(ModelConfig *c)
         c->family == FAMILY_GPT2 ? "" : "; or set head_dim");
 }
 
-Err draft_settle(Draft *d)
+Err draft_resolve(Draft *d)
 {
-    TRY(settle_heads(&d->c));
+    TRY(resolve_heads(&d->c));
     if (d->c.family == FAMILY_GPT2) return OK;
-    /* attention_bias means all four projections, where it is a key at all */
+    /* attention_bias covers all four projections in the families that have this key */
     if (d->c.family == FAMILY_LLAMA || d->c.family == FAMILY_QWEN3) d->c.o_bias = d->c.qkv_bias;
-    TRY(settle_rope(d));
-    return settle_window(d);
+    TRY(resolve_rope(d));
+    return resolve_window(d);
 }
 
-/* The divisors of n that lie nearest to `wish`, below and above. */
-static void near_divisors(int64_t n, int64_t wish, int64_t *below, int64_t *above)
+/* Finds the divisors of n nearest to `target`, below and above. */
+static void near_divisors(int64_t n, int64_t target, int64_t *below, int64_t *above)
 {
     *below = 1, *above = n;
     for (int64_t i = 1; i <= n; i++) {
         if (n % i != 0) continue;
-        if (i <= wish) *below = i;
-        if (i >= wish && i < *above) *above = i;
+        if (i <= target) *below = i;
+        if (i >= target && i < *above) *above = i;
     }
 }
 

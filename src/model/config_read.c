@@ -33,8 +33,8 @@ static const ModelConfig defaults[N_FAMILIES] = {
 typedef struct {
     const char *name;
     Family family;
-    const Entry *of[N_ROWS_MAX];
-} Chosen;
+    const Entry *of[MAX_CONFIG_ROWS];
+} ChosenEntries;
 
 const char *family_name(Family family) { return family_names[family]; }
 
@@ -83,7 +83,7 @@ static Err refuse_unknown(const Entry *e, Family family)
 }
 
 /* rope_scaling=null takes back what lower levels said of it. */
-static Err clear_rope(const Entry *e, Chosen *chosen)
+static Err clear_rope(const Entry *e, ChosenEntries *chosen)
 {
     if (e->kind != V_NULL)
         return refuse(e, "wants an object or null; single values are set as %s.factor", e->key);
@@ -102,7 +102,7 @@ static bool same_value(const Entry *a, const Entry *b)
     return a->kind == b->kind && strcmp(a->text, b->text) == 0;
 }
 
-static Err choose(const Entry *e, Chosen *chosen)
+static Err choose(const Entry *e, ChosenEntries *chosen)
 {
     const int r = row_find(e->key, chosen->family);
     if (r == ROW_OBJECT) return clear_rope(e, chosen);
@@ -118,7 +118,7 @@ static Err choose(const Entry *e, Chosen *chosen)
     return OK;
 }
 
-static Err require(const Chosen *chosen)
+static Err require(const ChosenEntries *chosen)
 {
     for (int r = 0; r < row_count(); r++) {
         const Row *row = row_at(r);
@@ -197,7 +197,7 @@ static bool is_dropout(const Row *row) { return row->kind == ROW_ONLY && strstr(
 
 Err draft_read(const Entries *e, const char *name, Draft *out)
 {
-    Chosen chosen = {.name = name};
+    ChosenEntries chosen = {.name = name};
     TRY(find_family(e, name, &chosen.family));
     Draft d = {.c = defaults[chosen.family], .window_layers = -1};
     d.c.name = name;
@@ -207,7 +207,7 @@ Err draft_read(const Entries *e, const char *name, Draft *out)
     for (int r = 0; r < row_count(); r++)
         if (chosen.of[r] && (e->trains || !is_dropout(row_at(r))))
             TRY(store(row_at(r), chosen.of[r], &d));
-    TRY(draft_settle(&d));
+    TRY(draft_resolve(&d));
     *out = d;
     return OK;
 }

@@ -107,7 +107,7 @@ static const Row rows[] = {
 };
 
 enum { N_ROWS = sizeof rows / sizeof *rows };
-_Static_assert((int)N_ROWS <= (int)N_ROWS_MAX, "a larger N_ROWS_MAX");
+_Static_assert((int)N_ROWS <= (int)MAX_CONFIG_ROWS, "a larger MAX_CONFIG_ROWS");
 
 static const struct {
     const char *alias;

@@ -13,7 +13,7 @@ static void put_key(Text *out, const char *key, bool *first)
     *first = false;
 }
 
-static bool is_said(const Row *row, const Draft *d)
+static bool is_written(const Row *row, const Draft *d)
 {
     const void *member = (const char *)d + row->member;
     if (row->kind == ROW_ONLY || row->kind == ROW_LIST) return false;
@@ -27,7 +27,7 @@ static bool is_said(const Row *row, const Draft *d)
 static void put_row(const Row *row, const Draft *d, const char *key, Text *out, bool *first)
 {
     const void *member = (const char *)d + row->member;
-    if (!is_said(row, d)) return;
+    if (!is_written(row, d)) return;
     put_key(out, key, first);
     if (row->null_ok && *(const int64_t *)member == 0)
         text_add(out, "null");

@@ -138,7 +138,7 @@ static Err hash_program(const LinkedProgram *lp, uint64_t *hash)
 static Err count_save(const Classifier *c, const LinkedProgram *lp, int rank, size_t *out)
 {
     int64_t bytes = 0;
-    if (c->in->save != ROOM_NONE) TRY(saver_bytes(lp, rank, c->in->save, c->temp, &bytes));
+    if (c->in->save != SAVE_MEMORY_NONE) TRY(saver_bytes(lp, rank, c->in->save, c->temp, &bytes));
     *out = (size_t)bytes;
     return OK;
 }

@@ -4,9 +4,9 @@
 
 #include <string.h>
 
-BoxAt box_dense(const Box *box, void *data)
+BoxView box_dense(const Box *box, void *data)
 {
-    BoxAt at = {.data = data};
+    BoxView at = {.data = data};
     int64_t each = 1;
     for (int d = box->ndim - 1; d >= 0; d--) {
         at.stride[d] = each;
@@ -15,9 +15,9 @@ BoxAt box_dense(const Box *box, void *data)
     return at;
 }
 
-BoxAt box_inside(const BoxAt *at, const Box *outer, const Box *inner, size_t element)
+BoxView box_inside(const BoxView *at, const Box *outer, const Box *inner, size_t element)
 {
-    BoxAt part = *at;
+    BoxView part = *at;
     int64_t skip = 0;
     for (int d = 0; d < outer->ndim; d++) skip += (inner->lo[d] - outer->lo[d]) * at->stride[d];
     part.data += skip * (int64_t)element;
@@ -25,7 +25,7 @@ BoxAt box_inside(const BoxAt *at, const Box *outer, const Box *inner, size_t ele
 }
 
 /* The dims from the result on are one run of *count elements. */
-static int run_from(const Box *box, const BoxAt *at, int64_t *count)
+static int run_from(const Box *box, const BoxView *at, int64_t *count)
 {
     int d = box->ndim;
     *count = 1;
@@ -37,7 +37,7 @@ static int run_from(const Box *box, const BoxAt *at, int64_t *count)
     return d;
 }
 
-bool box_is_run(const Box *box, const BoxAt *at)
+bool box_is_run(const Box *box, const BoxView *at)
 {
     int64_t count;
     return run_from(box, at, &count) == 0;
@@ -53,7 +53,7 @@ static bool next_index(const Box *box, int dims, int64_t index[MAX_DIMS])
     return false;
 }
 
-void box_copy(const Box *box, size_t element, const BoxAt *from, const BoxAt *to)
+void box_copy(const Box *box, size_t element, const BoxView *from, const BoxView *to)
 {
     int64_t index[MAX_DIMS] = {0}, run, other;
     int dims = run_from(box, from, &run);

@@ -15,15 +15,15 @@
 typedef struct {
     char *data;
     int64_t stride[MAX_DIMS];
-} BoxAt;
+} BoxView;
 
 /* Local. The box alone, row-major, at `data`. */
-BoxAt box_dense(const Box *box, void *data);
+BoxView box_dense(const Box *box, void *data);
 /* Local. The part `inner` of what lies as `at` says for `outer`. */
-BoxAt box_inside(const BoxAt *at, const Box *outer, const Box *inner, size_t element);
+BoxView box_inside(const BoxView *at, const Box *outer, const Box *inner, size_t element);
 /* Local. Elements of the box from one place to another; they do not overlap. */
-void box_copy(const Box *box, size_t element, const BoxAt *from, const BoxAt *to);
+void box_copy(const Box *box, size_t element, const BoxView *from, const BoxView *to);
 /* Local. Is the box, walked row by row, one run of memory? */
-bool box_is_run(const Box *box, const BoxAt *at);
+bool box_is_run(const Box *box, const BoxView *at);
 
 #endif

@@ -18,13 +18,13 @@
 ChunkReader chunk_reader(const Manifest *m)
 {
     ChunkReader r = {.manifest = m};
-    for (int i = 0; i < READ_FILES; i++) r.file[i] = r.fd[i] = -1;
+    for (int i = 0; i < MAX_READ_FILES; i++) r.file[i] = r.fd[i] = -1;
     return r;
 }
 
 void chunk_reader_close(ChunkReader *r)
 {
-    for (int i = 0; i < READ_FILES; i++) {
+    for (int i = 0; i < MAX_READ_FILES; i++) {
         if (r->fd[i] >= 0) close(r->fd[i]);
         r->file[i] = r->fd[i] = -1;
     }
@@ -34,7 +34,7 @@ void chunk_reader_close(ChunkReader *r)
 
 static Err file_of(ChunkReader *r, int file, int *fd)
 {
-    const int at = file % READ_FILES;
+    const int at = file % MAX_READ_FILES;
     if (r->file[at] != file) {
         char path[4096];
         if (r->fd[at] >= 0) close(r->fd[at]);
@@ -55,10 +55,10 @@ typedef struct {
     int64_t at;
     size_t bytes;
     Box box;
-} Piece;
+} ChunkRange;
 
 /* "step-1/rank-0.safetensors, bytes 64 to 128, weight of wte [0:7, 2:8]" */
-static const char *piece_text(const ChunkReader *r, const ManifestPart *part, const Piece *p,
+static const char *range_text(const ChunkReader *r, const ManifestPart *part, const ChunkRange *p,
                               char text[512])
 {
     const StateTensor *t = &r->manifest->tensors.tensor[part->tensor];
@@ -73,7 +73,7 @@ static const char *piece_text(const ChunkReader *r, const ManifestPart *part, co
     return text;
 }
 
-static Err read_all(ChunkReader *r, const ManifestPart *part, const Piece *p, char *to)
+static Err read_all(ChunkReader *r, const ManifestPart *part, const ChunkRange *p, char *to)
 {
     char text[512];
     int fd;
@@ -84,10 +84,10 @@ static Err read_all(ChunkReader *r, const ManifestPart *part, const Piece *p, ch
         if (n <
             0) /* EIO: the disk has lost it, so it is damage; the rest says nothing of the file */
             return err_fail(errno == EIO ? ERR_CHECK : ERR_IO, "%s: %s",
-                            piece_text(r, part, p, text), strerror(errno));
+                            range_text(r, part, p, text), strerror(errno));
         if (n == 0)
             return err_fail(ERR_CHECK, "%s: the file ends after %lld bytes",
-                            piece_text(r, part, p, text), (long long)p->at + (long long)done);
+                            range_text(r, part, p, text), (long long)p->at + (long long)done);
         done += (size_t)n;
     }
     r->read_bytes += (int64_t)p->bytes;
@@ -106,15 +106,15 @@ static Err read_runs(ChunkReader *r, const ManifestPart *part, const Box *chunk,
     const int64_t element = st_type_bytes(s->type);
     const int row_dim = s->transposed ? 1 : 0, dims = chunk->ndim;
     const int col_dim = dims == 2 ? 1 - row_dim : -1;
-    int64_t rows = extent(chunk, row_dim), wide = extent(chunk, col_dim);
+    int64_t rows = extent(chunk, row_dim), width = extent(chunk, col_dim);
     int64_t first = chunk->lo[row_dim] - part->box.lo[row_dim];
     int64_t skip = dims == 2 ? chunk->lo[col_dim] - part->box.lo[col_dim] : 0;
-    if (s->pitch == wide) skip += first * wide, wide *= rows, first = 0, rows = 1;
+    if (s->pitch == width) skip += first * width, width *= rows, first = 0, rows = 1;
     for (int64_t i = 0; i < rows; i++) {
-        const Piece p = {.at = part->at + ((first + i) * s->pitch + skip) * element,
-                         .bytes = (size_t)(wide * element),
-                         .box = *chunk};
-        TRY(read_all(r, part, &p, to + i * wide * element));
+        const ChunkRange p = {.at = part->at + ((first + i) * s->pitch + skip) * element,
+                              .bytes = (size_t)(width * element),
+                              .box = *chunk};
+        TRY(read_all(r, part, &p, to + i * width * element));
     }
     return OK;
 }
@@ -133,10 +133,10 @@ static Err read_stored(ChunkReader *r, const ManifestPart *part, const Box *chun
         convert(part->stored->type, r->scratch, type, to, n);
         return OK;
     }
-    char *mine = r->scratch + CHUNK_BYTES;
-    convert(part->stored->type, r->scratch, type, mine, n);
-    const BoxAt out = box_dense(chunk, to);
-    const BoxAt in = {.data = mine, .stride = {1, extent(chunk, 0)}};
+    char *converted = r->scratch + CHUNK_BYTES;
+    convert(part->stored->type, r->scratch, type, converted, n);
+    const BoxView out = box_dense(chunk, to);
+    const BoxView in = {.data = converted, .stride = {1, extent(chunk, 0)}};
     box_copy(chunk, element, &in, &out);
     return OK;
 }
@@ -147,7 +147,7 @@ Err chunk_read(ChunkReader *r, const ManifestPart *part, int64_t i, void *to)
     const size_t element = dtype_bytes(t->tensor[part->tensor].dtype);
     char text[512];
     int64_t before;
-    Piece p = {.box = part_chunk(t, part, i, &before)};
+    ChunkRange p = {.box = part_chunk(t, part, i, &before)};
     if (part->stored) return read_stored(r, part, &p.box, to);
     p.at = part->at + before * (int64_t)element;
     p.bytes = (size_t)box_count(&p.box) * element;
@@ -155,7 +155,7 @@ Err chunk_read(ChunkReader *r, const ManifestPart *part, int64_t i, void *to)
     const uint64_t hash = hash_bytes(to, p.bytes);
     if (hash != part->hash[i])
         return err_fail(ERR_CHECK, "%s: damaged; its hash is %016llx, and should be %016llx",
-                        piece_text(r, part, &p, text), (unsigned long long)hash,
+                        range_text(r, part, &p, text), (unsigned long long)hash,
                         (unsigned long long)part->hash[i]);
     return OK;
 }

@@ -4,13 +4,13 @@
 
 #include "state/manifest.h"
 
-enum { READ_FILES = 64 };
+enum { MAX_READ_FILES = 64 };
 
 /* Files that are open: each has one place, and leaves it to the next that has the same. */
 typedef struct {
     const Manifest *manifest;
-    int file[READ_FILES], fd[READ_FILES]; /* -1: none */
-    char *scratch;                        /* a chunk as its file has it, where that is otherwise */
+    int file[MAX_READ_FILES], fd[MAX_READ_FILES]; /* -1: none */
+    char *scratch; /* a chunk as its file has it, where that is otherwise */
     int64_t read_bytes;
 } ChunkReader;
 

@@ -20,7 +20,7 @@
 #include "state/hash.h"
 #include "state/rank_file.h"
 
-enum { LEAST_KEPT = 2, NAME_BYTES = 40 };
+enum { MIN_KEPT = 2, NAME_BYTES = 40 };
 
 typedef struct {
     const CommitSettings *s;
@@ -117,17 +117,17 @@ static Err write_file(const Commit *c, const char *path, const char *text, SaveP
 static Err write_manifest(const Commit *c, uint64_t *hash)
 {
     char path[DISK_PATH_BYTES];
-    Manifest m, again;
+    Manifest m, parsed;
     const char *text;
     size_t bytes;
     TRY(make_manifest(c, &m));
     TRY(manifest_text(&m, c->temp, &text, &bytes));
     /* Read it as the loader will: what it would refuse is no checkpoint. */
-    TRY(manifest_parse(c->tmp, text, bytes, c->temp, &again));
+    TRY(manifest_parse(c->tmp, text, bytes, c->temp, &parsed));
     TRY(disk_path(c->tmp, "manifest.json", path));
     TRY(write_file(c, path, text, SAVE_MANIFEST_HALF));
     TRY(disk_sync_folder(c->tmp));
-    *hash = again.hash;
+    *hash = parsed.hash;
     reached(c, SAVE_MANIFEST);
     return OK;
 }
@@ -139,14 +139,14 @@ static Err sync_lines(const Commit *c)
     char path[DISK_PATH_BYTES];
     struct stat st;
     int fd;
-    if (!c->s->lines) return OK;
-    for (const char *const *name = c->s->lines; *name; name++) {
-        TRY(disk_path(c->s->beside, *name, path));
+    if (!c->s->run_logs) return OK;
+    for (const char *const *name = c->s->run_logs; *name; name++) {
+        TRY(disk_path(c->s->run_dir, *name, path));
         if (lstat(path, &st) != 0 && errno == ENOENT) continue;
         TRY(disk_open(path, &fd));
         TRY(disk_finish(fd, path));
     }
-    return disk_sync_folder(c->s->beside);
+    return disk_sync_folder(c->s->run_dir);
 }
 
 /* ---- what is seen from outside ---- */
@@ -167,7 +167,7 @@ static void half_removed(void *context) { reached(context, SAVE_REMOVING); }
 
 static Err remove_old(const Commit *c)
 {
-    const int keep = c->s->keep > LEAST_KEPT ? c->s->keep : LEAST_KEPT;
+    const int keep = c->s->keep > MIN_KEPT ? c->s->keep : MIN_KEPT;
     char path[DISK_PATH_BYTES], tmp[DISK_PATH_BYTES];
     Generation *g;
     int n;

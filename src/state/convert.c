@@ -125,7 +125,10 @@ static int64_t infinite(StType type, const char *x, int64_t n)
     return count;
 }
 
-bool convert_knows(StType t) { return t == ST_F64 || t == ST_F32 || t == ST_F16 || t == ST_BF16; }
+bool convert_supports(StType t)
+{
+    return t == ST_F64 || t == ST_F32 || t == ST_F16 || t == ST_BF16;
+}
 
 /* Could a finite element be too large there? */
 static bool narrows(StType from, StType to)
@@ -140,7 +143,7 @@ int64_t convert(StType from, const void *in, StType to, void *out, int64_t n)
     int64_t over = 0;
     float tile[TILE];
     char before[8 * TILE];
-    MUST(convert_knows(from) && convert_knows(to), "%s to %s", st_type_name(from),
+    MUST(convert_supports(from) && convert_supports(to), "%s to %s", st_type_name(from),
          st_type_name(to));
     if (from == to) {
         memmove(out, in, (size_t)(n * a));

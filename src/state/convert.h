@@ -9,7 +9,7 @@
 #include "state/safetensors.h"
 
 /* Local. F64, F32, F16 or BF16? */
-bool convert_knows(StType t);
+bool convert_supports(StType t);
 /* Local. n elements; `out` may be `in`, or lie so that both end together. Finite ones that became
  * infinite. */
 int64_t convert(StType from, const void *in, StType to, void *out, int64_t n);

@@ -75,7 +75,7 @@ Err disk_create(const char *path, int *fd)
     return OK;
 }
 
-Err disk_create_again(const char *path, int *fd)
+Err disk_reopen(const char *path, int *fd)
 {
     *fd = open(path, O_WRONLY | O_CLOEXEC);
     return *fd < 0 ? failed(path, "open for writing") : OK;

@@ -23,7 +23,7 @@ void disk_close(int fd);
 /* Local. An empty file, for writing; what was there is gone. */
 Err disk_create(const char *path, int *fd);
 /* Local. The same file once more, as it is. */
-Err disk_create_again(const char *path, int *fd);
+Err disk_reopen(const char *path, int *fd);
 /* Local. All of `bytes` at `at`, however many calls that takes. */
 Err disk_write(int fd, const char *path, int64_t at, const void *from, size_t bytes);
 /* Local. fsync, then close; closed also after an error. */

@@ -15,7 +15,7 @@
 #include "state/folder_parts.h"
 #include "state/hash.h"
 
-enum { MAX_ASIDE = 1000 };
+enum { MAX_QUARANTINED = 1000 };
 
 static const char *const point_name[N_SAVE_POINTS] = {
     [SAVE_SNAPSHOT] = "snapshot",
@@ -118,7 +118,7 @@ void latest_line(const Generation *g, uint64_t manifest_hash, char *out)
 
 Err folder_latest(const char *checkpoints, Generation *out, uint64_t *manifest_hash, bool *found)
 {
-    char path[DISK_PATH_BYTES], text[LATEST_BYTES + 1] = "", again[LATEST_BYTES];
+    char path[DISK_PATH_BYTES], text[LATEST_BYTES + 1] = "", line[LATEST_BYTES];
     Generation g = {0};
     uint64_t hash = 0;
     int64_t length = 0;
@@ -139,8 +139,8 @@ Err folder_latest(const char *checkpoints, Generation *out, uint64_t *manifest_h
                           n - (size_t)(space - text) > HASH_DIGITS &&
                           hash_of_digits(space + 1, &hash);
     if (space) *space = ' ';
-    if (readable) latest_line(&g, hash, again); /* there is one way to write it */
-    if (!readable || strlen(again) != n || memcmp(again, text, n) != 0)
+    if (readable) latest_line(&g, hash, line); /* there is one way to write it */
+    if (!readable || strlen(line) != n || memcmp(line, text, n) != 0)
         return err_fail(ERR_CHECK,
                         "%s: damaged: not the line of a checkpoint's name, its manifest's hash and "
                         "the hash of both",
@@ -213,20 +213,20 @@ Err folder_tidy(const char *checkpoints)
     return err;
 }
 
-Err folder_set_aside(const char *checkpoints, const Generation *g, char *out)
+Err folder_quarantine(const char *checkpoints, const Generation *g, char *out)
 {
-    char from[DISK_PATH_BYTES], to[DISK_PATH_BYTES], name[ASIDE_BYTES];
+    char from[DISK_PATH_BYTES], to[DISK_PATH_BYTES], name[QUARANTINE_BYTES];
     struct stat s;
     TRY(disk_path(checkpoints, g->name, from));
-    for (int i = 1; i <= MAX_ASIDE; i++) {
+    for (int i = 1; i <= MAX_QUARANTINED; i++) {
         snprintf(name, sizeof name, i > 1 ? "%s.damaged-%d" : "%s.damaged", g->name, i);
         TRY(disk_path(checkpoints, name, to));
         if (lstat(to, &s) == 0) continue;
         if (rename(from, to) != 0)
             return err_fail(ERR_IO, "%s: cannot rename to %s: %s", from, name, strerror(errno));
-        snprintf(out, ASIDE_BYTES, "%s", name);
+        snprintf(out, QUARANTINE_BYTES, "%s", name);
         return disk_sync_folder(checkpoints);
     }
     return err_fail(ERR_IO, "%s: %d damaged ones lie beside it already; remove some", from,
-                    MAX_ASIDE);
+                    MAX_QUARANTINED);
 }

@@ -61,7 +61,7 @@ Err folder_latest(const char *checkpoints, Generation *out, uint64_t *manifest_h
 /* Local. Before a run starts to write: removes what crashes left (step-N.tmp, latest.tmp). */
 Err folder_tidy(const char *checkpoints);
 /* Local. Gives a damaged one another name, which *out, of 64 bytes, tells. */
-Err folder_set_aside(const char *checkpoints, const Generation *g, char *out);
+Err folder_quarantine(const char *checkpoints, const Generation *g, char *out);
 
 /* Local. Step 1 of a save; it may be there already, made by another rank. The path of step-N.tmp. */
 Err folder_begin(const char *checkpoints, int64_t step, char *path, size_t path_bytes);
@@ -77,8 +77,8 @@ typedef struct {
     const SaveHook *hook;
     /* Files that tell of the steps up to this one, as the run's metrics: on the disk too before step 6.
      * Names in `beside`, NULL behind the last; one that is not there is left out. NULL: none. */
-    const char *beside;
-    const char *const *lines;
+    const char *run_dir;
+    const char *const *run_logs;
 } CommitSettings;
 Err folder_commit(const CommitSettings *s, Arena *temp);
 /* Local. Gives up a save: removes step-N.tmp. */

@@ -4,7 +4,7 @@
 
 #include "state/folder.h"
 
-enum { LATEST_BYTES = 96, ASIDE_BYTES = 64 };
+enum { LATEST_BYTES = 96, QUARANTINE_BYTES = 64 };
 
 /* Local. "step-00000020 HASH HASH\n" in LATEST_BYTES: the manifest's, and that of what stands before
  * it in the line. */

@@ -1,6 +1,6 @@
 /* hf.h -- Hugging Face folders: read as the weights of one of our models, and written.
  *
- *     config.json                        model_config_use reads it
+ *     config.json                        model_config_inference reads it
  *     model.safetensors                  or shards:
  *     model-00001-of-00003.safetensors   with model.safetensors.index.json, which tells who has what
  *     tokenizer.json ...                 carried along
@@ -39,8 +39,8 @@ HfEntry *hf_find(const HfFiles *f, const char *name);
 /* Local. Files and tensors of an index, for hf_files_open and for tests. */
 typedef struct {
     const char *tensor, *file;
-} HfMapped;
-Err hf_index_parse(const char *path, const char *text, size_t bytes, Arena *a, HfMapped **out,
+} HfIndexEntry;
+Err hf_index_parse(const char *path, const char *text, size_t bytes, Arena *a, HfIndexEntry **out,
                    int *n);
 
 /* ---- weights of a model in them ---- */

@@ -9,9 +9,9 @@
 #include "state/hf_write.h"
 #include "state/strict.h"
 
-enum { CONFIG_MAX = 1 << 20, TOKENIZER_MAX = 1 << 28, DEPTH = 64 };
+enum { MAX_CONFIG_BYTES = 1 << 20, MAX_TOKENIZER_BYTES = 1 << 28, MAX_DEPTH = 64 };
 
-static const char *const carried[] = {
+static const char *const tokenizer_files[] = {
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
@@ -74,14 +74,14 @@ Err hf_copy_file(const char *in_path, const char *to, const char *name)
     return err;
 }
 
-Err hf_carry(const char *from, const char *to, int *n)
+Err hf_copy_tokenizer(const char *from, const char *to, int *n)
 {
     char path[DISK_PATH_BYTES];
     *n = 0;
-    for (size_t i = 0; from && i < sizeof carried / sizeof *carried; i++) {
-        if (!is_file(from, carried[i])) continue;
-        TRY(disk_path(from, carried[i], path));
-        TRY(hf_copy_file(path, to, carried[i]));
+    for (size_t i = 0; from && i < sizeof tokenizer_files / sizeof *tokenizer_files; i++) {
+        if (!is_file(from, tokenizer_files[i])) continue;
+        TRY(disk_path(from, tokenizer_files[i], path));
+        TRY(hf_copy_file(path, to, tokenizer_files[i]));
         (*n)++;
     }
     return OK;
@@ -98,7 +98,7 @@ static Err read_object(const char *dir, const char *name, size_t limit, Arena *t
     const size_t mark = arena_mark(temp);
     TRY(disk_path(dir, name, path));
     TRY(text_read_file(path, limit, temp, &text, &bytes));
-    const Err err = strict_parse(path, text, bytes, DEPTH, out);
+    const Err err = strict_parse(path, text, bytes, MAX_DEPTH, out);
     arena_rewind(temp, mark);
     return err;
 }
@@ -130,11 +130,11 @@ static Err add_ids(const char *extra_dir, Arena *temp, json_t *config)
                                          {"eos_token_id", "eos_token"},
                                          {"pad_token_id", "pad_token"}};
     json_t *old = NULL, *settings = NULL, *tokenizer = NULL;
-    Err err = read_object(extra_dir, "config.json", CONFIG_MAX, temp, &old);
+    Err err = read_object(extra_dir, "config.json", MAX_CONFIG_BYTES, temp, &old);
     if (err == OK && !old)
-        err = read_object(extra_dir, "tokenizer_config.json", TOKENIZER_MAX, temp, &settings);
+        err = read_object(extra_dir, "tokenizer_config.json", MAX_TOKENIZER_BYTES, temp, &settings);
     if (err == OK && settings)
-        err = read_object(extra_dir, "tokenizer.json", TOKENIZER_MAX, temp, &tokenizer);
+        err = read_object(extra_dir, "tokenizer.json", MAX_TOKENIZER_BYTES, temp, &tokenizer);
     for (int i = 0; i < 3 && err == OK; i++) {
         json_t *id = json_object_get(old, key[i][0]);
         if (!id) id = id_of(tokenizer, token_text(json_object_get(settings, key[i][1])));
@@ -148,7 +148,7 @@ static Err add_ids(const char *extra_dir, Arena *temp, json_t *config)
 
 /* ---- config.json ---- */
 
-static const char *type_word(int type)
+static const char *torch_dtype_name(int type)
 {
     return type == ST_BF16  ? "bfloat16"
            : type == ST_F16 ? "float16"
@@ -157,7 +157,7 @@ static const char *type_word(int type)
 }
 
 /* What transformers needs besides what makes the model; dropout, which it would assume. */
-static Err made_config(const HfWrite *w, Arena *temp, json_t **out)
+static Err made_config(const HfWriteSettings *w, Arena *temp, json_t **out)
 {
     static const char *const dropout[] = {"attn_pdrop", "embd_pdrop", "resid_pdrop"};
     const Source *s = w->from;
@@ -165,29 +165,30 @@ static Err made_config(const HfWrite *w, Arena *temp, json_t **out)
     Text t = text_in(temp);
     model_config_json(&s->model, &t);
     TRY(text_done(&t, &text));
-    TRY(strict_parse("the model", text, strlen(text), DEPTH, out));
+    TRY(strict_parse("the model", text, strlen(text), MAX_DEPTH, out));
     for (int i = 0; i < 3 && s->model.family == FAMILY_GPT2; i++)
         json_object_set_new(*out, dropout[i], json_real(0));
     json_object_set_new(*out, "architectures", json_pack("[s]", architecture[s->model.family]));
     const int own = s->manifest.tensors.tensor[0].dtype == F64 ? ST_F64 : ST_F32;
     json_object_set_new(*out, "torch_dtype",
-                        json_string(type_word(w->type == HF_AS_STORED ? own : w->type)));
+                        json_string(torch_dtype_name(w->type == HF_AS_STORED ? own : w->type)));
     return add_ids(w->extra_dir, temp, *out);
 }
 
 /* The source's own, every key of it. */
-static Err kept_config(const HfWrite *w, Arena *temp, json_t **out)
+static Err kept_config(const HfWriteSettings *w, Arena *temp, json_t **out)
 {
-    TRY(read_object(w->from->dir, "config.json", CONFIG_MAX, temp, out));
+    TRY(read_object(w->from->dir, "config.json", MAX_CONFIG_BYTES, temp, out));
     MUST(*out, "%s has no config.json", w->from->dir);
     if (w->type == HF_AS_STORED) return OK;
     const bool newer = json_object_get(*out, "dtype") != NULL;
-    json_object_set_new(*out, newer ? "dtype" : "torch_dtype", json_string(type_word(w->type)));
+    json_object_set_new(*out, newer ? "dtype" : "torch_dtype",
+                        json_string(torch_dtype_name(w->type)));
     if (newer) json_object_del(*out, "torch_dtype");
     return OK;
 }
 
-Err hf_config_text(const HfWrite *w, Arena *a, const char **out)
+Err hf_config_text(const HfWriteSettings *w, Arena *a, const char **out)
 {
     json_t *config = NULL;
     Err err = w->from->kind == SOURCE_HF ? kept_config(w, a, &config) : made_config(w, a, &config);

@@ -12,7 +12,7 @@
 #include "state/hf.h"
 #include "state/strict.h"
 
-enum { INDEX_DEPTH = 8, INDEX_MAX = 1 << 28, NAME_MAX_BYTES = 255 };
+enum { MAX_INDEX_DEPTH = 8, MAX_INDEX_BYTES = 1 << 28, MAX_NAME_BYTES = 255 };
 
 static bool is_there(const char *dir, const char *name)
 {
@@ -30,15 +30,15 @@ bool hf_is_folder(const char *dir)
 static bool is_plain(const char *name)
 {
     const size_t n = strlen(name);
-    return n > 0 && n <= NAME_MAX_BYTES && name[0] != '.' && !strchr(name, '/');
+    return n > 0 && n <= MAX_NAME_BYTES && name[0] != '.' && !strchr(name, '/');
 }
 
 static int by_tensor(const void *a, const void *b)
 {
-    return strcmp(((const HfMapped *)a)->tensor, ((const HfMapped *)b)->tensor);
+    return strcmp(((const HfIndexEntry *)a)->tensor, ((const HfIndexEntry *)b)->tensor);
 }
 
-static Err read_map(const char *path, json_t *map, Arena *a, HfMapped *out, int *n)
+static Err read_map(const char *path, json_t *map, Arena *a, HfIndexEntry *out, int *n)
 {
     const char *tensor;
     json_t *value;
@@ -57,11 +57,11 @@ static Err read_map(const char *path, json_t *map, Arena *a, HfMapped *out, int 
     return OK;
 }
 
-Err hf_index_parse(const char *path, const char *text, size_t bytes, Arena *a, HfMapped **out,
+Err hf_index_parse(const char *path, const char *text, size_t bytes, Arena *a, HfIndexEntry **out,
                    int *n)
 {
     json_t *o;
-    TRY(strict_parse(path, text, bytes, INDEX_DEPTH, &o));
+    TRY(strict_parse(path, text, bytes, MAX_INDEX_DEPTH, &o));
     json_t *map = json_object_get(o, "weight_map");
     *n = 0;
     Err err = json_is_object(map) && json_object_size(map) > 0
@@ -78,7 +78,7 @@ static int by_text(const void *a, const void *b)
 }
 
 /* The files that the map names, each once. */
-static Err list_files(const HfMapped *map, int n, Arena *a, HfFiles *f)
+static Err list_files(const HfIndexEntry *map, int n, Arena *a, HfFiles *f)
 {
     int kept = 0;
     TRY(ARENA_NEW(a, n, &f->name));
@@ -105,7 +105,7 @@ static Err no_files(const char *dir)
 }
 
 /* What the index says, where there is one; *n is 0 where there is but one file. */
-static Err find_files(HfFiles *f, Arena *a, HfMapped **map, int *n)
+static Err find_files(HfFiles *f, Arena *a, HfIndexEntry **map, int *n)
 {
     static const char single[] = "model.safetensors", index[] = "model.safetensors.index.json";
     char path[DISK_PATH_BYTES];
@@ -120,7 +120,7 @@ static Err find_files(HfFiles *f, Arena *a, HfMapped **map, int *n)
     }
     if (!is_there(f->dir, index)) return no_files(f->dir);
     TRY(disk_path(f->dir, index, path));
-    TRY(text_read_file(path, INDEX_MAX, a, &text, &bytes));
+    TRY(text_read_file(path, MAX_INDEX_BYTES, a, &text, &bytes));
     TRY(hf_index_parse(path, text, bytes, a, map, n));
     return list_files(*map, *n, a, f);
 }
@@ -156,7 +156,7 @@ HfEntry *hf_find(const HfFiles *f, const char *name)
 }
 
 /* Both ways: what the map says is so, and what there is, is in the map. */
-static Err check_map(const HfFiles *f, const HfMapped *map, int n)
+static Err check_map(const HfFiles *f, const HfIndexEntry *map, int n)
 {
     for (int i = 0; i < n; i++) {
         const HfEntry *e = hf_find(f, map[i].tensor);
@@ -166,7 +166,7 @@ static Err check_map(const HfFiles *f, const HfMapped *map, int n)
                             e ? f->name[e->file] : "");
     }
     for (int i = 0; n > 0 && i < f->n; i++) {
-        const HfMapped key = {.tensor = f->entry[i].tensor->name};
+        const HfIndexEntry key = {.tensor = f->entry[i].tensor->name};
         if (!bsearch(&key, map, (size_t)n, sizeof *map, by_tensor))
             return err_fail(ERR_CHECK, "%s/%s has \"%.100s\", of which the index says nothing",
                             f->dir, f->name[f->entry[i].file], key.tensor);
@@ -177,7 +177,7 @@ static Err check_map(const HfFiles *f, const HfMapped *map, int n)
 Err hf_files_open(const char *dir, Arena *a, HfFiles *out)
 {
     HfFiles f = {0};
-    HfMapped *map = NULL;
+    HfIndexEntry *map = NULL;
     int n;
     TRY(arena_string(a, dir, &f.dir));
     TRY(find_files(&f, a, &map, &n));

@@ -13,9 +13,14 @@
 #include "state/hash.h"
 #include "state/hf.h"
 
-typedef enum { AS_HERE, WITH_TRANSFORMER, WITHOUT_MODEL, N_SPELLINGS } Spelling;
+typedef enum {
+    NAMES_AS_HERE,
+    NAMES_WITH_TRANSFORMER,
+    NAMES_WITHOUT_MODEL,
+    N_NAME_STYLES
+} NameStyle;
 
-enum { SPELLED_BYTES = 224, SHAPE_BYTES = 96, COMPARE_BYTES = 1 << 20 };
+enum { NAME_BYTES = 224, SHAPE_BYTES = 96, COMPARE_BYTES = 1 << 20 };
 
 static const char head_name[] = "lm_head.weight";
 
@@ -32,29 +37,29 @@ typedef struct {
     Arena *arena;
     Model model;
     HfFiles files;
-    Spelling spelling;
+    NameStyle names;
     Manifest *m;
-} Opening;
+} HfOpener;
 
-static const char *spell(Spelling s, const char *name, char out[SPELLED_BYTES])
+static const char *styled_name(NameStyle s, const char *name, char out[NAME_BYTES])
 {
     const bool head = strcmp(name, head_name) == 0;
-    if (s == WITH_TRANSFORMER && !head)
-        snprintf(out, SPELLED_BYTES, "transformer.%s", name);
-    else if (s == WITHOUT_MODEL && strncmp(name, "model.", 6) == 0)
-        snprintf(out, SPELLED_BYTES, "%s", name + 6);
+    if (s == NAMES_WITH_TRANSFORMER && !head)
+        snprintf(out, NAME_BYTES, "transformer.%s", name);
+    else if (s == NAMES_WITHOUT_MODEL && strncmp(name, "model.", 6) == 0)
+        snprintf(out, NAME_BYTES, "%s", name + 6);
     else
-        snprintf(out, SPELLED_BYTES, "%s", name);
+        snprintf(out, NAME_BYTES, "%s", name);
     return out;
 }
 
-static Err find_spelling(Opening *o)
+static Err find_name_style(HfOpener *o)
 {
-    char name[SPELLED_BYTES];
+    char name[NAME_BYTES];
     const char *embedding = o->model.param[0].name;
-    for (int s = 0; s < N_SPELLINGS; s++) {
-        if (!hf_find(&o->files, spell((Spelling)s, embedding, name))) continue;
-        o->spelling = (Spelling)s;
+    for (int s = 0; s < N_NAME_STYLES; s++) {
+        if (!hf_find(&o->files, styled_name((NameStyle)s, embedding, name))) continue;
+        o->names = (NameStyle)s;
         return OK;
     }
     return err_fail(ERR_CONFIG, "%s: has no tensor \"%s\", nor \"transformer.%s\"; is it a %s?",
@@ -78,7 +83,7 @@ static void shape_there(const HfPlace *place, const Param *p, int64_t n[2])
     n[1] = place->transposed ? place->rows : p->info.n[1];
 }
 
-static Err check_tensor(const Opening *o, const HfEntry *e, const int64_t want[2], int ndim)
+static Err check_tensor(const HfOpener *o, const HfEntry *e, const int64_t want[2], int ndim)
 {
     const StTensor *t = e->tensor;
     const char *path = o->files.file[e->file].path;
@@ -88,14 +93,14 @@ static Err check_tensor(const Opening *o, const HfEntry *e, const int64_t want[2
     if (!same)
         return err_fail(ERR_CONFIG, "%s: tensor \"%s\" is %s, and by config.json it is %s", path,
                         t->name, shape_text(t->n, t->ndim, is), shape_text(want, ndim, should));
-    if (!convert_knows(t->type))
+    if (!convert_supports(t->type))
         return err_fail(ERR_CONFIG,
                         "%s: tensor \"%s\" is of type %s; F64, F32, F16 and BF16 are read", path,
                         t->name, st_type_name(t->type));
     return OK;
 }
 
-static Err missing(const Opening *o, const char *name)
+static Err missing(const HfOpener *o, const char *name)
 {
     if (strcmp(name, head_name) == 0)
         return err_fail(ERR_CONFIG,
@@ -106,11 +111,11 @@ static Err missing(const Opening *o, const char *name)
                     o->dir, name, family_name(o->config->family));
 }
 
-static Err add_param(Opening *o, const Param *p)
+static Err add_param(HfOpener *o, const Param *p)
 {
-    char name[SPELLED_BYTES];
+    char name[NAME_BYTES];
     const HfPlace place = hf_place(o->config, p);
-    HfEntry *e = hf_find(&o->files, spell(o->spelling, place.name, name));
+    HfEntry *e = hf_find(&o->files, styled_name(o->names, place.name, name));
     int64_t there[2];
     PartStored *stored;
     Manifest *m = o->m;
@@ -135,7 +140,7 @@ static Err add_param(Opening *o, const Param *p)
 }
 
 /* All that is there was asked for, or follows from the config. */
-static Err check_rest(const Opening *o)
+static Err check_rest(const HfOpener *o)
 {
     const HfFiles *f = &o->files;
     char shape[SHAPE_BYTES];
@@ -156,7 +161,7 @@ static Err check_rest(const Opening *o)
 }
 
 /* Who else reads the folder must see the same headers. */
-static Err describe(const Opening *o, DType wide)
+static Err describe(const HfOpener *o, DType wide)
 {
     Manifest *m = o->m;
     uint64_t *hashes;
@@ -177,13 +182,13 @@ static Err describe(const Opening *o, DType wide)
 
 Err hf_open(const char *dir, const ModelConfig *c, DType wide, Arena *a, Manifest *out)
 {
-    Opening o = {.dir = dir, .config = c, .arena = a, .m = out};
+    HfOpener o = {.dir = dir, .config = c, .arena = a, .m = out};
     TRY(hf_files_open(dir, a, &o.files));
     TRY(model_build(c, F32, (BatchShape){1, 1}, a, &o.model));
     *out = (Manifest){.dir = o.files.dir, .n_files = o.files.n_files};
     TRY(ARENA_NEW(a, o.model.n_params, &out->tensors.tensor));
     TRY(ARENA_NEW(a, o.model.n_params, &out->part));
-    TRY(find_spelling(&o));
+    TRY(find_name_style(&o));
     for (int p = 0; p < o.model.n_params; p++) {
         out->tensors.tensor[out->tensors.n].dtype = wide;
         TRY(add_param(&o, &o.model.param[p]));
@@ -222,15 +227,15 @@ static Err same_bytes(const HfFiles *f, const HfEntry *a, const HfEntry *b, Aren
 
 Err hf_check_tied(const char *dir, const ModelConfig *c, Arena *temp)
 {
-    Opening o = {.dir = dir, .config = c, .arena = temp};
-    char name[SPELLED_BYTES];
+    HfOpener o = {.dir = dir, .config = c, .arena = temp};
+    char name[NAME_BYTES];
     const size_t mark = arena_mark(temp);
     if (!c->tied) return OK;
     TRY(hf_files_open(dir, temp, &o.files));
     TRY(model_build(c, F32, (BatchShape){1, 1}, temp, &o.model));
-    TRY(find_spelling(&o));
+    TRY(find_name_style(&o));
     const HfEntry *head = hf_find(&o.files, head_name);
-    const HfEntry *embedding = hf_find(&o.files, spell(o.spelling, o.model.param[0].name, name));
+    const HfEntry *embedding = hf_find(&o.files, styled_name(o.names, o.model.param[0].name, name));
     if (!head) return OK;
     const StTensor *a = embedding->tensor, *b = head->tensor;
     if (a->type != b->type || a->bytes != b->bytes)

@@ -22,7 +22,7 @@
 #include "state/folder_parts.h"
 
 typedef struct {
-    const HfWrite *w;
+    const HfWriteSettings *w;
     char dir[DISK_PATH_BYTES]; /* DST.tmp */
     Manifest to;
     const ManifestPart **place; /* [source tensors]: in `to`; NULL: a moment */
@@ -36,47 +36,47 @@ typedef struct {
     pthread_mutex_t lock;
     Err err; /* the first */
     char text[1024];
-} Writing;
+} HfWriter;
 
-enum { BUFFERS = 3 };
+enum { BUFFERS_PER_THREAD = 3 };
 
 /* ---- one chunk ---- */
 
 /* In the order and type of its file. */
-static const char *as_stored(Writing *x, const ManifestPart *to, const Box *box, char *buffer)
+static const char *as_stored(HfWriter *x, const ManifestPart *to, const Box *box, char *buffer)
 {
     const StType from = st_type_of(x->to.tensors.tensor[to->tensor].dtype);
     const size_t element = (size_t)st_type_bytes(from);
-    char *turned = buffer + CHUNK_BYTES, *out = buffer + 2 * (size_t)CHUNK_BYTES;
+    char *transposed = buffer + CHUNK_BYTES, *out = buffer + 2 * (size_t)CHUNK_BYTES;
     const char *data = buffer;
     if (to->stored->transposed) {
-        const BoxAt in = box_dense(box, buffer);
-        const BoxAt there = {.data = turned, .stride = {1, box->hi[0] - box->lo[0]}};
+        const BoxView in = box_dense(box, buffer);
+        const BoxView there = {.data = transposed, .stride = {1, box->hi[0] - box->lo[0]}};
         box_copy(box, element, &in, &there);
-        data = turned;
+        data = transposed;
     }
     if (to->stored->type == from) return data;
     x->overflow += convert(from, data, to->stored->type, out, box_count(box));
     return out;
 }
 
-static Err write_runs(const Writing *x, const ManifestPart *to, const Box *box, const char *data)
+static Err write_runs(const HfWriter *x, const ManifestPart *to, const Box *box, const char *data)
 {
     const PartStored *s = to->stored;
     const int64_t element = st_type_bytes(s->type);
     const int r = s->transposed ? 1 : 0, c = 1 - r;
     int64_t rows = box->hi[r] - box->lo[r], first = box->lo[r];
-    int64_t wide = box->ndim == 2 ? box->hi[c] - box->lo[c] : 1;
+    int64_t width = box->ndim == 2 ? box->hi[c] - box->lo[c] : 1;
     int64_t skip = box->ndim == 2 ? box->lo[c] : 0;
-    if (s->pitch == wide) skip += first * wide, wide *= rows, first = 0, rows = 1;
+    if (s->pitch == width) skip += first * width, width *= rows, first = 0, rows = 1;
     for (int64_t i = 0; i < rows; i++)
         TRY(disk_write(x->fd[to->file], x->path[to->file],
                        to->at + ((first + i) * s->pitch + skip) * element,
-                       data + i * wide * element, (size_t)(wide * element)));
+                       data + i * width * element, (size_t)(width * element)));
     return OK;
 }
 
-static const ManifestPart *part_of_chunk(const Writing *x, int64_t chunk, int64_t *number)
+static const ManifestPart *part_of_chunk(const HfWriter *x, int64_t chunk, int64_t *number)
 {
     int64_t lo = 0, hi = x->w->from->manifest.n_parts;
     while (hi - lo > 1) {
@@ -91,7 +91,7 @@ static const ManifestPart *part_of_chunk(const Writing *x, int64_t chunk, int64_
     return &x->w->from->manifest.part[lo];
 }
 
-static Err move_chunk(Writing *x, ChunkReader *reader, int64_t chunk, char *buffer)
+static Err move_chunk(HfWriter *x, ChunkReader *reader, int64_t chunk, char *buffer)
 {
     const StateTensors *t = &x->w->from->manifest.tensors;
     int64_t number, before;
@@ -107,7 +107,7 @@ static Err move_chunk(Writing *x, ChunkReader *reader, int64_t chunk, char *buff
 
 /* ---- all of them ---- */
 
-static void remember(Writing *x, Err err)
+static void record_error(HfWriter *x, Err err)
 {
     pthread_mutex_lock(&x->lock);
     if (x->err == OK) {
@@ -120,20 +120,20 @@ static void remember(Writing *x, Err err)
 
 static void work(void *writing, int64_t thread)
 {
-    Writing *x = writing;
+    HfWriter *x = writing;
     ChunkReader reader = chunk_reader(&x->w->from->manifest);
-    char *buffer = x->buffer + thread * BUFFERS * CHUNK_BYTES;
+    char *buffer = x->buffer + thread * BUFFERS_PER_THREAD * CHUNK_BYTES;
     const int64_t n = x->first[x->w->from->manifest.n_parts];
     for (int64_t i; !x->failed && (i = x->next++) < n;) {
         const Err err = move_chunk(x, &reader, i, buffer);
-        if (err != OK) remember(x, err);
+        if (err != OK) record_error(x, err);
         if (thread == 0 && x->w->progress) x->w->progress(x->w->context, x->done);
     }
     chunk_reader_close(&reader);
 }
 
 /* The part of the new folder that is the tensor of that name; mostly at the same place. */
-static const ManifestPart *place_of(const Writing *x, const char *name, int guess)
+static const ManifestPart *place_of(const HfWriter *x, const char *name, int guess)
 {
     const int n = x->to.tensors.n;
     for (int i = 0; i < n; i++) {
@@ -144,7 +144,7 @@ static const ManifestPart *place_of(const Writing *x, const char *name, int gues
 }
 
 /* Where each tensor of the source goes, and how many chunks come before each of its parts. */
-static Err list_work(Writing *x)
+static Err list_work(HfWriter *x)
 {
     const Manifest *m = &x->w->from->manifest;
     Arena *a = x->w->temp;
@@ -162,24 +162,24 @@ static Err list_work(Writing *x)
     for (int64_t p = 0; p < m->n_parts; p++)
         x->first[p + 1] =
             x->first[p] + (x->place[m->part[p].tensor] ? part_chunks(&m->tensors, &m->part[p]) : 0);
-    TRY(arena_push(a, (size_t)x->threads * BUFFERS * CHUNK_BYTES, &buffer));
+    TRY(arena_push(a, (size_t)x->threads * BUFFERS_PER_THREAD * CHUNK_BYTES, &buffer));
     x->buffer = buffer;
     return OK;
 }
 
-static Err open_files(Writing *x)
+static Err open_files(HfWriter *x)
 {
     TRY(ARENA_NEW(x->w->temp, x->to.n_files, &x->fd));
     TRY(ARENA_NEW(x->w->temp, x->to.n_files, &x->path));
     for (int i = 0; i < x->to.n_files; i++) {
         TRY(disk_path(x->dir, x->to.file[i].name, x->path[i]));
-        TRY(disk_create_again(x->path[i], &x->fd[i]));
+        TRY(disk_reopen(x->path[i], &x->fd[i]));
         x->n_files = i + 1;
     }
     return OK;
 }
 
-static Err sync_files(Writing *x)
+static Err sync_files(HfWriter *x)
 {
     while (x->n_files > 0) {
         const int i = --x->n_files;
@@ -195,17 +195,17 @@ static int64_t count_elements(const StateTensors *t)
     return n;
 }
 
-static Err fill_folder(Writing *x, HfWritten *out)
+static Err fill_folder(HfWriter *x, HfWriteResult *out)
 {
-    const HfWrite *w = x->w;
-    const DType wide = w->from->manifest.tensors.tensor[0].dtype;
+    const HfWriteSettings *w = x->w;
+    const DType width = w->from->manifest.tensors.tensor[0].dtype;
     HfShards shards;
     const char *config;
     TRY(hf_config_text(w, w->temp, &config));
     TRY(hf_put_text(x->dir, "config.json", config));
-    TRY(hf_lay(w, w->temp, &shards));
+    TRY(hf_layout(w, w->temp, &shards));
     TRY(hf_make_files(&shards, x->dir, w->temp));
-    TRY(hf_open(x->dir, &w->from->model, wide, w->temp, &x->to));
+    TRY(hf_open(x->dir, &w->from->model, width, w->temp, &x->to));
     TRY(list_work(x));
     TRY(open_files(x));
     team_run(w->team, x->threads, work, x);
@@ -215,14 +215,14 @@ static Err fill_folder(Writing *x, HfWritten *out)
                         w->from->dir, (long long)x->elements,
                         (long long)count_elements(&x->to.tensors));
     TRY(sync_files(x));
-    *out = (HfWritten){.files = shards.n, .bytes = shards.data_bytes, .overflow = x->overflow};
-    TRY(hf_carry(w->extra_dir, x->dir, &out->carried));
+    *out = (HfWriteResult){.files = shards.n, .bytes = shards.data_bytes, .overflow = x->overflow};
+    TRY(hf_copy_tokenizer(w->extra_dir, x->dir, &out->tokenizer_files));
     if (w->extra_dir || !w->tokenizer) return OK;
-    out->carried = 1;
+    out->tokenizer_files = 1;
     return hf_copy_file(w->tokenizer, x->dir, "tokenizer.json");
 }
 
-static Err begin_folder(Writing *x)
+static Err begin_folder(HfWriter *x)
 {
     struct stat s;
     const char *dir = x->w->dir;
@@ -241,7 +241,7 @@ static Err begin_folder(Writing *x)
                                     : "");
 }
 
-static Err name_folder(const Writing *x)
+static Err name_folder(const HfWriter *x)
 {
     char parent[DISK_PATH_BYTES];
     snprintf(parent, sizeof parent, "%s", x->w->dir);
@@ -255,7 +255,7 @@ static Err name_folder(const Writing *x)
 }
 
 /* The first error is what counts. */
-static Err give_up(Writing *x, Err err)
+static Err give_up(HfWriter *x, Err err)
 {
     char text[1024];
     snprintf(text, sizeof text, "%s", err_text());
@@ -264,9 +264,9 @@ static Err give_up(Writing *x, Err err)
     return err_fail(err, "%s", text);
 }
 
-Err hf_write(const HfWrite *w, HfWritten *out)
+Err hf_write(const HfWriteSettings *w, HfWriteResult *out)
 {
-    Writing *x;
+    HfWriter *x;
     const size_t mark = arena_mark(w->temp);
     TRY(ARENA_NEW(w->temp, 1, &x));
     x->w = w;

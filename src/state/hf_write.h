@@ -26,17 +26,17 @@ typedef struct {
     void (*progress)(void *context, int64_t done_bytes); /* of the source; may be NULL */
     void *context;
     Arena *temp; /* rewound; HF_THREAD_BYTES for each thread, and lists */
-} HfWrite;
+} HfWriteSettings;
 
 typedef struct {
     int files;
-    int64_t bytes;    /* of all tensors, there */
-    int64_t overflow; /* elements too large for the type, which became infinite */
-    int carried;      /* files of a tokenizer */
-} HfWritten;
+    int64_t bytes;       /* of all tensors, there */
+    int64_t overflow;    /* elements too large for the type, which became infinite */
+    int tokenizer_files; /* files of a tokenizer */
+} HfWriteResult;
 
 /* Local. After an error DST is not there, and DST.tmp is gone. */
-Err hf_write(const HfWrite *w, HfWritten *out);
+Err hf_write(const HfWriteSettings *w, HfWriteResult *out);
 
 /* ---- for hf_write.c ---- */
 
@@ -47,15 +47,15 @@ typedef struct {
     StFile *file;       /* path: its plain name */
     int64_t data_bytes; /* of all */
 } HfShards;
-Err hf_lay(const HfWrite *w, Arena *a, HfShards *out);
+Err hf_layout(const HfWriteSettings *w, Arena *a, HfShards *out);
 /* Local. Makes the files in a folder, with headers, at full length; and the index of several. */
 Err hf_make_files(const HfShards *s, const char *dir, Arena *temp);
 
 /* Local. The text of config.json: that of a Hugging Face source but for the type, else made from
  * the model, with ids of tokens where a tokenizer tells them. */
-Err hf_config_text(const HfWrite *w, Arena *a, const char **out);
+Err hf_config_text(const HfWriteSettings *w, Arena *a, const char **out);
 /* Local. Copies what a tokenizer is made of, and how to generate; *n counts. */
-Err hf_carry(const char *from, const char *to, int *n);
+Err hf_copy_tokenizer(const char *from, const char *to, int *n);
 /* Local. Copies a file to that name in a folder, and syncs it. */
 Err hf_copy_file(const char *path, const char *to, const char *name);
 /* Local. Writes a text to a file of the folder, and syncs it. */

@@ -4,14 +4,14 @@
 #include <stdlib.h>
 
 /* From the first element of the box to its last. */
-static size_t stretch_bytes(const Box *box, const BoxAt *at, size_t element)
+static size_t extent_bytes(const Box *box, const BoxView *at, size_t element)
 {
     int64_t last = 0;
     for (int d = 0; d < box->ndim; d++) last += (box->hi[d] - box->lo[d] - 1) * at->stride[d];
     return (size_t)(last + 1) * element;
 }
 
-static Err fetch(const Rank *r, const BoxAt *home, size_t bytes, BoxAt *out)
+static Err fetch(const Rank *r, const BoxView *home, size_t bytes, BoxView *out)
 {
     *out = *home;
     out->data = malloc(bytes);
@@ -21,10 +21,10 @@ static Err fetch(const Rank *r, const BoxAt *home, size_t bytes, BoxAt *out)
     return err;
 }
 
-Err home_read(const Rank *r, const Box *box, size_t element, const BoxAt *home, char *dense)
+Err home_read(const Rank *r, const Box *box, size_t element, const BoxView *home, char *dense)
 {
-    const BoxAt to = box_dense(box, dense);
-    BoxAt here;
+    const BoxView to = box_dense(box, dense);
+    BoxView staged;
     if (box_count(box) == 0) return OK;
     if (rank_on_host(r)) {
         box_copy(box, element, home, &to);
@@ -32,16 +32,16 @@ Err home_read(const Rank *r, const Box *box, size_t element, const BoxAt *home, 
     }
     if (box_is_run(box, home))
         return rank_read(r, home->data, (size_t)box_count(box) * element, dense);
-    TRY(fetch(r, home, stretch_bytes(box, home, element), &here));
-    box_copy(box, element, &here, &to);
-    free(here.data);
+    TRY(fetch(r, home, extent_bytes(box, home, element), &staged));
+    box_copy(box, element, &staged, &to);
+    free(staged.data);
     return OK;
 }
 
-Err home_write(Rank *r, const Box *box, size_t element, const BoxAt *home, const BoxAt *from)
+Err home_write(Rank *r, const Box *box, size_t element, const BoxView *home, const BoxView *from)
 {
-    const size_t bytes = box_count(box) ? stretch_bytes(box, home, element) : 0;
-    BoxAt here;
+    const size_t bytes = box_count(box) ? extent_bytes(box, home, element) : 0;
+    BoxView staged;
     if (box_count(box) == 0) return OK;
     if (rank_on_host(r)) {
         box_copy(box, element, from, home);
@@ -49,9 +49,9 @@ Err home_write(Rank *r, const Box *box, size_t element, const BoxAt *home, const
     }
     if (box_is_run(box, home) && box_is_run(box, from))
         return rank_write(r, home->data, bytes, from->data);
-    TRY(fetch(r, home, bytes, &here));
-    box_copy(box, element, from, &here);
-    const Err err = rank_write(r, home->data, bytes, here.data);
-    free(here.data);
+    TRY(fetch(r, home, bytes, &staged));
+    box_copy(box, element, from, &staged);
+    const Err err = rank_write(r, home->data, bytes, staged.data);
+    free(staged.data);
     return err;
 }

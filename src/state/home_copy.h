@@ -11,7 +11,7 @@
 
 /* Local. Elements of a box that lies as `home` says in the rank's memory, to the host's, where it
  * then lies alone; and from there, where it lies as `from` says. */
-Err home_read(const Rank *r, const Box *box, size_t element, const BoxAt *home, char *dense);
-Err home_write(Rank *r, const Box *box, size_t element, const BoxAt *home, const BoxAt *from);
+Err home_read(const Rank *r, const Box *box, size_t element, const BoxView *home, char *dense);
+Err home_write(Rank *r, const Box *box, size_t element, const BoxView *home, const BoxView *from);
 
 #endif

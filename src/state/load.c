@@ -19,14 +19,15 @@
 
 enum {
     LOAD_SLOTS = 4,
-    LOAD_FLIGHTS = 16,           /* transfers at once, of all slots */
-    SLOT_BYTES = 2 * CHUNK_BYTES /* the chunk, then messages that had to be packed */
+    MAX_LOAD_TRANSFERS = 16,          /* transfers at once, of all slots */
+    ARENA_LOAD = MAX_COMM_ARENAS - 2, /* of the comm: the slots */
+    SLOT_BYTES = 2 * CHUNK_BYTES      /* the chunk, then messages that had to be packed */
 };
 
 typedef struct {
     size_t at; /* in ARENA_LOAD */
     size_t packed;
-    Ticket ticket[LOAD_FLIGHTS];
+    Ticket ticket[MAX_LOAD_TRANSFERS];
     int n_tickets;
     int64_t n; /* boxes that come with the message: > 0 while it is awaited */
     LoadMove *move;
@@ -40,20 +41,20 @@ typedef struct {
     ChunkReader reader;
     char *base; /* of ARENA_LOAD */
     Slot slot[LOAD_SLOTS];
-    int next, flying;
+    int next, in_flight;
     LoadResult result;
     Err err; /* the first, of files */
     char text[1024];
 } Load;
 
 /* Where a move lies at home. */
-static BoxAt at_home(const Load *l, int tensor, const LoadMove *m)
+static BoxView at_home(const Load *l, int tensor, const LoadMove *m)
 {
     static const ParamPart of_role[N_STATE_ROLES] = {PART_MASTER, PART_MOMENT1, PART_MOMENT2};
     const Tensor home =
         rank_home(l->s->rank, m->want->unit, of_role[l->plan.tensors.tensor[tensor].role]);
     const size_t element = dtype_bytes(home.dtype);
-    BoxAt at = {.data = (char *)home.data + m->want->at * (int64_t)element};
+    BoxView at = {.data = (char *)home.data + m->want->at * (int64_t)element};
     memcpy(at.stride, m->want->stride, sizeof at.stride);
     return box_inside(&at, &m->want->box, &m->box, element);
 }
@@ -64,7 +65,7 @@ static Err unpack(const Load *l, const Slot *slot)
     char *from = l->base + slot->at;
     for (int64_t i = 0; i < slot->n; i++) {
         const LoadMove *m = &slot->move[i];
-        const BoxAt in = box_dense(&m->box, from), out = at_home(l, slot->tensor, m);
+        const BoxView in = box_dense(&m->box, from), out = at_home(l, slot->tensor, m);
         TRY(home_write(l->s->rank, &m->box, slot->element, &out, &in));
         from += box_count(&m->box) * (int64_t)slot->element;
     }
@@ -74,7 +75,7 @@ static Err unpack(const Load *l, const Slot *slot)
 static Err finish(Load *l, Slot *slot)
 {
     for (int i = 0; i < slot->n_tickets; i++) TRY(comm_wait(l->s->comm, slot->ticket[i]));
-    l->flying -= slot->n_tickets;
+    l->in_flight -= slot->n_tickets;
     slot->n_tickets = 0;
     slot->packed = 0;
     TRY(unpack(l, slot));
@@ -95,11 +96,11 @@ static Err take_slot(Load *l, Slot **out)
  * much is under way. `slot` is the newest. */
 static Err begin(Load *l, Slot *slot, const Transfer *t)
 {
-    for (int i = 0; i < LOAD_SLOTS && l->flying == LOAD_FLIGHTS; i++)
+    for (int i = 0; i < LOAD_SLOTS && l->in_flight == MAX_LOAD_TRANSFERS; i++)
         TRY(finish(l, &l->slot[(l->next + i) % LOAD_SLOTS]));
     TRY(comm_begin(l->s->comm, t, &slot->ticket[slot->n_tickets]));
     slot->n_tickets++;
-    l->flying++;
+    l->in_flight++;
     return OK;
 }
 
@@ -122,8 +123,8 @@ static Message message_of(const LoadChunk *c, int64_t from, int64_t to)
 static Err pack(Load *l, Slot *slot, const Message *m, size_t *at)
 {
     const LoadChunk *c = m->chunk;
-    const BoxAt chunk = box_dense(&c->box, l->base + slot->at);
-    const BoxAt first = box_inside(&chunk, &c->box, &m->move[0].box, c->element);
+    const BoxView chunk = box_dense(&c->box, l->base + slot->at);
+    const BoxView first = box_inside(&chunk, &c->box, &m->move[0].box, c->element);
     const size_t bytes = (size_t)m->count * c->element;
     *at = (size_t)(first.data - l->base);
     if (m->n == 1 && box_is_run(&m->move[0].box, &first)) return OK;
@@ -132,7 +133,7 @@ static Err pack(Load *l, Slot *slot, const Message *m, size_t *at)
     char *to = l->base + *at;
     for (int64_t i = 0; i < m->n; i++) {
         const Box *box = &m->move[i].box;
-        const BoxAt in = box_inside(&chunk, &c->box, box, c->element), out = box_dense(box, to);
+        const BoxView in = box_inside(&chunk, &c->box, box, c->element), out = box_dense(box, to);
         box_copy(box, c->element, &in, &out);
         to += box_count(box) * (int64_t)c->element;
     }
@@ -155,20 +156,20 @@ static Transfer transfer_of(const Load *l, CommKind kind, int peer, const LoadCh
 }
 
 /* What this rank itself wants of a chunk that it has read. */
-static Err keep(const Load *l, const Slot *slot, const Message *m)
+static Err copy_own(const Load *l, const Slot *slot, const Message *m)
 {
     const LoadChunk *c = m->chunk;
-    const BoxAt chunk = box_dense(&c->box, l->base + slot->at);
+    const BoxView chunk = box_dense(&c->box, l->base + slot->at);
     for (int64_t i = 0; i < m->n; i++) {
         const Box *box = &m->move[i].box;
-        const BoxAt in = box_inside(&chunk, &c->box, box, c->element);
-        const BoxAt out = at_home(l, c->tensor, &m->move[i]);
+        const BoxView in = box_inside(&chunk, &c->box, box, c->element);
+        const BoxView out = at_home(l, c->tensor, &m->move[i]);
         TRY(home_write(l->s->rank, box, c->element, &out, &in));
     }
     return OK;
 }
 
-static Err give(Load *l, Slot *slot, const Message *m)
+static Err send_message(Load *l, Slot *slot, const Message *m)
 {
     Transfer t = transfer_of(l, COMM_SEND, m->move[0].want->rank, m->chunk);
     TRY(pack(l, slot, m, &t.from.offset));
@@ -178,7 +179,7 @@ static Err give(Load *l, Slot *slot, const Message *m)
 }
 
 /* What is wrong with a file is told at the end: until then others wait for what is in it. */
-static void remember(Load *l, Err err)
+static void record_error(Load *l, Err err)
 {
     if (err == OK || l->err != OK) return;
     l->err = err;
@@ -189,20 +190,20 @@ static Err read_chunk(Load *l, const LoadChunk *c)
 {
     Slot *slot;
     TRY(take_slot(l, &slot));
-    remember(l, chunk_read(&l->reader, c->part, c->number, l->base + slot->at));
+    record_error(l, chunk_read(&l->reader, c->part, c->number, l->base + slot->at));
     l->result.read_bytes += load_chunk_bytes(c);
     for (int64_t i = 0, end; i < c->n; i = end) {
         for (end = i; end < c->n && c->move[end].want->rank == c->move[i].want->rank;) end++;
         const Message m = message_of(c, i, end);
         if (m.move[0].want->rank == c->reader)
-            TRY(keep(l, slot, &m));
+            TRY(copy_own(l, slot, &m));
         else
-            TRY(give(l, slot, &m));
+            TRY(send_message(l, slot, &m));
     }
     return OK;
 }
 
-static Err await_chunk(Load *l, const Message *m)
+static Err receive_chunk(Load *l, const Message *m)
 {
     const LoadChunk *c = m->chunk;
     Slot *slot;
@@ -229,7 +230,7 @@ static Err walk(Load *l)
         if (c.reader == me)
             TRY(read_chunk(l, &c));
         else if (n > 0)
-            TRY(await_chunk(l, &mine));
+            TRY(receive_chunk(l, &mine));
     }
     for (int i = 0; i < LOAD_SLOTS; i++) TRY(finish(l, &l->slot[(l->next + i) % LOAD_SLOTS]));
     return OK;
@@ -245,7 +246,7 @@ static Err open_load(Load *l)
     l->base = base;
     for (int i = 0; i < LOAD_SLOTS; i++) {
         l->slot[i].at = (size_t)i * SLOT_BYTES;
-        TRY(ARENA_NEW(s->temp, l->plan.most, &l->slot[i].move));
+        TRY(ARENA_NEW(s->temp, l->plan.max_moves, &l->slot[i].move));
     }
     if (!s->comm) return OK;
     return comm_register(s->comm, ARENA_LOAD, base, (size_t)LOAD_SLOTS * SLOT_BYTES);
@@ -273,7 +274,7 @@ Err state_load(const LoadSettings *s, LoadResult *out)
     chunk_reader_close(&l.reader);
     arena_rewind(s->temp, mark);
     TRY(err);
-    if (s->what == LOAD_WEIGHTS) TRY(zero_moments(s->rank));
+    if (s->scope == LOAD_WEIGHTS) TRY(zero_moments(s->rank));
     TRY(rank_publish(s->rank));
     *out = l.result;
     return l.err == OK ? OK : err_fail(l.err, "%s", l.text);

@@ -21,11 +21,11 @@
 typedef enum {
     LOAD_ALL,    /* the manifest's tensors are the job's */
     LOAD_WEIGHTS /* its moments, if it has any, are left; the job's, if it has any, are 0 */
-} LoadWhat;
+} LoadScope;
 
 typedef struct {
     const Manifest *manifest;
-    LoadWhat what;
+    LoadScope scope;
     Rank *rank;
     Comm *comm; /* NULL: one rank */
     RankList all;

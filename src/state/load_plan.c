@@ -39,12 +39,12 @@ static Err shapes_differ(const char *dir, const StateTensor *has, const StateTen
                     dir, state_role_name(has->role), has->name, text[0], text[1]);
 }
 
-Err load_match(const Manifest *m, const StateTensors *want, LoadWhat what, int *to)
+Err load_match(const Manifest *m, const StateTensors *want, LoadScope scope, int *to)
 {
     const StateTensors *has = &m->tensors;
     for (int i = 0; i < want->n; i++) {
         const StateTensor *t = &want->tensor[i];
-        if (find_tensor(has, t, i) >= 0 || (what == LOAD_WEIGHTS && t->role != STATE_WEIGHT))
+        if (find_tensor(has, t, i) >= 0 || (scope == LOAD_WEIGHTS && t->role != STATE_WEIGHT))
             continue;
         return err_fail(ERR_CONFIG,
                         "%s has no %s of %s, which this model and optimizer need; it was made "
@@ -53,7 +53,7 @@ Err load_match(const Manifest *m, const StateTensors *want, LoadWhat what, int *
     }
     for (int i = 0; i < has->n; i++) {
         const StateTensor *t = &has->tensor[i];
-        const bool skipped = what == LOAD_WEIGHTS && t->role != STATE_WEIGHT;
+        const bool skipped = scope == LOAD_WEIGHTS && t->role != STATE_WEIGHT;
         const int at = skipped ? -1 : find_tensor(want, t, i);
         if (to) to[i] = at;
         if (skipped) continue;
@@ -75,7 +75,7 @@ Err state_matches(const Manifest *m, const StateTensors *want)
 
 static int by_first_row(const void *a, const void *b)
 {
-    const LoadWant *x = a, *y = b;
+    const LoadTarget *x = a, *y = b;
     if (x->box.lo[0] != y->box.lo[0]) return x->box.lo[0] < y->box.lo[0] ? -1 : 1;
     if (x->rank != y->rank) return x->rank < y->rank ? -1 : 1;
     for (int d = 1; d < x->box.ndim; d++)
@@ -84,7 +84,7 @@ static int by_first_row(const void *a, const void *b)
 }
 
 /* Wants of one parameter, sorted, with their reach; and room for the longest list. */
-static int64_t sort_wants(LoadWant *want, int64_t n)
+static int64_t sort_wants(LoadTarget *want, int64_t n)
 {
     int64_t reach = 0;
     if (n > 1) qsort(want, (size_t)n, sizeof *want, by_first_row);
@@ -112,8 +112,8 @@ static void put_wants(LoadPlan *p, const StateParts *of, int rank, int64_t *next
     for (int64_t i = 0; i < of->n; i++) {
         const StatePart *s = &of->part[i];
         if (s->tensor % p->roles != STATE_WEIGHT) continue;
-        LoadWant *w = &p->want[next[s->tensor / p->roles]++];
-        *w = (LoadWant){.rank = rank, .unit = s->unit, .box = s->box, .at = s->at};
+        LoadTarget *w = &p->want[next[s->tensor / p->roles]++];
+        *w = (LoadTarget){.rank = rank, .unit = s->unit, .box = s->box, .at = s->at};
         memcpy(w->stride, s->stride, sizeof w->stride);
     }
 }
@@ -136,9 +136,9 @@ static Err list_wants(LoadPlan *p, const LinkedProgram *lp, Arena *a)
     for (int r = 0; r < ranks; r++) put_wants(p, &of[r], r, next);
     for (int i = 0; i < params; i++) {
         const int64_t n = sort_wants(p->want + p->first[i], p->first[i + 1] - p->first[i]);
-        if (n > p->most) p->most = n;
+        if (n > p->max_moves) p->max_moves = n;
     }
-    return ARENA_NEW(a, p->most, &p->move);
+    return ARENA_NEW(a, p->max_moves, &p->move);
 }
 
 Err load_plan_open(LoadPlan *p, const LoadSettings *s, Arena *a)
@@ -149,14 +149,14 @@ Err load_plan_open(LoadPlan *p, const LoadSettings *s, Arena *a)
     *p = (LoadPlan){.manifest = m, .roles = 1 + lp->n_moments};
     TRY(state_tensors(lp, a, &p->tensors));
     TRY(ARENA_NEW(a, m->tensors.n, &to));
-    TRY(load_match(m, &p->tensors, s->what, to));
+    TRY(load_match(m, &p->tensors, s->scope, to));
     p->tensor = to;
     TRY(ARENA_NEW(a, lp->mesh->world, &p->read));
     return list_wants(p, lp, a);
 }
 
 /* The first want that may reach the row. */
-static const LoadWant *first_reaching(const LoadWant *want, int64_t n, int64_t row)
+static const LoadTarget *first_reaching(const LoadTarget *want, int64_t n, int64_t row)
 {
     int64_t lo = 0;
     while (lo < n) {
@@ -180,7 +180,7 @@ static int by_rank(const void *a, const void *b)
 static int64_t find_moves(const LoadPlan *p, int tensor, const Box *box)
 {
     const int param = tensor / p->roles;
-    const LoadWant *want = p->want + p->first[param], *end = p->want + p->first[param + 1];
+    const LoadTarget *want = p->want + p->first[param], *end = p->want + p->first[param + 1];
     int64_t n = 0;
     for (want = first_reaching(want, end - want, box->lo[0]); want < end; want++) {
         if (want->box.lo[0] >= box->hi[0]) break;

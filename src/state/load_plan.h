@@ -19,11 +19,11 @@ typedef struct {
     Box box;
     int64_t at, stride[MAX_DIMS]; /* as StatePart has them */
     int64_t reach;                /* past the last row of this and all before it */
-} LoadWant;
+} LoadTarget;
 
 /* A box of a chunk that a rank wants. */
 typedef struct {
-    const LoadWant *want;
+    const LoadTarget *want;
     Box box;
 } LoadMove;
 
@@ -43,17 +43,17 @@ typedef struct {
     const int *tensor; /* [manifest->tensors.n]: of the job; -1: not asked for */
     StateTensors tensors;
     int roles;
-    LoadWant *want; /* by parameter, then by first row */
-    int64_t *first; /* [parameters + 1] */
-    LoadMove *move; /* room for those of one chunk */
-    int64_t most;   /* of them */
-    int64_t *read;  /* [ranks]: bytes so far */
+    LoadTarget *want;  /* by parameter, then by first row */
+    int64_t *first;    /* [parameters + 1] */
+    LoadMove *move;    /* room for those of one chunk */
+    int64_t max_moves; /* of them */
+    int64_t *read;     /* [ranks]: bytes so far */
     int64_t part, chunk;
 } LoadPlan;
 
 /* Local. state_matches, of what is asked for; and to[i], unless `to` is NULL: which of `want` the
  * manifest's tensor i is, -1: not asked for. */
-Err load_match(const Manifest *m, const StateTensors *want, LoadWhat what, int *to);
+Err load_match(const Manifest *m, const StateTensors *want, LoadScope scope, int *to);
 /* Local. ERR_CONFIG unless the manifest's tensors are the job's. */
 Err load_plan_open(LoadPlan *p, const LoadSettings *s, Arena *a);
 /* Local. False after the last. The moves are overwritten by the next. */

@@ -16,7 +16,7 @@
 enum {
     MANIFEST_VERSION = 1,
     CHUNK_BYTES = 4 << 20,
-    MANIFEST_MAX = 1 << 28 /* bytes of manifest.json */
+    MAX_MANIFEST_BYTES = 1 << 28 /* bytes of manifest.json */
 };
 
 /* What a job knows besides its tensors. */
@@ -87,7 +87,7 @@ int manifest_part_order(const void *a, const void *b);
  * `hash` of m is not looked at; manifest_text_hash tells it of the text. */
 Err manifest_text(const Manifest *m, Arena *a, const char **text, size_t *bytes);
 /* Local. false: the text does not end as a manifest does. */
-bool manifest_text_hash(const char *text, size_t bytes, uint64_t *said, uint64_t *is);
+bool manifest_text_hash(const char *text, size_t bytes, uint64_t *stored, uint64_t *actual);
 /* Local. Reads and checks: the hash of itself, every number, that names are plain, that the boxes
  * of each tensor tile it exactly once, that parts lie in their files and do not overlap. ERR_CHECK
  * names the file and what is wrong; ERR_CONFIG: it is whole, and of another version. A folder named

@@ -22,20 +22,20 @@
 typedef struct {
     int64_t x[MAX_DIMS]; /* 0 behind the tensor's dims */
     int64_t sign;
-} Corner;
+} BoxCorner;
 
 static int by_corner(const void *a, const void *b)
 {
-    const int64_t *x = ((const Corner *)a)->x, *y = ((const Corner *)b)->x;
+    const int64_t *x = ((const BoxCorner *)a)->x, *y = ((const BoxCorner *)b)->x;
     for (int d = 0; d < MAX_DIMS; d++)
         if (x[d] != y[d]) return x[d] < y[d] ? -1 : 1;
     return 0;
 }
 
-static Corner *add_corners(Corner *out, const Box *box, int64_t sign)
+static BoxCorner *add_corners(BoxCorner *out, const Box *box, int64_t sign)
 {
     for (unsigned ends = 0; ends < 1u << box->ndim; ends++) {
-        Corner c = {.sign = sign};
+        BoxCorner c = {.sign = sign};
         for (int d = 0; d < box->ndim; d++) {
             const bool end = ends >> d & 1;
             c.x[d] = end ? box->hi[d] : box->lo[d];
@@ -46,7 +46,7 @@ static Corner *add_corners(Corner *out, const Box *box, int64_t sign)
     return out;
 }
 
-static Err say_uncovered(const Manifest *m, const StateTensor *t, const Corner *c, int64_t sum)
+static Err fail_uncovered(const Manifest *m, const StateTensor *t, const BoxCorner *c, int64_t sum)
 {
     char at[24 * MAX_DIMS] = "";
     size_t n = 0;
@@ -65,17 +65,17 @@ static Err check_cover(const Manifest *m, int tensor, const ManifestPart *part, 
 {
     const StateTensor *t = &m->tensors.tensor[tensor];
     Box whole = {.ndim = t->shape.ndim};
-    Corner *corner, *end;
+    BoxCorner *corner, *end;
     for (int d = 0; d < whole.ndim; d++) whole.hi[d] = t->shape.n[d];
     if (box_count(&whole) == 0 && n == 0) return OK;
     TRY(ARENA_NEW(temp, (n + 1) << whole.ndim, &corner));
     end = add_corners(corner, &whole, -1);
     for (int64_t i = 0; i < n; i++) end = add_corners(end, &part[i].box, 1);
     qsort(corner, (size_t)(end - corner), sizeof *corner, by_corner);
-    for (const Corner *c = corner, *next; c < end; c = next) {
+    for (const BoxCorner *c = corner, *next; c < end; c = next) {
         int64_t sum = 0;
         for (next = c; next < end && by_corner(c, next) == 0; next++) sum += next->sign;
-        if (sum != 0) return say_uncovered(m, t, c, sum);
+        if (sum != 0) return fail_uncovered(m, t, c, sum);
     }
     return OK;
 }
@@ -111,51 +111,51 @@ static Err check_covers(const Manifest *m, Arena *temp)
 typedef struct {
     int file;
     int64_t at, bytes;
-} Stretch;
+} FileRange;
 
-static int by_spot(const void *a, const void *b)
+static int by_range(const void *a, const void *b)
 {
-    const Stretch *x = a, *y = b;
+    const FileRange *x = a, *y = b;
     if (x->file != y->file) return x->file < y->file ? -1 : 1;
     return x->at < y->at ? -1 : x->at > y->at;
 }
 
 /* From its first part on, the parts of a file lie back to back until its end; before it is the
  * header. */
-static Err check_file_spots(const Manifest *m, int f, const Stretch *spot, int64_t n)
+static Err check_file_ranges(const Manifest *m, int f, const FileRange *range, int64_t n)
 {
     const ManifestFile *file = &m->file[f];
     if (n == 0) return err_fail(ERR_CHECK, "%s: no part lies in %s", m->dir, file->name);
-    int64_t end = spot[0].at;
-    if (end > ST_MAX_HEADER + 8)
+    int64_t end = range[0].at;
+    if (end > MAX_ST_HEADER_BYTES + 8)
         return err_fail(ERR_CHECK,
                         "%s: the first part in %s lies at byte %lld; no header is so long", m->dir,
                         file->name, (long long)end);
     for (int64_t i = 0; i < n; i++) {
-        if (spot[i].at != end)
+        if (range[i].at != end)
             return err_fail(ERR_CHECK, "%s: parts in %s %s at byte %lld", m->dir, file->name,
-                            spot[i].at < end ? "overlap" : "leave a hole",
-                            (long long)(spot[i].at < end ? spot[i].at : end));
-        end += spot[i].bytes;
+                            range[i].at < end ? "overlap" : "leave a hole",
+                            (long long)(range[i].at < end ? range[i].at : end));
+        end += range[i].bytes;
     }
     if (end == file->bytes) return OK;
     return err_fail(ERR_CHECK, "%s: parts in %s end at byte %lld of %lld", m->dir, file->name,
                     (long long)end, (long long)file->bytes);
 }
 
-static Err check_spots(const Manifest *m, Arena *temp)
+static Err check_ranges(const Manifest *m, Arena *temp)
 {
-    Stretch *spot;
+    FileRange *range;
     int64_t at = 0;
-    TRY(ARENA_NEW(temp, m->n_parts, &spot));
+    TRY(ARENA_NEW(temp, m->n_parts, &range));
     for (int64_t k = 0; k < m->n_parts; k++)
-        spot[k] = (Stretch){m->part[k].file, m->part[k].at,
-                            rank_file_part_bytes(&m->tensors, &m->part[k])};
-    if (m->n_parts > 1) qsort(spot, (size_t)m->n_parts, sizeof *spot, by_spot);
+        range[k] = (FileRange){m->part[k].file, m->part[k].at,
+                               rank_file_part_bytes(&m->tensors, &m->part[k])};
+    if (m->n_parts > 1) qsort(range, (size_t)m->n_parts, sizeof *range, by_range);
     for (int f = 0; f < m->n_files; f++) {
         int64_t n = 0;
-        while (at + n < m->n_parts && spot[at + n].file == f) n++;
-        TRY(check_file_spots(m, f, spot + at, n));
+        while (at + n < m->n_parts && range[at + n].file == f) n++;
+        TRY(check_file_ranges(m, f, range + at, n));
         at += n;
     }
     return OK;
@@ -185,7 +185,7 @@ Err manifest_check(const Manifest *m, Arena *temp)
 {
     TRY(check_names(m, temp));
     TRY(check_covers(m, temp));
-    return check_spots(m, temp);
+    return check_ranges(m, temp);
 }
 
 static Err check_file(const Manifest *m, const ManifestFile *f, int64_t head_bytes, Arena *temp)

@@ -10,34 +10,34 @@
 #include "state/rank_file.h"
 #include "state/strict.h"
 
-enum { DEPTH = 4, NAME_MAX_BYTES = 255 };
+enum { MAX_DEPTH = 4, MAX_NAME_BYTES = 255 };
 
 /* What is read into what, and where it stands, for messages. */
 typedef struct {
     const char *path;
     Arena *arena;
     Manifest *m;
-} Reading;
+} ManifestReader;
 
-static Err wrong(const Reading *r, const char *what, long long i, const char *why)
+static Err wrong(const ManifestReader *r, const char *what, long long i, const char *why)
 {
     return err_fail(ERR_CHECK, "%s: %s %lld: %s", r->path, what, i, why);
 }
 
-static Err read_number(const Reading *r, const json_t *o, const char *key, int64_t *out)
+static Err read_number(const ManifestReader *r, const json_t *o, const char *key, int64_t *out)
 {
     if (strict_int(json_object_get(o, key), 0, INT64_MAX, out)) return OK;
     return err_fail(ERR_CHECK, "%s: \"%s\" is no count", r->path, key);
 }
 
-static Err read_word(const Reading *r, const json_t *o, const char *key, const char **out)
+static Err read_word(const ManifestReader *r, const json_t *o, const char *key, const char **out)
 {
     const char *word = json_string_value(json_object_get(o, key));
     if (!word) return err_fail(ERR_CHECK, "%s: \"%s\" is no text", r->path, key);
     return arena_string(r->arena, word, out);
 }
 
-static Err read_hash(const Reading *r, const json_t *o, const char *key, uint64_t *out)
+static Err read_hash(const ManifestReader *r, const json_t *o, const char *key, uint64_t *out)
 {
     const json_t *x = json_object_get(o, key);
     if (json_string_length(x) == HASH_DIGITS && hash_of_digits(json_string_value(x), out))
@@ -46,7 +46,7 @@ static Err read_hash(const Reading *r, const json_t *o, const char *key, uint64_
                     key);
 }
 
-static Err read_scalars(const Reading *r, const json_t *o)
+static Err read_scalars(const ManifestReader *r, const json_t *o)
 {
     StateScalars *s = &r->m->scalars;
     const json_t *pack = json_object_get(o, "pack");
@@ -83,7 +83,7 @@ static bool read_list(const json_t *x, int ndim, int64_t *out, int *n)
     return true;
 }
 
-static Err read_tensor(const Reading *r, const json_t *o, long long i, StateTensor *out)
+static Err read_tensor(const ManifestReader *r, const json_t *o, long long i, StateTensor *out)
 {
     static const char *const member[] = {"name", "role", "dtype", "shape"};
     TRY(strict_members(r->path, "a tensor", o, member, 4));
@@ -110,11 +110,11 @@ static Err read_tensor(const Reading *r, const json_t *o, long long i, StateTens
 static bool is_plain(const char *name)
 {
     const size_t n = strlen(name);
-    return n > 0 && n <= NAME_MAX_BYTES && name[0] != '.' &&
+    return n > 0 && n <= MAX_NAME_BYTES && name[0] != '.' &&
            strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") == n;
 }
 
-static Err read_file(const Reading *r, const json_t *o, long long i, ManifestFile *out)
+static Err read_file(const ManifestReader *r, const json_t *o, long long i, ManifestFile *out)
 {
     static const char *const member[] = {"name", "bytes", "header"};
     TRY(strict_members(r->path, "a file", o, member, 3));
@@ -127,7 +127,7 @@ static Err read_file(const Reading *r, const json_t *o, long long i, ManifestFil
     return read_hash(r, o, "header", &out->header_hash);
 }
 
-static Err read_hashes(const Reading *r, const json_t *x, long long i, ManifestPart *p)
+static Err read_hashes(const ManifestReader *r, const json_t *x, long long i, ManifestPart *p)
 {
     const int64_t chunks = rank_file_part_chunks(&r->m->tensors, p);
     const char *text = json_string_value(x);
@@ -146,7 +146,7 @@ static Err read_hashes(const Reading *r, const json_t *x, long long i, ManifestP
     return OK;
 }
 
-static Err read_part(const Reading *r, const json_t *o, long long i, ManifestPart *out)
+static Err read_part(const ManifestReader *r, const json_t *o, long long i, ManifestPart *out)
 {
     static const char *const member[] = {"tensor", "file", "lo", "hi", "at", "hashes"};
     const Manifest *m = r->m;
@@ -172,7 +172,7 @@ static Err read_part(const Reading *r, const json_t *o, long long i, ManifestPar
     return read_hashes(r, json_object_get(o, "hashes"), i, out);
 }
 
-static Err read_lists(const Reading *r, const json_t *o)
+static Err read_lists(const ManifestReader *r, const json_t *o)
 {
     Manifest *m = r->m;
     const json_t *tensors = json_object_get(o, "tensors"), *files = json_object_get(o, "files"),
@@ -195,7 +195,7 @@ static Err read_lists(const Reading *r, const json_t *o)
     return OK;
 }
 
-static Err read_root(const Reading *r, const json_t *o)
+static Err read_root(const ManifestReader *r, const json_t *o)
 {
     static const char *const member[] = {
         "version", "format",      "step",    "cursor", "tokens", "skipped", "seed",    "data",
@@ -219,13 +219,13 @@ static Err read_root(const Reading *r, const json_t *o)
 static Err check_version(const char *path, const char *text, size_t bytes)
 {
     char head[32];
-    uint64_t said, is;
+    uint64_t stored, actual;
     int version;
     const int n = snprintf(head, sizeof head, "{\n\"version\": %d,\n", MANIFEST_VERSION);
     if (bytes >= (size_t)n && memcmp(text, head, (size_t)n) == 0) return OK;
     snprintf(head, sizeof head, "%.*s", bytes < 31 ? (int)bytes : 31, text);
     if (sscanf(head, "{ \"version\": %d", &version) == 1 && version != MANIFEST_VERSION &&
-        manifest_text_hash(text, bytes, &said, &is) && said == is)
+        manifest_text_hash(text, bytes, &stored, &actual) && stored == actual)
         return err_fail(ERR_CONFIG,
                         "%s: is of version %d, and this program reads version %d; use the sheaf "
                         "that wrote it, or a newer one",
@@ -239,20 +239,20 @@ static Err check_version(const char *path, const char *text, size_t bytes)
 Err manifest_parse(const char *dir, const char *text, size_t bytes, Arena *a, Manifest *out)
 {
     char path[DISK_PATH_BYTES];
-    uint64_t said, is;
+    uint64_t stored, actual;
     Manifest m = {0};
     json_t *root;
     TRY(disk_path(dir, "manifest.json", path));
     TRY(check_version(path, text, bytes));
-    if (!manifest_text_hash(text, bytes, &said, &is))
+    if (!manifest_text_hash(text, bytes, &stored, &actual))
         return err_fail(ERR_CHECK, "%s: damaged: it does not end in the hash of itself", path);
-    if (said != is)
+    if (stored != actual)
         return err_fail(ERR_CHECK, "%s: damaged: its hash is %016llx, it says %016llx", path,
-                        (unsigned long long)is, (unsigned long long)said);
-    m.hash = is;
+                        (unsigned long long)actual, (unsigned long long)stored);
+    m.hash = actual;
     TRY(arena_string(a, dir, &m.dir));
-    TRY(strict_parse(path, text, bytes, DEPTH, &root));
-    const Reading r = {path, a, &m};
+    TRY(strict_parse(path, text, bytes, MAX_DEPTH, &root));
+    const ManifestReader r = {path, a, &m};
     const Err err = read_root(&r, root);
     json_decref(root);
     TRY(err);
@@ -267,19 +267,19 @@ Err manifest_parse(const char *dir, const char *text, size_t bytes, Arena *a, Ma
 static Err read_text(const char *path, Arena *temp, const char **text, size_t *bytes)
 {
     int64_t length = 0;
-    void *room = NULL;
+    void *buffer = NULL;
     int fd;
     TRY(disk_open(path, &fd));
     Err err = disk_length(fd, path, &length);
-    if (err == OK && length > MANIFEST_MAX)
+    if (err == OK && length > MAX_MANIFEST_BYTES)
         err = err_fail(ERR_CHECK, "%s: damaged: %lld bytes; a manifest has at most %d", path,
-                       (long long)length, MANIFEST_MAX);
-    if (err == OK) err = arena_push(temp, (size_t)length + 1, &room);
-    if (err == OK) err = disk_read(fd, path, 0, room, (size_t)length);
+                       (long long)length, MAX_MANIFEST_BYTES);
+    if (err == OK) err = arena_push(temp, (size_t)length + 1, &buffer);
+    if (err == OK) err = disk_read(fd, path, 0, buffer, (size_t)length);
     disk_close(fd);
     TRY(err);
-    ((char *)room)[length] = '\0';
-    *text = room;
+    ((char *)buffer)[length] = '\0';
+    *text = buffer;
     *bytes = (size_t)length;
     return OK;
 }
@@ -303,7 +303,7 @@ Err manifest_read(const char *dir, Arena *a, Manifest *out)
     const char *text;
     size_t bytes;
     TRY(disk_path(dir, "manifest.json", path));
-    TRY(arena_open(&temp, "manifest", (size_t)2 * MANIFEST_MAX));
+    TRY(arena_open(&temp, "manifest", (size_t)2 * MAX_MANIFEST_BYTES));
     Err err = read_text(path, &temp, &text, &bytes);
     if (err == OK) err = manifest_parse(dir, text, bytes, a, out);
     if (err == OK) err = check_name(dir, out);

@@ -137,14 +137,14 @@ Err manifest_text(const Manifest *m, Arena *a, const char **text, size_t *bytes)
     return text_done(&t, text);
 }
 
-bool manifest_text_hash(const char *text, size_t bytes, uint64_t *said, uint64_t *is)
+bool manifest_text_hash(const char *text, size_t bytes, uint64_t *stored, uint64_t *actual)
 {
     if (bytes < TAIL) return false;
     const char *tail = text + bytes - TAIL;
     if (memcmp(tail, tail_before, BEFORE) != 0 ||
         memcmp(tail + BEFORE + HASH_DIGITS, tail_after, AFTER) != 0 ||
-        !hash_of_digits(tail + BEFORE, said))
+        !hash_of_digits(tail + BEFORE, stored))
         return false;
-    *is = hash_bytes(text, bytes - TAIL);
+    *actual = hash_bytes(text, bytes - TAIL);
     return true;
 }

@@ -129,7 +129,7 @@ Err rank_file_header(const StateTensors *t, const RankFile *f, Arena *a, const c
 
 /* ---- read ---- */
 
-static Err strange(const char *path, const StTensor *x, const char *why)
+static Err fail_entry(const char *path, const StTensor *x, const char *why)
 {
     return err_fail(ERR_CHECK, "%s: \"%.100s\" %s", path, x->name, why);
 }
@@ -156,12 +156,12 @@ static Err read_name(const char *path, const StateTensors *t, const StTensor *x,
     const char *at = strrchr(x->name, '@'), *dot = at;
     while (dot && dot > x->name && *dot != '.') dot--;
     if (!at || *dot != '.' || (size_t)(at - dot) > sizeof word)
-        return strange(path, x, "is not NAME.ROLE@ORIGIN, as a rank's file has it");
+        return fail_entry(path, x, "is not NAME.ROLE@ORIGIN, as a rank's file has it");
     snprintf(word, sizeof word, "%.*s", (int)(at - dot - 1), dot + 1);
     const int role = state_role_of(word);
-    if (role < 0) return strange(path, x, "has a role that is none");
+    if (role < 0) return fail_entry(path, x, "has a role that is none");
     *tensor = find_tensor(t, x->name, (size_t)(dot - x->name), (StateRole)role, hint);
-    if (*tensor < 0) return strange(path, x, "is no tensor of this job");
+    if (*tensor < 0) return fail_entry(path, x, "is no tensor of this job");
     *origin = at + 1;
     return OK;
 }
@@ -170,35 +170,35 @@ static Err read_part(const char *path, const StateTensors *t, const StTensor *x,
                      ManifestPart *out)
 {
     const char *origin;
-    char again[ORIGIN_BYTES];
+    char canonical[ORIGIN_BYTES];
     ManifestPart p = {.box = {.ndim = x->ndim}};
     TRY(read_name(path, t, x, hint, &p.tensor, &origin));
     const StateTensor *of = &t->tensor[p.tensor];
     if (x->ndim != of->shape.ndim || x->type != st_type_of(of->dtype))
-        return strange(path, x, "has not the dims and the dtype of its tensor");
+        return fail_entry(path, x, "has not the dims and the dtype of its tensor");
     const char *at = origin;
     for (int d = 0; d < x->ndim; d++) {
         char *end;
         const long long lo = strtoll(at, &end, 10);
         if (lo < 0 || lo > of->shape.n[d] || x->n[d] > of->shape.n[d] - lo || x->n[d] == 0)
-            return strange(path, x, "lies outside of its tensor, or is empty");
+            return fail_entry(path, x, "lies outside of its tensor, or is empty");
         p.box.lo[d] = lo;
         p.box.hi[d] = lo + x->n[d];
         at = end + (*end == ',');
     }
-    origin_text(&p.box, again); /* so that there is one way to write it */
-    if (strcmp(again, origin) != 0) return strange(path, x, "has an origin that is none");
+    origin_text(&p.box, canonical); /* so that there is one way to write it */
+    if (strcmp(canonical, origin) != 0) return fail_entry(path, x, "has an origin that is none");
     *out = p;
     return OK;
 }
 
 static Err read_number(const char *path, const StFile *st, const char *key, int64_t *out)
 {
-    char again[NUMBER_BYTES];
+    char canonical[NUMBER_BYTES];
     const char *text = st_meta(st, key);
     const long long value = text ? strtoll(text, NULL, 10) : -1;
-    snprintf(again, sizeof again, "%lld", value);
-    if (!text || value < 0 || strcmp(text, again) != 0)
+    snprintf(canonical, sizeof canonical, "%lld", value);
+    if (!text || value < 0 || strcmp(text, canonical) != 0)
         return err_fail(ERR_CHECK, "%s: \"%s\" of __metadata__ is no count", path, key);
     *out = value;
     return OK;

@@ -13,20 +13,20 @@
 /* A rank's file of the target. */
 typedef struct {
     SaveParts parts;
-    RankFile laid;
+    RankFile layout;
     char path[DISK_PATH_BYTES];
     int64_t next; /* part: of the tensor that comes next */
     bool made;
-} Target;
+} TargetFile;
 
 /* A chunk of the target: which, and of which rank. */
 typedef struct {
     int rank;
     int64_t part, number;
     Box box;
-} Item;
+} TargetChunk;
 
-enum { OPEN_FILES = 64 };
+enum { MAX_OPEN_FILES = 64 };
 
 typedef struct {
     const ReshapeSettings *s;
@@ -34,25 +34,25 @@ typedef struct {
     ReshapeSource source;
     char *out; /* a chunk of the target */
     int ranks;
-    Target *target;
-    int file[OPEN_FILES], fd[OPEN_FILES]; /* each file has one place, as in chunkread.h */
+    TargetFile *target;
+    int file[MAX_OPEN_FILES], fd[MAX_OPEN_FILES]; /* each file has one place, as in chunkread.h */
     int64_t done_bytes;
     ReshapeResult result;
-} Reshaping;
+} Reshaper;
 
-static int64_t most_of(const StateTensor *t)
+static int64_t max_chunk(const StateTensor *t)
 {
     return CHUNK_BYTES / (int64_t)dtype_bytes(t->dtype);
 }
 
-static Err file_of(Reshaping *r, int rank, int *fd)
+static Err file_of(Reshaper *r, int rank, int *fd)
 {
-    Target *t = &r->target[rank];
-    const int at = rank % OPEN_FILES;
+    TargetFile *t = &r->target[rank];
+    const int at = rank % MAX_OPEN_FILES;
     if (r->file[at] != rank) {
         if (r->fd[at] >= 0) disk_close(r->fd[at]);
         r->file[at] = r->fd[at] = -1;
-        TRY(t->made ? disk_create_again(t->path, &r->fd[at]) : disk_create(t->path, &r->fd[at]));
+        TRY(t->made ? disk_reopen(t->path, &r->fd[at]) : disk_create(t->path, &r->fd[at]));
         r->file[at] = rank;
         t->made = true;
     }
@@ -60,17 +60,17 @@ static Err file_of(Reshaping *r, int rank, int *fd)
     return OK;
 }
 
-static Err write_item(Reshaping *r, const Item *item)
+static Err write_chunk(Reshaper *r, const TargetChunk *chunk)
 {
-    Target *t = &r->target[item->rank];
-    const ManifestPart *part = &t->laid.part[item->part];
+    TargetFile *t = &r->target[chunk->rank];
+    const ManifestPart *part = &t->layout.part[chunk->part];
     const size_t element = dtype_bytes(r->tensors.tensor[part->tensor].dtype);
-    const size_t bytes = (size_t)box_count(&item->box) * element;
+    const size_t bytes = (size_t)box_count(&chunk->box) * element;
     int64_t before;
     int fd;
-    (void)chunk_at(&part->box, CHUNK_BYTES / (int64_t)element, item->number, &before);
-    t->parts.hash[t->parts.first[item->part] + item->number] = hash_bytes(r->out, bytes);
-    TRY(file_of(r, item->rank, &fd));
+    (void)chunk_at(&part->box, CHUNK_BYTES / (int64_t)element, chunk->number, &before);
+    t->parts.hash[t->parts.first[chunk->part] + chunk->number] = hash_bytes(r->out, bytes);
+    TRY(file_of(r, chunk->rank, &fd));
     TRY(disk_write(fd, t->path, part->at + before * (int64_t)element, r->out, bytes));
     r->done_bytes += (int64_t)bytes;
     if (r->s->progress) r->s->progress(r->s->context, r->done_bytes);
@@ -79,7 +79,7 @@ static Err write_item(Reshaping *r, const Item *item)
 
 static int by_rows(const void *a, const void *b)
 {
-    const Item *x = a, *y = b;
+    const TargetChunk *x = a, *y = b;
     if (x->box.lo[0] != y->box.lo[0]) return x->box.lo[0] < y->box.lo[0] ? -1 : 1;
     if (x->rank != y->rank) return x->rank < y->rank ? -1 : 1;
     if (x->part != y->part) return x->part < y->part ? -1 : 1;
@@ -87,51 +87,52 @@ static int by_rows(const void *a, const void *b)
 }
 
 /* The target's chunks of a tensor, of all ranks, by rows; out NULL: only counts. */
-static int64_t list_items(Reshaping *r, int tensor, Item *out)
+static int64_t list_chunks(Reshaper *r, int tensor, TargetChunk *out)
 {
-    const int64_t most = most_of(&r->tensors.tensor[tensor]);
+    const int64_t max = max_chunk(&r->tensors.tensor[tensor]);
     int64_t n = 0;
     for (int k = 0; k < r->ranks; k++) {
         const StateParts *p = &r->target[k].parts.parts;
         int64_t i = r->target[k].next, before;
         for (; i < p->n && p->part[i].tensor == tensor; i++)
-            for (int64_t c = 0; c < chunk_count(&p->part[i].box, most); c++, n++)
-                if (out) out[n] = (Item){k, i, c, chunk_at(&p->part[i].box, most, c, &before)};
+            for (int64_t c = 0; c < chunk_count(&p->part[i].box, max); c++, n++)
+                if (out)
+                    out[n] = (TargetChunk){k, i, c, chunk_at(&p->part[i].box, max, c, &before)};
         if (out) r->target[k].next = i;
     }
     if (out && n > 1) qsort(out, (size_t)n, sizeof *out, by_rows);
     return n;
 }
 
-static Err reshape_tensor(Reshaping *r, int tensor)
+static Err reshape_tensor(Reshaper *r, int tensor)
 {
     const size_t mark = arena_mark(r->s->temp);
-    const int64_t n = list_items(r, tensor, NULL);
-    Item *item;
-    TRY(ARENA_NEW(r->s->temp, n, &item));
-    list_items(r, tensor, item);
+    const int64_t n = list_chunks(r, tensor, NULL);
+    TargetChunk *chunk;
+    TRY(ARENA_NEW(r->s->temp, n, &chunk));
+    list_chunks(r, tensor, chunk);
     for (int64_t i = 0; i < n; i++) {
-        TRY(reshape_source_box(&r->source, tensor, &item[i].box, r->out));
-        TRY(write_item(r, &item[i]));
+        TRY(reshape_source_box(&r->source, tensor, &chunk[i].box, r->out));
+        TRY(write_chunk(r, &chunk[i]));
     }
     arena_rewind(r->s->temp, mark);
     return OK;
 }
 
 /* Headers, and all of it to the disk. */
-static Err finish_files(Reshaping *r)
+static Err finish_files(Reshaper *r)
 {
     for (int k = 0; k < r->ranks; k++) {
-        Target *t = &r->target[k];
+        TargetFile *t = &r->target[k];
         const size_t mark = arena_mark(r->s->temp);
         const char *head;
         size_t bytes;
         int fd;
         if (t->parts.parts.n == 0) continue;
-        TRY(rank_file_header(&r->tensors, &t->laid, r->s->temp, &head, &bytes));
+        TRY(rank_file_header(&r->tensors, &t->layout, r->s->temp, &head, &bytes));
         TRY(file_of(r, k, &fd));
         TRY(disk_write(fd, t->path, 0, head, bytes));
-        r->file[k % OPEN_FILES] = r->fd[k % OPEN_FILES] = -1;
+        r->file[k % MAX_OPEN_FILES] = r->fd[k % MAX_OPEN_FILES] = -1;
         TRY(disk_finish(fd, t->path));
         arena_rewind(r->s->temp, mark);
         r->result.files++;
@@ -139,7 +140,7 @@ static Err finish_files(Reshaping *r)
     return OK;
 }
 
-static Err open_targets(Reshaping *r)
+static Err open_targets(Reshaper *r)
 {
     const ReshapeSettings *s = r->s;
     char folder[DISK_PATH_BYTES], name[RANK_FILE_NAME_BYTES];
@@ -147,37 +148,37 @@ static Err open_targets(Reshaping *r)
     r->ranks = s->to->mesh->world;
     TRY(ARENA_NEW(s->temp, r->ranks, &r->target));
     for (int k = 0; k < r->ranks; k++) {
-        Target *t = &r->target[k];
+        TargetFile *t = &r->target[k];
         TRY(save_parts_open(&t->parts, s->to, k, s->temp));
-        t->laid = (RankFile){
+        t->layout = (RankFile){
             .step = s->scalars->step, .rank = k, .n = t->parts.parts.n, .part = t->parts.in_file};
         rank_file_name(k, name);
         TRY(disk_path(folder, name, t->path));
-        if (t->laid.n > 0) TRY(rank_file_layout(&r->tensors, &t->laid, s->temp));
+        if (t->layout.n > 0) TRY(rank_file_layout(&r->tensors, &t->layout, s->temp));
         r->result.bytes += t->parts.at[t->parts.parts.n];
     }
     return OK;
 }
 
 /* One chunk of the buffer is the target's, the others are the source's. */
-static Err open_buffer(Reshaping *r)
+static Err open_buffer(Reshaper *r)
 {
     const ReshapeSettings *s = r->s;
     const int n = (int)(s->buffer_bytes / CHUNK_BYTES);
     ReshapeSource *in = &r->source;
     void *data;
-    if (s->buffer_bytes < RESHAPE_BUFFER_LEAST)
+    if (s->buffer_bytes < MIN_RESHAPE_BUFFER)
         return err_fail(ERR_CONFIG, "a buffer of %lld bytes; the least is two chunks, %d",
-                        (long long)s->buffer_bytes, RESHAPE_BUFFER_LEAST);
+                        (long long)s->buffer_bytes, MIN_RESHAPE_BUFFER);
     TRY(arena_push(s->temp, (size_t)n * CHUNK_BYTES, &data));
-    TRY(ARENA_NEW(s->temp, n - 1, &in->kept));
+    TRY(ARENA_NEW(s->temp, n - 1, &in->cache));
     r->out = data;
-    for (in->n_kept = 0; in->n_kept < n - 1; in->n_kept++)
-        in->kept[in->n_kept].data = r->out + (int64_t)(in->n_kept + 1) * CHUNK_BYTES;
+    for (in->n_cached = 0; in->n_cached < n - 1; in->n_cached++)
+        in->cache[in->n_cached].data = r->out + (int64_t)(in->n_cached + 1) * CHUNK_BYTES;
     return OK;
 }
 
-static Err reshape_all(Reshaping *r)
+static Err reshape_all(Reshaper *r)
 {
     const ReshapeSettings *s = r->s;
     TRY(state_tensors(s->to, s->temp, &r->tensors));
@@ -195,10 +196,10 @@ static Err reshape_all(Reshaping *r)
 }
 
 /* Files that are open, and what an error left. */
-static Err clear_up(Reshaping *r, Err err)
+static Err clear_up(Reshaper *r, Err err)
 {
     char text[1024];
-    for (int i = 0; i < OPEN_FILES; i++)
+    for (int i = 0; i < MAX_OPEN_FILES; i++)
         if (r->fd[i] >= 0) disk_close(r->fd[i]);
     chunk_reader_close(&r->source.reader);
     if (err == OK) return OK;
@@ -209,9 +210,9 @@ static Err clear_up(Reshaping *r, Err err)
 
 Err state_reshape(const ReshapeSettings *s, ReshapeResult *out)
 {
-    Reshaping r = {.s = s, .source = {.reader = chunk_reader(s->from)}};
+    Reshaper r = {.s = s, .source = {.reader = chunk_reader(s->from)}};
     const size_t mark = arena_mark(s->temp);
-    for (int i = 0; i < OPEN_FILES; i++) r.file[i] = r.fd[i] = -1;
+    for (int i = 0; i < MAX_OPEN_FILES; i++) r.file[i] = r.fd[i] = -1;
     Err err = open_buffer(&r);
     if (err == OK) err = reshape_all(&r);
     err = clear_up(&r, err);

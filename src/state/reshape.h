@@ -14,14 +14,14 @@
 
 #include "state/folder.h"
 
-enum { RESHAPE_BUFFER = 64 << 20, RESHAPE_BUFFER_LEAST = 2 * CHUNK_BYTES };
+enum { RESHAPE_BUFFER = 64 << 20, MIN_RESHAPE_BUFFER = 2 * CHUNK_BYTES };
 
 typedef struct {
     const Manifest *from;
     const LinkedProgram *to;     /* of any rank of the new layout */
     const char *checkpoints;     /* folder, is there; step N must not be in it */
     const StateScalars *scalars; /* for the new manifest */
-    int64_t buffer_bytes;        /* at least RESHAPE_BUFFER_LEAST */
+    int64_t buffer_bytes;        /* at least MIN_RESHAPE_BUFFER */
     void (*progress)(void *context, int64_t done_bytes); /* may be NULL */
     void *context;
     Arena *temp; /* rewound */

@@ -26,11 +26,12 @@ Err reshape_source_open(ReshapeSource *s, const Manifest *m, const StateTensors 
 }
 
 /* The chunk, from memory or from its file. */
-static Err get_chunk(ReshapeSource *s, const ManifestPart *part, int64_t number, const Kept **out)
+static Err get_chunk(ReshapeSource *s, const ManifestPart *part, int64_t number,
+                     const CachedChunk **out)
 {
-    Kept *oldest = &s->kept[0];
-    for (int i = 0; i < s->n_kept; i++) {
-        Kept *k = &s->kept[i];
+    CachedChunk *oldest = &s->cache[0];
+    for (int i = 0; i < s->n_cached; i++) {
+        CachedChunk *k = &s->cache[i];
         if (k->part == part && k->number == number) {
             k->used = ++s->clock;
             *out = k;
@@ -40,7 +41,7 @@ static Err get_chunk(ReshapeSource *s, const ManifestPart *part, int64_t number,
     }
     oldest->part = NULL;
     TRY(chunk_read(&s->reader, part, number, oldest->data));
-    *oldest = (Kept){part, number, ++s->clock, oldest->data};
+    *oldest = (CachedChunk){part, number, ++s->clock, oldest->data};
     *out = oldest;
     return OK;
 }
@@ -67,18 +68,18 @@ static Err copy_part(ReshapeSource *s, const ManifestPart *part, const Box *want
     const StateTensors *t = &s->from->tensors;
     const size_t element = dtype_bytes(t->tensor[part->tensor].dtype);
     const int64_t n = part_chunks(t, part);
-    const BoxAt all_out = box_dense(want, to);
+    const BoxView all_out = box_dense(want, to);
     for (int64_t i = first_chunk(t, part, want->lo[0]); i < n; i++) {
         int64_t before;
-        const Kept *kept;
+        const CachedChunk *cache;
         Box both;
         const Box box = part_chunk(t, part, i, &before);
         if (!part->stored && box.lo[0] >= want->hi[0]) break;
-        if (!box_intersect(&box, want, &both)) continue;
-        TRY(get_chunk(s, part, i, &kept));
-        const BoxAt all_in = box_dense(&box, kept->data);
-        const BoxAt in = box_inside(&all_in, &box, &both, element);
-        const BoxAt out = box_inside(&all_out, want, &both, element);
+        if (!box_meet(&box, want, &both)) continue;
+        TRY(get_chunk(s, part, i, &cache));
+        const BoxView all_in = box_dense(&box, cache->data);
+        const BoxView in = box_inside(&all_in, &box, &both, element);
+        const BoxView out = box_inside(&all_out, want, &both, element);
         box_copy(&both, element, &in, &out);
     }
     return OK;

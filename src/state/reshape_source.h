@@ -11,7 +11,7 @@ typedef struct {
     int64_t number;
     int64_t used; /* when; the longest unused one goes first */
     char *data;
-} Kept;
+} CachedChunk;
 
 typedef struct {
     const Manifest *from;
@@ -20,8 +20,8 @@ typedef struct {
     int64_t
         *reach; /* [manifest parts]: past the last row of it and of those of its tensor before */
     ChunkReader reader;
-    Kept *kept;
-    int n_kept;
+    CachedChunk *cache;
+    int n_cached;
     int64_t clock;
 } ReshapeSource;
 

@@ -13,7 +13,7 @@
 #include "state/safetensors.h"
 #include "state/strict.h"
 
-enum { LENGTH_BYTES = 8, DEPTH = 3 };
+enum { LENGTH_BYTES = 8, MAX_DEPTH = 3 };
 
 static const struct {
     const char *name;
@@ -57,9 +57,9 @@ static Err read_shape(const char *path, const json_t *x, StTensor *t, int64_t *b
     int64_t count = st_type_bytes(t->type);
     if (!json_is_array(x))
         return err_fail(ERR_CHECK, "%s: tensor \"%.100s\": its shape is not a list", path, t->name);
-    if (ndim > ST_MAX_DIMS)
+    if (ndim > MAX_ST_DIMS)
         return err_fail(ERR_CHECK, "%s: tensor \"%.100s\" has %zu dims; at most %d can be read",
-                        path, t->name, ndim, ST_MAX_DIMS);
+                        path, t->name, ndim, MAX_ST_DIMS);
     for (size_t d = 0; d < ndim; d++) {
         if (!strict_int(json_array_get(x, d), 0, INT64_MAX, &t->n[d]))
             return err_fail(ERR_CHECK, "%s: tensor \"%.100s\": extent %zu is no count", path,
@@ -115,12 +115,14 @@ static Err read_metadata(const json_t *x, Arena *a, StFile *f)
 {
     const char *key;
     json_t *value;
+    StPair *pair;
     if (!json_is_object(x))
         return err_fail(ERR_CHECK, "%s: __metadata__ is not an object", f->path);
-    TRY(ARENA_NEW(a, json_object_size(x), &f->pair));
+    TRY(ARENA_NEW(a, json_object_size(x), &pair));
+    f->pair = pair;
     json_object_foreach((json_t *)(uintptr_t)x, key, value)
     {
-        StPair *p = &f->pair[f->n_pairs++];
+        StPair *p = &pair[f->n_pairs++];
         if (!json_is_string(value))
             return err_fail(ERR_CHECK, "%s: __metadata__: \"%.100s\" is not a string", f->path,
                             key);
@@ -132,7 +134,7 @@ static Err read_metadata(const json_t *x, Arena *a, StFile *f)
 
 /* ---- all of them ---- */
 
-static int by_place(const void *x, const void *y)
+static int by_offset(const void *x, const void *y)
 {
     const StTensor *a = x, *b = y;
     if (a->at != b->at) return a->at < b->at ? -1 : 1;
@@ -140,7 +142,7 @@ static int by_place(const void *x, const void *y)
     return strcmp(a->name, b->name);
 }
 
-static Err check_places(const StFile *f)
+static Err check_offsets(const StFile *f)
 {
     int64_t end = 0;
     for (int i = 0; i < f->n; i++) {
@@ -172,8 +174,8 @@ static Err read_entries(const json_t *root, Arena *a, StFile *f)
         else
             TRY(read_entry(f, key, value, a, &f->tensor[f->n++]));
     }
-    if (f->n > 1) qsort(f->tensor, (size_t)f->n, sizeof *f->tensor, by_place);
-    return check_places(f);
+    if (f->n > 1) qsort(f->tensor, (size_t)f->n, sizeof *f->tensor, by_offset);
+    return check_offsets(f);
 }
 
 /* Where the data begins, once that is known to lie in the file. */
@@ -186,11 +188,11 @@ static Err read_length(const char *path, const unsigned char *head, int64_t file
                         "%s: truncated: %lld bytes, where the first 8 tell the header's length",
                         path, (long long)file_bytes);
     for (int i = 0; i < LENGTH_BYTES; i++) n |= (uint64_t)head[i] << 8 * i;
-    if (n > ST_MAX_HEADER)
+    if (n > MAX_ST_HEADER_BYTES)
         return err_fail(ERR_CHECK,
                         "%s: a header of %llu bytes; the format allows %d. It is damaged, or no "
                         "safetensors file",
-                        path, (unsigned long long)n, ST_MAX_HEADER);
+                        path, (unsigned long long)n, MAX_ST_HEADER_BYTES);
     if ((int64_t)n > file_bytes - LENGTH_BYTES)
         return err_fail(ERR_CHECK, "%s: truncated: a header of %llu bytes in a file of %lld", path,
                         (unsigned long long)n, (long long)file_bytes);
@@ -214,7 +216,7 @@ Err st_parse(const char *path, const void *head, size_t bytes, int64_t file_byte
         return err_fail(ERR_CHECK, "%s: the header does not begin with {", path);
     f.data_bytes = file_bytes - f.data_at;
     f.header_hash = hash_bytes(head, (size_t)f.data_at);
-    TRY(strict_parse(path, text, n, DEPTH, &root));
+    TRY(strict_parse(path, text, n, MAX_DEPTH, &root));
     const Err err = read_entries(root, a, &f);
     json_decref(root);
     TRY(err);
@@ -239,7 +241,7 @@ Err st_read(const char *path, Arena *a, StFile *out)
 {
     Arena temp;
     int fd;
-    TRY(arena_open(&temp, "safetensors header", (size_t)2 * ST_MAX_HEADER));
+    TRY(arena_open(&temp, "safetensors header", (size_t)2 * MAX_ST_HEADER_BYTES));
     Err err = disk_open(path, &fd);
     if (err == OK) {
         err = read_open(path, fd, &temp, a, out);

@@ -34,13 +34,13 @@ typedef enum {
     N_ST_TYPES
 } StType;
 
-enum { ST_MAX_HEADER = 100000000, ST_MAX_DIMS = 8 };
+enum { MAX_ST_HEADER_BYTES = 100000000, MAX_ST_DIMS = 8 };
 
 typedef struct {
     const char *name;
     StType type;
     int ndim;
-    int64_t n[ST_MAX_DIMS];
+    int64_t n[MAX_ST_DIMS];
     int64_t at, bytes; /* in the data */
 } StTensor;
 
@@ -53,8 +53,8 @@ typedef struct {
     int n;
     StTensor *tensor; /* sorted by `at` */
     int n_pairs;
-    StPair *pair;    /* of __metadata__ */
-    int64_t data_at; /* in the file: 8 + N */
+    const StPair *pair; /* of __metadata__ */
+    int64_t data_at;    /* in the file: 8 + N */
     int64_t data_bytes;
     uint64_t header_hash; /* XXH3 of the 8 + N bytes before the data */
 } StFile;

@@ -28,7 +28,7 @@ static void add_tensor(Text *t, const StTensor *x)
 
 Err st_header(const StFile *f, Arena *a, const char **head, size_t *bytes)
 {
-    StFile again;
+    StFile parsed;
     const char *made;
     Text t = text_in(a);
     text_add(&t, "%*s{", LENGTH_BYTES, "");
@@ -45,7 +45,7 @@ Err st_header(const StFile *f, Arena *a, const char **head, size_t *bytes)
     for (int i = 0; i < LENGTH_BYTES; i++)
         first[i] = (char)(unsigned char)((length - LENGTH_BYTES) >> 8 * i);
     const size_t mark = arena_mark(a);
-    TRY(st_parse(f->path, made, length, (int64_t)length + f->data_bytes, a, &again));
+    TRY(st_parse(f->path, made, length, (int64_t)length + f->data_bytes, a, &parsed));
     arena_rewind(a, mark);
     *head = made;
     *bytes = length;

@@ -26,7 +26,7 @@ typedef struct {
     bool ends;
     int64_t written;
     char text[1024];
-} Shared;
+} SaverShared;
 
 struct Saver {
     SaverSettings set;
@@ -35,29 +35,29 @@ struct Saver {
     double blocked_s;
     Arena temp; /* strings of the scalars, then what the writer needs for a while */
     size_t mark;
-    Shared *shared;
+    SaverShared *shared;
     pthread_t thread;
 };
 
 /* A rank that owns less than a buffer holds needs no more than that. */
-static int64_t room_bytes(const SaveParts *p, SaveRoom room)
+static int64_t memory_bytes(const SaveParts *p, SaveMemory memory)
 {
     const int64_t all = p->at[p->parts.n];
-    if (room == ROOM_NONE) return 0;
-    return room == ROOM_SNAPSHOT || all < SAVE_BUFFER_BYTES ? all : SAVE_BUFFER_BYTES;
+    if (memory == SAVE_MEMORY_NONE) return 0;
+    return memory == SAVE_MEMORY_SNAPSHOT || all < SAVE_BUFFER_BYTES ? all : SAVE_BUFFER_BYTES;
 }
 
-Err saver_bytes(const LinkedProgram *lp, int rank, SaveRoom room, Arena *temp, int64_t *out)
+Err saver_bytes(const LinkedProgram *lp, int rank, SaveMemory memory, Arena *temp, int64_t *out)
 {
     SaveParts p;
     const size_t mark = arena_mark(temp);
     TRY(save_parts_open(&p, lp, rank, temp));
-    *out = room_bytes(&p, room);
+    *out = memory_bytes(&p, memory);
     arena_rewind(temp, mark);
     return OK;
 }
 
-static void set_state(Shared *h, SaverState state)
+static void set_state(SaverShared *h, SaverState state)
 {
     pthread_mutex_lock(&h->lock);
     h->state = state;
@@ -89,32 +89,32 @@ static Err commit_once(Saver *s)
                                 .tensors = &s->parts.tensors,
                                 .scalars = &s->scalars,
                                 .hook = &s->set.hook,
-                                .beside = s->set.beside,
-                                .lines = s->set.lines};
+                                .run_dir = s->set.run_dir,
+                                .run_logs = s->set.run_logs};
     return folder_commit(&set, &s->temp);
 }
 
-static void work(Saver *s, SaverState asked)
+static void work(Saver *s, SaverState request)
 {
     arena_rewind(&s->temp, s->mark);
-    const Err err = asked == SAVER_WRITING ? write_once(s) : commit_once(s);
+    const Err err = request == SAVER_WRITING ? write_once(s) : commit_once(s);
     if (err != OK) { /* nobody reads the text before the state says so */
         pthread_mutex_lock(&s->shared->lock);
         snprintf(s->shared->text, sizeof s->shared->text, "%s", err_text());
         pthread_mutex_unlock(&s->shared->lock);
     }
-    const SaverState done = asked == SAVER_WRITING ? SAVER_WRITTEN : SAVER_COMMITTED;
+    const SaverState done = request == SAVER_WRITING ? SAVER_WRITTEN : SAVER_COMMITTED;
     set_state(s->shared, err == OK ? done : SAVER_FAILED);
 }
 
 /* What is asked for, or IDLE when it is time to end. */
-static SaverState next_request(Shared *h)
+static SaverState next_request(SaverShared *h)
 {
     pthread_mutex_lock(&h->lock);
     while (h->state != SAVER_WRITING && h->state != SAVER_COMMITTING && !h->ends)
         pthread_cond_wait(&h->changed, &h->lock);
-    const bool asked = h->state == SAVER_WRITING || h->state == SAVER_COMMITTING;
-    const SaverState state = asked ? h->state : SAVER_IDLE;
+    const bool request = h->state == SAVER_WRITING || h->state == SAVER_COMMITTING;
+    const SaverState state = request ? h->state : SAVER_IDLE;
     pthread_mutex_unlock(&h->lock);
     return state;
 }
@@ -128,7 +128,7 @@ static void *writer_main(void *saver)
     s->shared->ready = true;
     pthread_cond_broadcast(&s->shared->changed);
     pthread_mutex_unlock(&s->shared->lock);
-    for (SaverState asked; (asked = next_request(s->shared)) != SAVER_IDLE;) work(s, asked);
+    for (SaverState request; (request = next_request(s->shared)) != SAVER_IDLE;) work(s, request);
     return NULL;
 }
 
@@ -151,8 +151,8 @@ static Err open_memory(Saver *s, Arena *a)
     void *data;
     const LinkedProgram *lp = s->set.rank->settings.program;
     TRY(save_parts_open(&s->parts, lp, lp->rank, a));
-    TRY(arena_push(a, (size_t)room_bytes(&s->parts, s->set.room), &data));
-    if (s->set.room == ROOM_SNAPSHOT)
+    TRY(arena_push(a, (size_t)memory_bytes(&s->parts, s->set.memory), &data));
+    if (s->set.memory == SAVE_MEMORY_SNAPSHOT)
         s->parts.snapshot = data;
     else
         s->parts.buffer = data;

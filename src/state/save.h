@@ -24,27 +24,30 @@ typedef enum {
 
 /* What a save takes of memory. */
 typedef enum {
-    ROOM_NONE,   /* nothing is saved */
-    ROOM_BUFFER, /* written from the state itself, which must not change until saver_poll says so */
-    ROOM_SNAPSHOT /* from a copy of all that the rank owns */
-} SaveRoom;
+    SAVE_MEMORY_NONE, /* nothing is saved */
+    SAVE_MEMORY_BUFFER, /* written from the state itself, which must not change until saver_poll says so */
+    SAVE_MEMORY_SNAPSHOT /* from a copy of all that the rank owns */
+} SaveMemory;
 /* Of a run that saves every so many steps; 0: after the last alone, and nothing changes then. */
-static inline SaveRoom save_room(int64_t every) { return every > 0 ? ROOM_SNAPSHOT : ROOM_BUFFER; }
+static inline SaveMemory save_memory(int64_t every)
+{
+    return every > 0 ? SAVE_MEMORY_SNAPSHOT : SAVE_MEMORY_BUFFER;
+}
 
 typedef struct {
     const Rank *rank;
     const char *checkpoints; /* folder; is there */
     int ranks, keep;
-    SaveRoom room; /* not none */
+    SaveMemory memory; /* not none */
     SaveHook hook;
-    const char *beside; /* with `lines`: as CommitSettings has them; both outlive the saver */
-    const char *const *lines;
+    const char *run_dir; /* with `lines`: as CommitSettings has them; both outlive the saver */
+    const char *const *run_logs;
 } SaverSettings;
 
 typedef struct Saver Saver;
 
 /* Local. Bytes that saves of a rank take, of any that the program's mesh has. */
-Err saver_bytes(const LinkedProgram *lp, int rank, SaveRoom room, Arena *temp, int64_t *out);
+Err saver_bytes(const LinkedProgram *lp, int rank, SaveMemory memory, Arena *temp, int64_t *out);
 /* Local. Memory from the arena; starts the thread. */
 Err saver_open(const SaverSettings *s, Arena *a, Saver **out);
 /* Local. Waits for the thread and ends it; what is not committed stays step-N.tmp. */

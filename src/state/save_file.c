@@ -12,7 +12,7 @@ static size_t element_of(const SaveParts *p, int64_t part)
     return dtype_bytes(p->tensors.tensor[p->parts.part[part].tensor].dtype);
 }
 
-static int64_t most_of(const SaveParts *p, int64_t part)
+static int64_t max_chunk(const SaveParts *p, int64_t part)
 {
     return CHUNK_BYTES / (int64_t)element_of(p, part);
 }
@@ -29,7 +29,7 @@ Err save_parts_open(SaveParts *p, const LinkedProgram *lp, int rank, Arena *a)
     for (int64_t i = 0; i < n; i++) {
         const Box *box = &p->parts.part[i].box;
         p->at[i + 1] = p->at[i] + box_count(box) * (int64_t)element_of(p, i);
-        p->first[i + 1] = p->first[i] + chunk_count(box, most_of(p, i));
+        p->first[i + 1] = p->first[i] + chunk_count(box, max_chunk(p, i));
     }
     TRY(ARENA_NEW(a, p->first[n], &p->hash));
     for (int64_t i = 0; i < n; i++)
@@ -40,12 +40,12 @@ Err save_parts_open(SaveParts *p, const LinkedProgram *lp, int rank, Arena *a)
 }
 
 /* Where a part lies in the rank's memory. */
-static BoxAt at_home(const SaveParts *p, const Rank *r, int64_t part)
+static BoxView at_home(const SaveParts *p, const Rank *r, int64_t part)
 {
     static const ParamPart of_role[N_STATE_ROLES] = {PART_MASTER, PART_MOMENT1, PART_MOMENT2};
     const StatePart *s = &p->parts.part[part];
     const Tensor home = rank_home(r, s->unit, of_role[p->tensors.tensor[s->tensor].role]);
-    BoxAt at = {.data = (char *)home.data + s->at * (int64_t)dtype_bytes(home.dtype)};
+    BoxView at = {.data = (char *)home.data + s->at * (int64_t)dtype_bytes(home.dtype)};
     memcpy(at.stride, s->stride, sizeof at.stride);
     return at;
 }
@@ -55,33 +55,33 @@ typedef struct {
     int64_t part;
     Box box;
     int64_t at, bytes;
-} Chunk;
+} SaveChunk;
 
-static Chunk chunk_of(const SaveParts *p, int64_t part, int64_t i)
+static SaveChunk chunk_of(const SaveParts *p, int64_t part, int64_t i)
 {
     int64_t before;
-    Chunk c = {.part = part};
-    c.box = chunk_at(&p->parts.part[part].box, most_of(p, part), i, &before);
+    SaveChunk c = {.part = part};
+    c.box = chunk_at(&p->parts.part[part].box, max_chunk(p, part), i, &before);
     c.at = p->at[part] + before * (int64_t)element_of(p, part);
     c.bytes = box_count(&c.box) * (int64_t)element_of(p, part);
     return c;
 }
 
-static Err copy_chunk(const SaveParts *p, const Rank *r, const Chunk *c, char *to)
+static Err copy_chunk(const SaveParts *p, const Rank *r, const SaveChunk *c, char *to)
 {
-    const BoxAt home = at_home(p, r, c->part);
+    const BoxView home = at_home(p, r, c->part);
     const size_t element = element_of(p, c->part);
-    const BoxAt in = box_inside(&home, &p->parts.part[c->part].box, &c->box, element);
+    const BoxView in = box_inside(&home, &p->parts.part[c->part].box, &c->box, element);
     return home_read(r, &c->box, element, &in, to);
 }
 
 typedef struct {
     const SaveParts *parts;
     const Rank *rank;
-} Copying;
+} SnapshotCopy;
 
 /* A tile is a chunk, counted through all parts. */
-static Err copy_nth(const Copying *c, int64_t tile)
+static Err copy_nth(const SnapshotCopy *c, int64_t tile)
 {
     const SaveParts *p = c->parts;
     int64_t lo = 0, hi = p->parts.n; /* the part is in [lo, hi) */
@@ -92,7 +92,7 @@ static Err copy_nth(const Copying *c, int64_t tile)
         else
             hi = mid;
     }
-    const Chunk chunk = chunk_of(p, lo, tile - p->first[lo]);
+    const SaveChunk chunk = chunk_of(p, lo, tile - p->first[lo]);
     return copy_chunk(p, c->rank, &chunk, p->snapshot + chunk.at);
 }
 
@@ -104,7 +104,7 @@ static void copy_tile(void *work, int64_t tile)
 /* By the team where the homes are the host's; a device has one thread at a time. */
 Err save_parts_copy(const SaveParts *p, const Rank *r)
 {
-    Copying c = {p, r};
+    SnapshotCopy c = {p, r};
     const int64_t n = p->first[p->parts.n];
     if (rank_on_host(r)) team_run(r->settings.team, n, copy_tile, &c);
     for (int64_t i = 0; !rank_on_host(r) && i < n; i++) TRY(copy_nth(&c, i));
@@ -124,15 +124,15 @@ typedef struct {
     int fd;
     int64_t data_at, ready, written;
     bool half;
-} Writing;
+} RankFileWriter;
 
 /* Where the data's byte `at` is in memory, given that it is not written yet. */
-static char *in_memory(const Writing *w, int64_t at)
+static char *in_memory(const RankFileWriter *w, int64_t at)
 {
     return w->parts->snapshot ? w->parts->snapshot + at : w->parts->buffer + (at - w->written);
 }
 
-static Err write_ready(Writing *w)
+static Err write_ready(RankFileWriter *w)
 {
     const int64_t all = w->parts->at[w->parts->parts.n];
     TRY(disk_write(w->fd, w->path, w->data_at + w->written, in_memory(w, w->written),
@@ -145,13 +145,13 @@ static Err write_ready(Writing *w)
     return OK;
 }
 
-static Err write_data(Writing *w)
+static Err write_data(RankFileWriter *w)
 {
     SaveParts *p = w->parts;
     const int64_t all = p->at[p->parts.n];
     for (int64_t part = 0; part < p->parts.n; part++)
         for (int64_t i = p->first[part]; i < p->first[part + 1]; i++) {
-            const Chunk c = chunk_of(p, part, i - p->first[part]);
+            const SaveChunk c = chunk_of(p, part, i - p->first[part]);
             char *data = in_memory(w, c.at);
             if (!p->snapshot) TRY(copy_chunk(p, w->file->rank, &c, data));
             p->hash[i] = hash_bytes(data, (size_t)c.bytes);
@@ -162,43 +162,43 @@ static Err write_data(Writing *w)
     return write_ready(w);
 }
 
-static Err write_open(Writing *w, RankFile *laid)
+static Err write_open(RankFileWriter *w, RankFile *layout)
 {
     const char *head;
     size_t bytes;
-    w->data_at = laid->data_at;
+    w->data_at = layout->data_at;
     TRY(write_data(w));
-    TRY(rank_file_header(&w->parts->tensors, laid, w->file->temp, &head, &bytes));
+    TRY(rank_file_header(&w->parts->tensors, layout, w->file->temp, &head, &bytes));
     TRY(disk_write(w->fd, w->path, 0, head, bytes));
     save_point(w->file, SAVE_DATA);
     return OK;
 }
 
-static Err write_file(Writing *w, const char *folder, int64_t *written)
+static Err write_file(RankFileWriter *w, const char *folder, int64_t *written)
 {
     const SaveFile *f = w->file;
     char name[RANK_FILE_NAME_BYTES];
-    RankFile laid = {.step = f->step,
-                     .rank = f->rank->settings.program->rank,
-                     .n = w->parts->parts.n,
-                     .part = w->parts->in_file};
-    rank_file_name(laid.rank, name);
+    RankFile layout = {.step = f->step,
+                       .rank = f->rank->settings.program->rank,
+                       .n = w->parts->parts.n,
+                       .part = w->parts->in_file};
+    rank_file_name(layout.rank, name);
     TRY(disk_path(folder, name, w->path));
-    TRY(rank_file_layout(&w->parts->tensors, &laid, f->temp));
+    TRY(rank_file_layout(&w->parts->tensors, &layout, f->temp));
     TRY(disk_create(w->path, &w->fd));
-    const Err err = write_open(w, &laid);
+    const Err err = write_open(w, &layout);
     if (err != OK) {
         disk_close(w->fd);
         return err;
     }
     TRY(disk_finish(w->fd, w->path));
-    *written = laid.bytes;
+    *written = layout.bytes;
     return OK;
 }
 
 Err save_file_write(SaveParts *p, const SaveFile *f, int64_t *written)
 {
-    Writing w = {.parts = p, .file = f};
+    RankFileWriter w = {.parts = p, .file = f};
     char folder[DISK_PATH_BYTES];
     *written = 0;
     TRY(folder_begin(f->checkpoints, f->step, folder, sizeof folder));

@@ -79,7 +79,7 @@ Err source_open(const char *path, DType wide, Arena *a, Source *out)
         out->kind = SOURCE_HF;
         TRY(arena_string(a, path, &out->dir));
         out->extra_dir = out->dir;
-        TRY(model_config_use(out->dir, a, &out->model));
+        TRY(model_config_inference(out->dir, a, &out->model));
         TRY(hf_check_tied(out->dir, &out->model, a));
         return hf_open(out->dir, &out->model, wide, a, &out->manifest);
     }

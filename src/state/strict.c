@@ -6,7 +6,7 @@
 /* The most brackets that are open at once, outside of strings. */
 static int depth_of(const char *text, size_t bytes)
 {
-    int open = 0, most = 0;
+    int open = 0, max = 0;
     bool string = false;
     for (size_t i = 0; i < bytes; i++) {
         const char c = text[i];
@@ -15,11 +15,11 @@ static int depth_of(const char *text, size_t bytes)
         else if (c == '"')
             string = !string;
         else if (!string && (c == '{' || c == '['))
-            most = ++open > most ? open : most;
+            max = ++open > max ? open : max;
         else if (!string && (c == '}' || c == ']'))
             open--;
     }
-    return most;
+    return max;
 }
 
 Err strict_parse(const char *path, const char *text, size_t bytes, int depth, json_t **out)

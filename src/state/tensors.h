@@ -60,8 +60,8 @@ int state_role_of(const char *name);
  * slice; slices that are larger are cut in their turn.
  *
  *     box [0,7) x [0,8), at most 20 elements:  2 rows, 2 rows, 2 rows, 1 row */
-int64_t chunk_count(const Box *box, int64_t most);
+int64_t chunk_count(const Box *box, int64_t max);
 /* Local. The i-th, and how many elements of the box lie before it. */
-Box chunk_at(const Box *box, int64_t most, int64_t i, int64_t *before);
+Box chunk_at(const Box *box, int64_t max, int64_t i, int64_t *before);
 
 #endif

@@ -44,16 +44,16 @@ static void mark_saved(const TrainLoop *l)
 
 Err loop_open_saver(TrainLoop *l)
 {
-    static const char *const lines[] = {"metrics.jsonl", "samples.jsonl", "skipped.jsonl", NULL};
+    static const char *const run_logs[] = {"metrics.jsonl", "samples.jsonl", "skipped.jsonl", NULL};
     const SaveSettings *save = &l->s->save;
     const SaverSettings set = {.rank = &l->rank,
                                .checkpoints = save->folder,
                                .ranks = l->s->world->ranks,
                                .keep = (int)save->keep,
-                               .room = save_room(save->every),
+                               .memory = save_memory(save->every),
                                .hook = save->hook,
-                               .beside = l->s->dir,
-                               .lines = lines};
+                               .run_dir = l->s->dir,
+                               .run_logs = run_logs};
     return save->folder ? saver_open(&set, l->s->world->arena, &l->saver) : OK;
 }
 

@@ -11,7 +11,7 @@
  * high. */
 enum { MAX_SKIPS = 8 };
 
-Err train_bytes(const Job *job, const Job *valid, SaveRoom room, Arena *temp, int64_t *out)
+Err train_bytes(const Job *job, const Job *valid, SaveMemory room, Arena *temp, int64_t *out)
 {
     int64_t bytes;
     TRY(saver_bytes(&job->linked, job->linked.rank, room, temp, &bytes));

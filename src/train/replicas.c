@@ -21,13 +21,13 @@ static Err hash_cell(const Replicas *r, const ReplicaCell *c, uint64_t *out)
     const Tensor home = home_of(r, p);
     const size_t element = dtype_bytes(home.dtype);
     const int64_t most = CHUNK_BYTES / (int64_t)element, n = chunk_count(&c->box, most);
-    BoxAt at = {.data = (char *)home.data + (size_t)p->at * element};
+    BoxView at = {.data = (char *)home.data + (size_t)p->at * element};
     uint64_t hash[2] = {0, 0};
     memcpy(at.stride, p->stride, sizeof at.stride);
     for (int64_t i = 0; i < n; i++) {
         int64_t before;
         const Box box = chunk_at(&c->box, most, i, &before);
-        const BoxAt from = box_inside(&at, &p->box, &box, element);
+        const BoxView from = box_inside(&at, &p->box, &box, element);
         TRY(home_read(r->rank, &box, element, &from, r->buffer));
         hash[1] = hash_bytes(r->buffer, (size_t)box_count(&box) * element);
         hash[0] = hash_bytes(hash, sizeof hash);

@@ -85,7 +85,7 @@ static Err set_aside(ResumeSearch *q)
     TrainLoop *l = q->l;
     snprintf(why, sizeof why, "%s", err_text());
     q->damaged++;
-    Err err = loop_is_first(l) ? folder_set_aside(l->s->save.folder, &q->at, name) : OK;
+    Err err = loop_is_first(l) ? folder_quarantine(l->s->save.folder, &q->at, name) : OK;
     if (loop_is_first(l) && err == OK)
         loop_warn(l, "%s: damaged: %s; renamed to %s, the previous checkpoint is used", q->path,
                   why, name);
@@ -110,7 +110,7 @@ static Err load(ResumeSearch *q, bool *damaged)
     TRY(world_agree(w, err));
     TRY(world_same(w, q->manifest->hash, "checkpoint", "run.dir must be the same folder for all"));
     TRY(world_agree(w, resume_same_job(q->path, &q->manifest->scalars, &l->s->save.job)));
-    set.what = manifest_is_weights(q->manifest) ? LOAD_WEIGHTS : LOAD_ALL;
+    set.scope = manifest_is_weights(q->manifest) ? LOAD_WEIGHTS : LOAD_ALL;
     err = world_agree(w, state_load(&set, &loaded));
     *damaged = err == ERR_CHECK;
     return *damaged ? OK : err;
@@ -175,7 +175,7 @@ Err resume_init(TrainLoop *l, TrainStart *out)
 {
     WorldRank *w = l->s->world;
     const LoadSettings set = {.manifest = l->s->init,
-                              .what = LOAD_WEIGHTS,
+                              .scope = LOAD_WEIGHTS,
                               .rank = &l->rank,
                               .comm = w->comm,
                               .all = w->all,

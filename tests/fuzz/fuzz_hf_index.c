@@ -5,7 +5,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    HfMapped *map;
+    HfIndexEntry *map;
     int n;
     if (hf_index_parse("index.json", (const char *)data, size, fuzz_arena(), &map, &n) != OK)
         return 0;

@@ -29,7 +29,7 @@ static void encode(const Tokenizer *t, Bytes text, Arena *a)
             if (e.id[i] < 0 || e.id[i] >= t->n_ids) abort();
         const int64_t n = e.n - t->n_before - t->n_after;
         if (n < 0 || tokenizer_decode(t, e.id + t->n_before, n, a, &back) != OK) abort();
-        if (utf8_sound(text, a, &sound, &bad) != OK || bad != e.replaced) abort();
+        if (utf8_repair(text, a, &sound, &bad) != OK || bad != e.replaced) abort();
         if (keeps_bytes(t) && (back.bytes != sound.bytes ||
                                (sound.bytes && memcmp(back.at, sound.at, sound.bytes) != 0)))
             abort();

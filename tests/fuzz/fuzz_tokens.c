@@ -16,11 +16,11 @@ static Bytes exact(const uint8_t *data, size_t size)
 
 static void read_whole(const Tokens *t)
 {
-    static TokensSeen seen;
-    static unsigned char *known;
-    if (!known) known = malloc(SEEN_IDS / 8);
-    seen = (TokensSeen){.low = INT64_MAX, .high = INT64_MIN, .known = known};
-    (void)tokens_scan(t, 0, t->n_tokens, 1 << 16, &seen);
+    static TokenStats stats;
+    static unsigned char *seen;
+    if (!seen) seen = malloc(MAX_STATS_IDS / 8);
+    stats = (TokenStats){.low = INT64_MAX, .high = INT64_MIN, .seen = seen};
+    (void)tokens_scan(t, 0, t->n_tokens, 1 << 16, &stats);
     for (int64_t i = 0; i < t->n_tokens && i < 4096; i++)
         if (tokens_next_start(t, i, t->n_tokens) <= i) abort();
 }

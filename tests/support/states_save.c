@@ -56,7 +56,7 @@ Err state_save(StateRank *r, const char *checkpoints, int64_t step, bool snapsho
                                .checkpoints = checkpoints,
                                .ranks = r->world->ranks,
                                .keep = 2,
-                               .room = snapshot ? ROOM_SNAPSHOT : ROOM_BUFFER};
+                               .memory = snapshot ? SAVE_MEMORY_SNAPSHOT : SAVE_MEMORY_BUFFER};
     Saver *saver;
     TRY(saver_open(&set, r->world->arena, &saver));
     const Err err = save_with(r, saver, step);

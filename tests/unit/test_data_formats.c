@@ -136,18 +136,18 @@ static void a_scan_counts(void **state)
     Tokens t;
     opens(scratch_write("s.bin", &b), FORMAT_AUTO, FORMAT_TOKENS, &t);
     for (int step = 1; step <= 8; step++) { /* in pieces of any size */
-        TokensSeen seen;
-        DO(tokens_seen_init(&seen, &arena));
+        TokenStats stats;
+        DO(token_stats_init(&stats, &arena));
         for (int at = 0; at < 8; at += step)
-            DO(tokens_scan(&t, at, at + step < 8 ? at + step : 8, 50257, &seen));
-        assert_int_equal(seen.low, 7);
-        assert_int_equal(seen.high, 50256);
-        assert_int_equal(seen.n_ids, 4);
-        assert_int_equal(seen.n_documents, 4);
+            DO(tokens_scan(&t, at, at + step < 8 ? at + step : 8, 50257, &stats));
+        assert_int_equal(stats.low, 7);
+        assert_int_equal(stats.high, 50256);
+        assert_int_equal(stats.n_ids, 4);
+        assert_int_equal(stats.n_documents, 4);
     }
-    TokensSeen seen;
-    DO(tokens_seen_init(&seen, &arena));
-    assert_int_equal(tokens_scan(&t, 0, 8, 40000, &seen), ERR_CHECK);
+    TokenStats stats;
+    DO(token_stats_init(&stats, &arena));
+    assert_int_equal(tokens_scan(&t, 0, 8, 40000, &stats), ERR_CHECK);
     assert_non_null(
         strstr(err_text(), "token 0 (byte 1024) is 50256, and the vocabulary has 40000"));
     tokens_close(&t);

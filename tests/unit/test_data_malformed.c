@@ -64,13 +64,13 @@ static void mutate(Buffer *b, Dice *dice)
 /* As a walk of the trainer would: every token, every border. */
 static void read_whole(const Tokens *t)
 {
-    static TokensSeen seen; /* its bits are not cleared in between: they are not looked at */
-    if (!seen.known) DO(tokens_seen_init(&seen, &lasting));
-    seen.n_documents = 0;
+    static TokenStats stats; /* its bits are not cleared in between: they are not looked at */
+    if (!stats.seen) DO(token_stats_init(&stats, &lasting));
+    stats.n_documents = 0;
     assert_true(t->n_tokens >= 0);
-    const Err err = tokens_scan(t, 0, t->n_tokens, VOCAB, &seen);
+    const Err err = tokens_scan(t, 0, t->n_tokens, VOCAB, &stats);
     assert_true(err == OK || err == ERR_CHECK);
-    assert_true(seen.n_documents <= t->n_tokens);
+    assert_true(stats.n_documents <= t->n_tokens);
     for (int64_t i = 0; i < t->n_tokens; i++) {
         const int64_t next = tokens_next_start(t, i, t->n_tokens);
         assert_true(next > i && next <= t->n_tokens);

@@ -83,7 +83,7 @@ static void text_has_the_predicted_bytes(void **state)
         const LinkedProgram *lp = &c->job.linked;
         int64_t save;
         char action[ACTION_TEXT_BYTES], at[80];
-        DO(saver_bytes(lp, 0, ROOM_BUFFER, &c->arena, &save));
+        DO(saver_bytes(lp, 0, SAVE_MEMORY_BUFFER, &c->arena, &save));
         size_t total = (size_t)save;
         assert_int_equal(explain(1, more[i], NULL), 0);
         for (int a = 0; a < N_ARENAS; a++) total += lp->bytes[a];
@@ -107,7 +107,7 @@ static void validation_is_counted(void **state)
     (void)state;
     Compiled *step = compiled(NULL, JOB_STEP), *loss = compiled(NULL, JOB_LOSS);
     int64_t total;
-    DO(train_bytes(&step->job, &loss->job, ROOM_BUFFER, &step->arena, &total));
+    DO(train_bytes(&step->job, &loss->job, SAVE_MEMORY_BUFFER, &step->arena, &total));
     assert_int_equal(explain(1, NULL), 0);
     assert_not_said("of validation");
     assert_int_equal(explain(1, "run.valid_every=3", "data.valid=README.md", NULL), 0);

@@ -21,7 +21,7 @@ static void compare_memory(const json_t *all, const LinkedProgram *lp, Arena *te
 {
     static const char *const arena[N_ARENAS] = {"state", "step", "work", "host", "session"};
     int64_t total;
-    DO(saver_bytes(lp, lp->rank, ROOM_BUFFER, temp, &total));
+    DO(saver_bytes(lp, lp->rank, SAVE_MEMORY_BUFFER, temp, &total));
     assert_int_equal(number(all, "memory.save_bytes"), total);
     for (int a = 0; a < N_ARENAS; a++) {
         char path[64];

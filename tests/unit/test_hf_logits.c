@@ -30,7 +30,7 @@ static Err load(WorldRank *w, const Case *c, Session *s)
     TRY(ARENA_NEW(w->arena, 1, &m));
     TRY(hf_open(c->dir, &c->config, F32, w->arena, m));
     const LoadSettings set = {.manifest = m,
-                              .what = LOAD_WEIGHTS,
+                              .scope = LOAD_WEIGHTS,
                               .rank = &s->rank[0],
                               .comm = w->comm,
                               .all = w->all,
@@ -84,7 +84,7 @@ static void check_folder(const char *dir, MeshSizes mesh, const Device *device)
     const int ranks = (mesh.tp ? mesh.tp : 1) * (mesh.pp ? mesh.pp : 1);
     const WorldSettings set = {
         .ranks = ranks, .in_flight = 64, .records = 64, .timeout_s = 20, .body = body, .work = &c};
-    DO(model_config_use(c.dir, &arena, &c.config));
+    DO(model_config_inference(c.dir, &arena, &c.config));
     hf_folder_expected(c.dir, &arena, &c.want);
     if (world_run(&set) != OK) fail_msg("%s: %s", dir, err_text());
     if (!(c.worst <= 1e-4))

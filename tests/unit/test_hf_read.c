@@ -25,7 +25,7 @@ static Err load(StateRank *r, void *work)
     TRY(hf_open(x->dir, x->config, F32, r->world->arena, &m));
     assert_true(manifest_is_weights(&m));
     const LoadSettings set = {.manifest = &m,
-                              .what = LOAD_WEIGHTS,
+                              .scope = LOAD_WEIGHTS,
                               .rank = &r->rank,
                               .comm = r->world->comm,
                               .all = r->world->all,
@@ -75,7 +75,7 @@ static void under_all_layouts(void **state)
             ModelConfig config;
             DO(arena_open(&arena, "folder", ARENA_PLENTY));
             x = (Loading){.dir = hf_folder_path(hf_folders[i], &arena), .config = &config};
-            DO(model_config_use(x.dir, &arena, &config));
+            DO(model_config_inference(x.dir, &arena, &config));
             state_world_open_as(&w,
                                 &(StateSpec){.words = words[k], .dtype = F32, .config = &config});
             state_whole_open(&x.whole, &w);
@@ -150,7 +150,7 @@ static Err open_folder(const char *dir, Arena *a)
 {
     ModelConfig c;
     Manifest m;
-    TRY(model_config_use(dir, a, &c));
+    TRY(model_config_inference(dir, a, &c));
     TRY(hf_open(dir, &c, F32, a, &m));
     return hf_check_tied(dir, &c, a);
 }

@@ -20,7 +20,7 @@ typedef struct {
     char base[64], to[100];
     Source source;
     Team *team;
-    HfWritten result;
+    HfWriteResult result;
 } Bench;
 
 static void bench_open(Bench *b, const char *path)
@@ -41,13 +41,13 @@ static void bench_close(Bench *b)
 
 static Err write_as(Bench *b, int type, int64_t shard_bytes)
 {
-    const HfWrite w = {.from = &b->source,
-                       .dir = b->to,
-                       .extra_dir = b->source.extra_dir,
-                       .type = type,
-                       .shard_bytes = shard_bytes,
-                       .team = b->team,
-                       .temp = &b->arena};
+    const HfWriteSettings w = {.from = &b->source,
+                               .dir = b->to,
+                               .extra_dir = b->source.extra_dir,
+                               .type = type,
+                               .shard_bytes = shard_bytes,
+                               .team = b->team,
+                               .temp = &b->arena};
     return hf_write(&w, &b->result);
 }
 
@@ -56,7 +56,7 @@ static void compare(Bench *b, const char *from, int type)
 {
     Model model;
     ModelConfig c;
-    DO(model_config_use(b->to, &b->arena, &c));
+    DO(model_config_inference(b->to, &b->arena, &c));
     DO(model_build(&b->source.model, F32, (BatchShape){1, 1}, &b->arena, &model));
     for (int i = 0; i < model.n_params; i++) {
         const Param *p = &model.param[i];
@@ -137,7 +137,7 @@ static Err load_and_save(StateRank *r, void *work)
     const Through *x = work;
     LoadResult loaded;
     const LoadSettings set = {.manifest = &x->from->manifest,
-                              .what = LOAD_WEIGHTS,
+                              .scope = LOAD_WEIGHTS,
                               .rank = &r->rank,
                               .comm = r->world->comm,
                               .all = r->world->all,
@@ -195,7 +195,7 @@ static Err fill_or_load(StateRank *r, void *work)
         return state_save(r, x->folder, 2, false);
     }
     const LoadSettings set = {.manifest = &x->from->manifest,
-                              .what = LOAD_WEIGHTS,
+                              .scope = LOAD_WEIGHTS,
                               .rank = &r->rank,
                               .comm = r->world->comm,
                               .all = r->world->all,
@@ -280,21 +280,21 @@ static void a_tokenizer_is_carried(void **state)
 {
     (void)state;
     Bench b;
-    char beside[100];
+    char extra_dir[100];
     bench_open(&b, HF_GOLDEN "qwen2");
-    snprintf(beside, sizeof beside, "%s/tokenizer", b.base);
-    assert_int_equal(mkdir(beside, 0777), 0);
-    put(beside, "tokenizer.json",
+    snprintf(extra_dir, sizeof extra_dir, "%s/tokenizer", b.base);
+    assert_int_equal(mkdir(extra_dir, 0777), 0);
+    put(extra_dir, "tokenizer.json",
         "{\"added_tokens\": [{\"id\": 3, \"content\": \"<s>\"}, "
         "{\"id\": 7, \"content\": \"</s>\"}]}");
-    put(beside, "tokenizer_config.json",
+    put(extra_dir, "tokenizer_config.json",
         "{\"bos_token\": {\"content\": \"<s>\"}, \"eos_token\": \"</s>\", \"pad_token\": null}");
-    put(beside, "merges.txt", "#version\n");
-    put(beside, "notes.txt", "mine");
-    b.source.extra_dir = beside;
+    put(extra_dir, "merges.txt", "#version\n");
+    put(extra_dir, "notes.txt", "mine");
+    b.source.extra_dir = extra_dir;
     b.source.kind = SOURCE_CHECKPOINT;
     DO(write_as(&b, ST_F32, HF_SHARD_BYTES));
-    assert_int_equal(b.result.carried, 3);
+    assert_int_equal(b.result.tokenizer_files, 3);
     assert_true(is_there(b.to, "merges.txt") && !is_there(b.to, "notes.txt"));
     char path[200];
     snprintf(path, sizeof path, "%s/config.json", b.to);

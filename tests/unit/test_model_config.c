@@ -147,7 +147,7 @@ static void hub_gpt2_needs_its_dropouts_off(void **state)
     assert_true(c.tied && c.qkv_bias && c.o_bias && c.mlp_bias);
     assert_true(c.init_std == 0.03);
     ModelConfig used, parsed; /* who does not train has no dropout */
-    assert_int_equal(model_config_use(f->folder, &f->arena, &used), OK);
+    assert_int_equal(model_config_inference(f->folder, &f->arena, &used), OK);
     assert_int_equal(model_config_parse(used.name, hub_gpt2, strlen(hub_gpt2), &f->arena, &parsed),
                      OK);
     c.name = used.name;

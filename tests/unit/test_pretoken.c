@@ -43,7 +43,7 @@ static void by_hand_is_by_pcre2(void **state)
     DO(matcher_open(&m));
     for (int k = 0; k < 3; k++) {
         const Random r = random_named(7, source[k]);
-        Pattern hand, slow;
+        PretokenPattern hand, slow;
         DO(pattern_open(&hand, "hand", source[k], traits, true));
         DO(pattern_open(&slow, "slow", source[k], traits, false));
         assert_true(hand.known != KNOWN_NONE && slow.known == KNOWN_NONE);
@@ -95,7 +95,7 @@ static void what_differs_is_refused(void **state)
         {"a|", "matches nothing at all"},
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
-        Pattern p;
+        PretokenPattern p;
         refused(pattern_open(&p, "file: place", row[i][0], traits, true), ERR_CONFIG, row[i][1]);
         assert_non_null(strstr(err_text(), "file: place: the pattern"));
     }
@@ -106,7 +106,7 @@ static void pieces(const char *source, const char *text, const char *want)
 {
     char got[256] = "";
     const Bytes bytes = {(const unsigned char *)text, strlen(text)};
-    Pattern p;
+    PretokenPattern p;
     Matcher m;
     DO(matcher_open(&m));
     DO(pattern_open(&p, "test", source, traits, true));

@@ -85,7 +85,7 @@ static void check_every_rank(Room *room, const JobSettings *set)
         int at = -1;
         must(compile_rank(set, rank, &room->temp, &lp));
         must(count_rank(lp, &count));
-        must(saver_bytes(lp, rank, ROOM_SNAPSHOT, &room->temp, &save));
+        must(saver_bytes(lp, rank, SAVE_MEMORY_SNAPSHOT, &room->temp, &save));
         count.save_bytes = (size_t)save;
         count.total_bytes += count.save_bytes;
         for (int i = 0; i < s.n && at < 0; i++)

@@ -79,8 +79,8 @@ static Err commit_with(int64_t step, const SaveHook *hook)
                               .tensors = tensors(),
                               .scalars = &s,
                               .hook = hook,
-                              .beside = root,
-                              .lines = lines};
+                              .run_dir = root,
+                              .run_logs = lines};
     return folder_commit(&c, &arena);
 }
 
@@ -180,7 +180,7 @@ static void set_aside(void **state)
     for (int i = 1; i <= 3; i++) {
         const Generation g = generation_of(10);
         save(10);
-        DO(folder_set_aside(root, &g, name));
+        DO(folder_quarantine(root, &g, name));
         assert_string_equal(name, i == 1   ? "step-00000010.damaged"
                                   : i == 2 ? "step-00000010.damaged-2"
                                            : "step-00000010.damaged-3");

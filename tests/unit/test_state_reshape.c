@@ -123,7 +123,7 @@ static void large_tables(void **state)
         saved_open(&saved[i], &(StateSpec){.words = words[i], .vocab = 200003});
     for (int i = 0; i < 3; i++) {
         check_pair(&saved[i], &saved[(i + 1) % 3], RESHAPE_BUFFER, true);
-        check_pair(&saved[i], &saved[(i + 1) % 3], RESHAPE_BUFFER_LEAST, false);
+        check_pair(&saved[i], &saved[(i + 1) % 3], MIN_RESHAPE_BUFFER, false);
     }
     for (int i = 0; i < 3; i++) saved_close(&saved[i]);
 }

@@ -100,13 +100,15 @@ static StFile random_file(Dice *dice)
     static const char *const stem[] = {"a", "b\"c", "d\\e", "\xc3\xa4", "f/g", "h i", "@1,2", "\n"};
     StFile f = {.path = "random", .n = (int)roll(dice, 9), .n_pairs = (int)roll(dice, 3)};
     DO(ARENA_NEW(&arena, f.n, &f.tensor));
-    DO(ARENA_NEW(&arena, f.n_pairs, &f.pair));
-    for (int i = 0; i < f.n_pairs; i++) f.pair[i] = (StPair){i ? "k\"" : "q", stem[roll(dice, 8)]};
+    StPair *pair;
+    DO(ARENA_NEW(&arena, f.n_pairs, &pair));
+    for (int i = 0; i < f.n_pairs; i++) pair[i] = (StPair){i ? "k\"" : "q", stem[roll(dice, 8)]};
+    f.pair = pair;
     for (int i = 0; i < f.n; i++) {
         StTensor *t = &f.tensor[i];
         char name[64];
         t->type = (StType)roll(dice, N_ST_TYPES);
-        t->ndim = (int)roll(dice, ST_MAX_DIMS + 1);
+        t->ndim = (int)roll(dice, MAX_ST_DIMS + 1);
         t->at = f.data_bytes;
         t->bytes = st_type_bytes(t->type);
         for (int d = 0; d < t->ndim; d++)

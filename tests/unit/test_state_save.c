@@ -93,7 +93,7 @@ static Err change_after_begin(StateRank *r, void *work)
                                .checkpoints = g->bed->folder,
                                .ranks = r->world->ranks,
                                .keep = 2,
-                               .room = ROOM_SNAPSHOT,
+                               .memory = SAVE_MEMORY_SNAPSHOT,
                                .hook = {at_point, g}};
     StateScalars scalars = state_scalars(4);
     char config[32] = "seed: 1\n";
@@ -185,7 +185,8 @@ static void bytes_are_predicted(void **state)
     bed_open(&bed, &(StateSpec){.words = "dp=2 tp=3 zero=1", .dtype = BF16});
     for (int r = 0; r < bed.world.ranks; r++) {
         int64_t bytes;
-        DO(saver_bytes(&bed.world.job[r].linked, r, ROOM_SNAPSHOT, &bed.world.arena, &bytes));
+        DO(saver_bytes(&bed.world.job[r].linked, r, SAVE_MEMORY_SNAPSHOT, &bed.world.arena,
+                       &bytes));
         sum += bytes;
     }
     for (int i = 0; i < bed.whole.tensors.n; i++)
@@ -201,19 +202,19 @@ static Err open_and_measure(StateRank *r, void *work)
     Bed *b = work;
     Arena arena;
     TRY(arena_open(&arena, "saver", ARENA_PLENTY));
-    for (SaveRoom room = ROOM_BUFFER; room <= ROOM_SNAPSHOT; room++) {
+    for (SaveMemory memory = SAVE_MEMORY_BUFFER; memory <= SAVE_MEMORY_SNAPSHOT; memory++) {
         Saver *s;
         int64_t bytes;
         const SaverSettings set = {
-            .rank = &r->rank, .checkpoints = b->folder, .ranks = 2, .keep = 2, .room = room};
-        TRY(saver_bytes(r->rank.settings.program, r->rank.settings.program->rank, room, &arena,
+            .rank = &r->rank, .checkpoints = b->folder, .ranks = 2, .keep = 2, .memory = memory};
+        TRY(saver_bytes(r->rank.settings.program, r->rank.settings.program->rank, memory, &arena,
                         &bytes));
         const size_t before = arena_mark(&arena);
         TRY(saver_open(&set, &arena, &s));
         const int64_t took = (int64_t)(arena_mark(&arena) - before);
         saver_close(s);
         if (took < bytes || took > bytes + LISTS)
-            return err_fail(ERR_CHECK, "room %d: %lld bytes, and %lld were predicted", (int)room,
+            return err_fail(ERR_CHECK, "room %d: %lld bytes, and %lld were predicted", (int)memory,
                             (long long)took, (long long)bytes);
     }
     arena_close(&arena);
@@ -244,8 +245,11 @@ static Err fill_the_disk(StateRank *r, void *work)
 {
     Bed *b = work;
     Saver *saver;
-    const SaverSettings set = {
-        .rank = &r->rank, .checkpoints = b->folder, .ranks = 1, .keep = 2, .room = ROOM_SNAPSHOT};
+    const SaverSettings set = {.rank = &r->rank,
+                               .checkpoints = b->folder,
+                               .ranks = 1,
+                               .keep = 2,
+                               .memory = SAVE_MEMORY_SNAPSHOT};
     const StateScalars scalars[3] = {state_scalars(1), state_scalars(2), state_scalars(3)};
     SaverState got[3];
     char text[256] = "";
@@ -301,8 +305,11 @@ static Err close_early(StateRank *r, void *work)
 {
     Bed *b = work;
     Saver *saver;
-    const SaverSettings set = {
-        .rank = &r->rank, .checkpoints = b->folder, .ranks = 2, .keep = 2, .room = ROOM_SNAPSHOT};
+    const SaverSettings set = {.rank = &r->rank,
+                               .checkpoints = b->folder,
+                               .ranks = 2,
+                               .keep = 2,
+                               .memory = SAVE_MEMORY_SNAPSHOT};
     const StateScalars scalars = state_scalars(6);
     state_fill(r, 9);
     TRY(saver_open(&set, r->world->arena, &saver));

@@ -46,7 +46,7 @@ static Tokenizer *cutting(void)
 static Bytes build(const Tokenizer *t, Bytes text, int threads, size_t part_bytes, bool jsonl)
 {
     Writer w;
-    Tokenize z;
+    BulkTokenizer z;
     Bytes file;
     const char *out = scratch("built.bin");
     DO(writer_open_ids(&w, out, FORMAT_MEGATRON, t->n_ids));
@@ -128,7 +128,7 @@ static void a_wrong_line_is_named(void **state)
     (void)state;
     Tokenizer *t;
     Writer w;
-    Tokenize z;
+    BulkTokenizer z;
     char lines[4000] = "";
     for (int i = 1; i <= 90; i++)
         strcat(lines, i == 77 ? "{\"txt\": 1}\n" : "{\"text\": \"a good line\"}\n");

@@ -1,7 +1,7 @@
-/* parts.h -- between tokens.c and the files of the formats: each reads the bytes of one and fills
+/* tokens_parts.h -- between tokens.c and the files of the formats: each reads the bytes of one and fills
  * in a Tokens whose path and format are set. */
-#ifndef DATA_PARTS_H
-#define DATA_PARTS_H
+#ifndef DATA_TOKENS_PARTS_H
+#define DATA_TOKENS_PARTS_H
 
 #include "data/tokens.h"
 

@@ -1,7 +1,7 @@
-/* tokenizer_json.h -- between the files that read a tokenizer.json, each a part of it. Only they know
+/* tokenizer_parts.h -- between the files that read a tokenizer.json, each a part of it. Only they know
  * jansson. A place in the file is written as pre_tokenizer.pretokenizers[1].pattern. */
-#ifndef DATA_TOKENIZER_JSON_H
-#define DATA_TOKENIZER_JSON_H
+#ifndef DATA_TOKENIZER_PARTS_H
+#define DATA_TOKENIZER_PARTS_H
 
 #include <jansson.h>
 #include "data/tokenizer.h"
@@ -16,8 +16,8 @@ typedef struct {
 } TokenizerFile;
 
 /* Local. "tokenizer.json: model.dropout: what; " and ERR_CONFIG. */
-#define file_refuse(f, where, ...) err_is(ERR_CONFIG, file_says((f), (where), __VA_ARGS__))
-int file_says(const TokenizerFile *f, const char *where, const char *format, ...)
+#define file_refuse(f, where, ...) err_is(ERR_CONFIG, file_message((f), (where), __VA_ARGS__))
+int file_message(const TokenizerFile *f, const char *where, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* Local. "where.name" or "where[i]" in the arena. */
@@ -40,7 +40,7 @@ Err file_vocab(TokenizerFile *f, json_t *model);
 Err file_merges(TokenizerFile *f, json_t *model);
 /* The bytes that the characters of a token stand for. false: some stand for none, and the bytes are
  * those of the characters themselves. */
-Err file_token_bytes(const TokenizerFile *f, const char *token, Bytes *out, bool *stands);
+Err file_token_bytes(const TokenizerFile *f, const char *token, Bytes *out, bool *maps);
 
 /* tokenizer_added.c */
 Err file_added(TokenizerFile *f, json_t *list);

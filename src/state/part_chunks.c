@@ -1,4 +1,4 @@
-/* part.c -- the chunks of a part: boxes of its tensor, cut so that each is as few runs of its file as
+/* part_chunks.c -- the chunks of a part: boxes of its tensor, cut so that each is as few runs of its file as
  * can be.
  *
  *     dense         rows of the box, one run
@@ -8,7 +8,7 @@
 
 bool manifest_is_weights(const Manifest *m) { return strcmp(m->scalars.optim, "none") == 0; }
 
-static int64_t most_of(const StateTensors *t, const ManifestPart *p)
+static int64_t max_chunk(const StateTensors *t, const ManifestPart *p)
 {
     int64_t element = (int64_t)dtype_bytes(t->tensor[p->tensor].dtype);
     if (p->stored && st_type_bytes(p->stored->type) > element)
@@ -16,7 +16,7 @@ static int64_t most_of(const StateTensors *t, const ManifestPart *p)
     return CHUNK_BYTES / element;
 }
 
-static Box turned(const Box *box)
+static Box transposed_box(const Box *box)
 {
     Box out = {.ndim = box->ndim};
     for (int d = 0; d < box->ndim; d++) {
@@ -28,17 +28,17 @@ static Box turned(const Box *box)
 
 static Box as_stored(const ManifestPart *p, const Box *box)
 {
-    return p->stored && p->stored->transposed ? turned(box) : *box;
+    return p->stored && p->stored->transposed ? transposed_box(box) : *box;
 }
 
 int64_t part_chunks(const StateTensors *t, const ManifestPart *p)
 {
     const Box there = as_stored(p, &p->box);
-    return chunk_count(&there, most_of(t, p));
+    return chunk_count(&there, max_chunk(t, p));
 }
 
 Box part_chunk(const StateTensors *t, const ManifestPart *p, int64_t i, int64_t *before)
 {
-    const Box there = as_stored(p, &p->box), chunk = chunk_at(&there, most_of(t, p), i, before);
+    const Box there = as_stored(p, &p->box), chunk = chunk_at(&there, max_chunk(t, p), i, before);
     return as_stored(p, &chunk);
 }

@@ -1,4 +1,4 @@
-/* parts.c -- what a rank has at home, as boxes of tensors.
+/* rank_parts.c -- what a rank has at home, as boxes of tensors.
  *
  *     home of a unit   |piece of q: elements 20..48 of what use leaves|piece of k ...
  *     boxes of q       the rest of a row, whole rows, the start of a row: each with its place at home
@@ -15,17 +15,17 @@ typedef struct {
     Holding held;
     const HeldPiece *piece;
     int64_t n;
-} Stretch;
+} ParamRange;
 
 typedef struct {
     const LinkedProgram *lp;
     int rank;
     bool owned;
     Arena *arena;
-    Stretch *stretch;
+    ParamRange *range;
     int n;
     int64_t boxes;
-} Listing;
+} PartLister;
 
 /* The parameter that lies at a place of the unit's pack. */
 static int param_in_pack(const Model *m, int unit, int place)
@@ -38,20 +38,20 @@ static int param_in_pack(const Model *m, int unit, int place)
 }
 
 /* Row-major elements [lo, hi) of what `use` leaves to the rank. */
-static Err add_piece(Listing *l, int unit, const HomePiece *p)
+static Err add_piece(PartLister *l, int unit, const HomePiece *p)
 {
     const Home *home = &l->lp->unit[unit].home;
     const HomeParam *h = &home->param[p->param];
     const Model *m = l->lp->model;
-    Stretch *s = &l->stretch[l->n];
+    ParamRange *s = &l->range[l->n];
     const int param = param_in_pack(m, unit, p->param), copy_of = m->param[param].copy_of;
     if (copy_of >= 0 && l->owned) return OK; /* written where the first is */
-    *s = (Stretch){copy_of >= 0 ? copy_of : param,
-                   unit,
-                   p->at,
-                   holding_of(&h->use, home->mesh, &h->shape, l->rank),
-                   NULL,
-                   0};
+    *s = (ParamRange){copy_of >= 0 ? copy_of : param,
+                      unit,
+                      p->at,
+                      holding_of(&h->use, home->mesh, &h->shape, l->rank),
+                      NULL,
+                      0};
     s->held.is_flat = true;
     s->held.flat.from = p->lo;
     s->held.flat.count = p->hi - p->lo;
@@ -61,7 +61,7 @@ static Err add_piece(Listing *l, int unit, const HomePiece *p)
     return OK;
 }
 
-static Err list_unit(Listing *l, int unit, const HomePiece **piece, int *n)
+static Err list_unit(PartLister *l, int unit, const HomePiece **piece, int *n)
 {
     const Home *home = &l->lp->unit[unit].home;
     HomeRank has;
@@ -72,7 +72,7 @@ static Err list_unit(Listing *l, int unit, const HomePiece **piece, int *n)
 }
 
 /* All stretches of the rank, unit by unit. */
-static Err list_all(Listing *l)
+static Err list_all(PartLister *l)
 {
     const LinkedProgram *lp = l->lp;
     const unsigned pp = mesh_axes(lp->mesh, VIEW_DENSE, "pp");
@@ -86,7 +86,7 @@ static Err list_all(Listing *l)
         TRY(list_unit(l, u, &piece[u], &n[u]));
         total += n[u];
     }
-    TRY(ARENA_NEW(l->arena, total, &l->stretch));
+    TRY(ARENA_NEW(l->arena, total, &l->range));
     for (int u = 0; u < units; u++)
         for (int i = 0; i < n[u]; i++) TRY(add_piece(l, u, &piece[u][i]));
     return OK;
@@ -102,11 +102,11 @@ static int by_box(const void *a, const void *b)
 }
 
 /* One part for each box; `tensor` is for now the parameter. */
-static void fill_boxes(const Listing *l, StatePart *part)
+static void fill_boxes(const PartLister *l, StatePart *part)
 {
     int64_t n = 0;
     for (int i = 0; i < l->n; i++) {
-        const Stretch *s = &l->stretch[i];
+        const ParamRange *s = &l->range[i];
         for (int64_t k = 0; k < s->n; k++) {
             StatePart *p = &part[n++];
             *p = (StatePart){.tensor = s->param,
@@ -136,7 +136,7 @@ static void fill_roles(const Model *m, int roles, const StatePart *base, int64_t
 
 Err state_parts(const LinkedProgram *lp, int rank, bool owned, Arena *a, StateParts *out)
 {
-    Listing l = {.lp = lp, .rank = rank, .owned = owned, .arena = a};
+    PartLister l = {.lp = lp, .rank = rank, .owned = owned, .arena = a};
     const int roles = 1 + lp->n_moments;
     StatePart *base;
     StateParts made = {0};

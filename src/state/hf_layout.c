@@ -1,4 +1,4 @@
-/* hf_lay.c -- which tensor goes into which file, and the files made.
+/* hf_layout.c -- which tensor goes into which file, and the files made.
  *
  *     model.safetensors                    all of it, when it fits
  *     model-00001-of-00002.safetensors     else as many parameters as fit, in the model's order
@@ -31,7 +31,7 @@ static bool is_listed(const StTensor *list, int n, const char *name)
     return false;
 }
 
-static Err add_tensor(const HfWrite *w, const Param *p, Arena *a, StTensor *list, int *n)
+static Err add_tensor(const HfWriteSettings *w, const Param *p, Arena *a, StTensor *list, int *n)
 {
     const ModelConfig *c = &w->from->model;
     const HfPlace place = hf_place(c, p);
@@ -52,7 +52,7 @@ static Err add_tensor(const HfWrite *w, const Param *p, Arena *a, StTensor *list
 /* Tensors from..to of the list, the wider types first. */
 static Err fill_file(StFile *f, const StTensor *from, int n, Arena *a)
 {
-    static StPair format = {"format", "pt"};
+    static const StPair format = {"format", "pt"};
     f->n_pairs = 1;
     f->pair = &format;
     TRY(ARENA_NEW(a, n, &f->tensor));
@@ -67,15 +67,16 @@ static Err fill_file(StFile *f, const StTensor *from, int n, Arena *a)
 }
 
 /* How many tensors of the list, from i on, go into one file. */
-static int take(const StTensor *list, int i, int n, int64_t most)
+static int take(const StTensor *list, int i, int n, int64_t max_bytes)
 {
     int64_t bytes = 0;
     int end = i;
-    while (end < n && (end == i || bytes + list[end].bytes <= most)) bytes += list[end++].bytes;
+    while (end < n && (end == i || bytes + list[end].bytes <= max_bytes))
+        bytes += list[end++].bytes;
     return end - i;
 }
 
-Err hf_lay(const HfWrite *w, Arena *a, HfShards *out)
+Err hf_layout(const HfWriteSettings *w, Arena *a, HfShards *out)
 {
     Model model;
     StTensor *list;

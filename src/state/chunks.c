@@ -1,4 +1,4 @@
-/* boxes.c -- names of roles, and boxes cut into chunks.
+/* chunks.c -- names of roles, and boxes cut into chunks.
  *
  *     box [3, 5, 4], at most 9 elements: a slice of dim 0 has 20, too many; one of dim 1 has 4
  *
@@ -7,14 +7,14 @@
 #include <string.h>
 #include "state/tensors.h"
 
-static const char *const role_word[N_STATE_ROLES] = {"weight", "moment1", "moment2"};
+static const char *const role_names[N_STATE_ROLES] = {"weight", "moment1", "moment2"};
 
-const char *state_role_name(StateRole role) { return role_word[role]; }
+const char *state_role_name(StateRole role) { return role_names[role]; }
 
 int state_role_of(const char *name)
 {
     for (int i = 0; i < N_STATE_ROLES; i++)
-        if (strcmp(name, role_word[i]) == 0) return i;
+        if (strcmp(name, role_names[i]) == 0) return i;
     return -1;
 }
 
@@ -23,18 +23,18 @@ typedef struct {
     int d;
     int64_t lead, rows, slice;
     int64_t runs; /* of one lead */
-} Cutting;
+} ChunkGrid;
 
-static Cutting cutting_of(const Box *box, int64_t most)
+static ChunkGrid chunk_grid(const Box *box, int64_t max)
 {
-    Cutting c = {.d = 0, .lead = 1, .rows = 1, .slice = box_count(box), .runs = 1};
-    MUST(most >= 1, "chunks of %lld elements", (long long)most);
-    if (c.slice == 0) return (Cutting){.runs = 0};
+    ChunkGrid c = {.d = 0, .lead = 1, .rows = 1, .slice = box_count(box), .runs = 1};
+    MUST(max >= 1, "chunks of %lld elements", (long long)max);
+    if (c.slice == 0) return (ChunkGrid){.runs = 0};
     for (; c.d < box->ndim; c.d++) {
         const int64_t n = box->hi[c.d] - box->lo[c.d];
         c.slice /= n;
-        if (c.slice <= most) { /* the last dim's slice is one element */
-            c.rows = most / c.slice;
+        if (c.slice <= max) { /* the last dim's slice is one element */
+            c.rows = max / c.slice;
             c.runs = (n - 1) / c.rows + 1;
             break;
         }
@@ -43,15 +43,15 @@ static Cutting cutting_of(const Box *box, int64_t most)
     return c;
 }
 
-int64_t chunk_count(const Box *box, int64_t most)
+int64_t chunk_count(const Box *box, int64_t max)
 {
-    const Cutting c = cutting_of(box, most);
+    const ChunkGrid c = chunk_grid(box, max);
     return c.lead * c.runs;
 }
 
-Box chunk_at(const Box *box, int64_t most, int64_t i, int64_t *before)
+Box chunk_at(const Box *box, int64_t max, int64_t i, int64_t *before)
 {
-    const Cutting c = cutting_of(box, most);
+    const ChunkGrid c = chunk_grid(box, max);
     Box out = *box;
     MUST(i >= 0 && i < c.lead * c.runs, "chunk %lld of %lld", (long long)i,
          (long long)(c.lead * c.runs));
