@@ -42,6 +42,7 @@ void head_out(Graph *g, const Build *b, Value x, Value w)
     token_loss(g, x, w, targets, input(g, INPUT_WEIGHTS, b->rows));
 }
 
+/* Indices of Model.kind; all families have these three. */
 enum { KIND_EMBED, KIND_LAYER, KIND_HEAD };
 
 static Err build_kinds(const FamilyBuilder *f, const Build *b, Model *m)
@@ -56,6 +57,7 @@ static Err build_kinds(const FamilyBuilder *f, const Build *b, Model *m)
     return OK;
 }
 
+/* Positions and key ranges are i32 row numbers, so a micro-batch has at most INT32_MAX rows. */
 static Err check_batch(const ModelConfig *c, BatchShape batch)
 {
     if (batch.sequences < 1 || batch.seq_len < 1)

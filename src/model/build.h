@@ -1,5 +1,4 @@
-/* build.h -- builds a model's graphs from its configuration. Shapes are global; no rank appears
- * here.
+/* build.h -- builds the graphs of a model from its configuration, in global shapes without ranks.
  *
  * A model has three kinds of unit, each one graph: embed, layer, head.
  *
@@ -13,14 +12,12 @@
 #include "ir/unit.h"
 #include "model/config.h"
 
-/* A micro-batch: `sequences` sequences of `seq_len` tokens, stored as T = sequences * seq_len
- * rows. */
+/* A micro-batch: `sequences` sequences of `seq_len` tokens, as T = sequences * seq_len rows. */
 typedef struct {
     int64_t sequences, seq_len;
 } BatchShape;
 
-/* Local. Builds the kinds embed, layer and head, and the units embed, layer.0, layer.1, ...,
- * head. */
+/* Local. Builds the kinds embed, layer and head, and the units embed, layer.0, ..., head. */
 Err model_build(const ModelConfig *c, DType dtype, BatchShape batch, Arena *arena, Model *out);
 
 /* One call of an inference session. A call processes rows of any of its sequences, which grow from
@@ -30,8 +27,7 @@ typedef struct {
     int64_t asked;     /* maximum number of these rows whose logits are requested */
     int64_t sequences; /* maximum number that the session holds at once */
     int64_t context;   /* maximum tokens of a sequence */
-    bool cached;       /* a KV cache persists between calls; else each call contains whole
-                        * sequences */
+    bool cached;       /* a KV cache persists between calls; else a call has whole sequences */
 } SessionShape;
 
 /* Local. Builds the same kinds and units, but the head outputs logits instead of the loss. */

@@ -1,9 +1,9 @@
-/* config_json.c -- a config.json as a list of entries. The only file here that knows jansson.
+/* config_json.c -- a config.json as a list of entries. Only this file of the folder uses jansson.
  *
  *     {"n_layer": 12, "rope_scaling": {"factor": 8.0}}   -->   n_layer = 12
  *                                                              rope_scaling.factor = 8
  *
- * Only the rope objects are opened; other objects are one entry each, for their row to judge. */
+ * Only the rope objects are expanded. Any other object becomes one entry, checked by its row. */
 #include "model/config_rows.h"
 
 #include <jansson.h>
@@ -11,7 +11,7 @@
 
 enum { MAX_JSON_BYTES = 1 << 20 };
 
-/* Lists of texts, joined; other lists are named but not read: no row wants them. */
+/* Joins a list of strings with commas. Other elements become "?", which no row accepts. */
 static Err list_text(const json_t *list, Arena *a, const char **out)
 {
     Text t = text_in(a);

@@ -1,4 +1,4 @@
-/* config_print.c -- a model's config in words, and the keys that make one, for help and explain.
+/* config_print.c -- the description of a model for people, and the list of keys for `help`.
  *
  *     llama3.2-1b: llama, 16 layers, vocabulary 128256, up to 131072 positions
  *       width 2048, feed-forward 8192, 32 heads of 64, 8 for keys and values

@@ -1,9 +1,10 @@
-/* config_read.c -- entries to fields: which entry wins, is it of the right kind, within limits.
+/* config_read.c -- converts entries to fields: chooses the entry that wins, checks its kind and
+ * limits.
  *
  *     family    from model_type
- *     choose    one entry per row: the highest level; two of one level must agree
- *     store     each chosen entry into its member
- *     settle    what follows from others: head size, rope, window */
+ *     choose    one entry per row: the highest level; two of the same level must agree
+ *     store     each chosen entry into its member of Draft
+ *     resolve   fields that depend on others: head size, rope, window (config_check.c) */
 #include "model/config_rows.h"
 
 #include <stdarg.h>
@@ -13,8 +14,7 @@
 
 static const char *const family_names[N_FAMILIES] = {"gpt2", "llama", "mistral", "qwen2", "qwen3"};
 
-/* What a config.json that is silent means, by Hugging Face's classes. Zero sizes are settled later.
- */
+/* Defaults for missing keys, as in Hugging Face's classes. Zero sizes are resolved later. */
 #define ROTARY_DEFAULTS .norm_eps = 1e-6, .init_std = 0.02, .rope = {.theta = 10000, .factor = 1}
 static const ModelConfig defaults[N_FAMILIES] = {
     [FAMILY_GPT2] = {.norm_eps = 1e-5,
@@ -29,7 +29,7 @@ static const ModelConfig defaults[N_FAMILIES] = {
     [FAMILY_QWEN3] = {ROTARY_DEFAULTS, .qk_norm = true},
 };
 
-/* The entry of each row, or NULL where nobody said a word. */
+/* The chosen entry of each row; NULL: the key is not set. */
 typedef struct {
     const char *name;
     Family family;
@@ -38,7 +38,7 @@ typedef struct {
 
 const char *family_name(Family family) { return family_names[family]; }
 
-/* "run.yaml:3: model.n_layer=x: " and what is wrong with it. */
+/* Fails with "run.yaml:3: model.n_layer=x: " and the reason. */
 static Err refuse(const Entry *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static Err refuse(const Entry *e, const char *format, ...)
 {
@@ -82,7 +82,7 @@ static Err refuse_unknown(const Entry *e, Family family)
     return refuse(e, "unknown key, and it might change the model; remove it if it does not");
 }
 
-/* rope_scaling=null takes back what lower levels said of it. */
+/* rope_scaling=null removes the rope settings of lower levels. */
 static Err clear_rope(const Entry *e, ChosenEntries *chosen)
 {
     if (e->kind != V_NULL)
@@ -130,7 +130,7 @@ static Err require(const ChosenEntries *chosen)
     return OK;
 }
 
-/* Is the value one of the words of `only`? Numbers are compared as numbers: 0.0 is 0. */
+/* True if the value is a word of `only`. Numbers are compared as numbers: 0.0 equals 0. */
 static bool is_one_of(const Entry *e, const char *only)
 {
     while (*only) {

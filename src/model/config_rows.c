@@ -1,8 +1,8 @@
-/* config_rows.c -- the one table of config.json keys, per family, and what each means to us.
+/* config_rows.c -- the table of config.json keys: families, type, limits and target of each.
  *
- * Three lists: rows (keys that we read, or of which we honour but some values), aliases (other
- * spellings of a row, as Hugging Face accepts them), bookkeeping (keys that change nothing in a
- * model that trains). A key in none of them is unknown, and an error. */
+ * Three lists. Rows: keys that are read, or features with some supported values. Aliases: other
+ * names of a row that Hugging Face accepts. Bookkeeping: keys that change nothing in training. A
+ * key in none of them is unknown, which is an error. */
 #include "model/config_rows.h"
 
 #include <string.h>
@@ -40,7 +40,7 @@ enum {
         key, families, 0, ROW_ONLY, false, 0, 0, 0, only, meaning                                  \
     }
 
-/* Limits are those of our indices (tokens and positions are i32) and of what a typing error is. */
+/* The limits follow from index types (tokens and positions are i32) and catch typing errors. */
 static const Row rows[] = {
     {"model_type", ALL, ALL, ROW_TEXT, false, AT(model_type), 0, 0, NULL,
      "the family: gpt2, llama, mistral, qwen2 or qwen3"},
@@ -135,7 +135,7 @@ static const struct {
 enum { N_ALIASES = sizeof aliases / sizeof *aliases };
 
 /* Names, token ids of the tokenizer, types of stored weights, settings of generation and of
- * classification heads: none changes the loss or its gradient. */
+ * classification heads. None changes the loss or its gradient. */
 static const char *const bookkeeping[] = {
     "architectures",
     "torch_dtype",

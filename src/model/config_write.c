@@ -1,6 +1,7 @@
-/* config_write.c -- a model as the config.json that would make it: every key that its family reads,
- * settled. What is null or silent in other files is said here, so two models are the same exactly
- * when their texts are. */
+/* config_write.c -- writes a model as a config.json with every key that its family reads.
+ *
+ * All values are resolved: keys that other files omit or set to null are written with their value.
+ * Hence two models are equal exactly if their texts are equal. */
 #include "model/config_rows.h"
 
 #include <string.h>
@@ -19,7 +20,7 @@ static bool is_written(const Row *row, const Draft *d)
     if (row->kind == ROW_ONLY || row->kind == ROW_LIST) return false;
     if (row->member == offsetof(Draft, window_layers)) return d->use_window;
     if (row->kind == ROW_INT) return *(const int64_t *)member > 0 || row->required;
-    if (strncmp(row->key, nested, strlen(nested)) == 0) /* those of another scaling are 0 */
+    if (strncmp(row->key, nested, strlen(nested)) == 0) /* zero: numbers of another scaling type */
         return row->kind == ROW_TEXT || *(const double *)member > 0;
     return true;
 }

@@ -1,13 +1,20 @@
-/* gpt2.c -- GPT-2: learned positions, layernorm, biases everywhere, gelu.
+/* gpt2.c -- GPT-2: learned positions, layernorm, biases on all projections, gelu.
  *
- *   x [T,D] --norm--> q k v [T,H,c] --attention--c_proj--(+ x)--norm--c_fc--gelu--c_proj--(+)--> y
+ *   T rows, D width, H heads, c = D / H head size, F feed-forward width, V vocabulary, P positions
  *
- * Hugging Face keeps q, k and v in one transposed tensor, c_attn; here they are
- * h.N.attn.{q,k,v}_proj, stored [out, in], and names.c translates. */
+ *   embed   x = wte[tokens] + wpe[positions]                           wte [V, D], wpe [P, D]
+ *   layer   a = layernorm(x)                                           [T, D]
+ *           mid = x + c_proj(attention(q(a), k(a), v(a)))              q k v [T, H, c]
+ *           y = mid + c_proj(gelu(c_fc(layernorm(mid))))               c_fc [F, D], c_proj [D, F]
+ *   head    loss = token_loss(layernorm(x) @ w^T, targets)             w [V, D], wte if tied
+ *
+ * Hugging Face stores q, k and v in one transposed tensor, c_attn. Here they are three parameters,
+ * h.N.attn.{q,k,v}_proj, stored [out, in]; names.c maps between the two. */
 #include "model/build.h"
 
 #include <math.h>
 
+/* c_proj(softmax(q k^T / sqrt(c)) v) for a [T, D]; row i attends to the keys in ranges[i]. */
 static Value attend(Graph *g, const Build *b, Value a)
 {
     const ModelConfig *c = b->config;
@@ -18,20 +25,23 @@ static Value attend(Graph *g, const Build *b, Value a)
     const Value bq = vector(g, "attn.q_proj.bias", D, INIT_ZEROS);
     const Value bk = vector(g, "attn.k_proj.bias", D, INIT_ZEROS);
     const Value bv = vector(g, "attn.v_proj.bias", D, INIT_ZEROS);
+    /* q, k, v and o: [T, H, c] */
     const Value q = graph_name(g, heads(g, linear(g, a, wq, bq), c->head_size), "attn.q");
     const Value k = graph_name(g, heads(g, linear(g, a, wk, bk), c->head_size), "attn.k");
     const Value v = graph_name(g, heads(g, linear(g, a, wv, bv), c->head_size), "attn.v");
     const Value ranges = input(g, INPUT_RANGES, b->rows);
     const double scaling = 1.0 / sqrt((double)c->head_size);
     const Value o = graph_name(g, attention(g, q, k, v, ranges, scaling, b->span), "attn.out");
-    graph_name(g, second_output(g, o), "attn.lse");
-    /* Residual branches start smaller, as the published recipe has it. */
+    graph_name(g, second_output(g, o), "attn.lse"); /* [T, H], log-sum-exp of the scores */
+    /* 2 n_layers branches add to the residual stream: the published recipe scales their initial
+     * weights by 1 / sqrt(2 n_layers), so that its variance does not grow with depth. */
     const double std = c->init_std / sqrt(2.0 * (double)c->n_layers);
     const Value wo = weight2(g, "attn.c_proj.weight", D, D, std);
     const Value bo = vector(g, "attn.c_proj.bias", D, INIT_ZEROS);
     return linear(g, merge(g, o), wo, bo);
 }
 
+/* c_proj(gelu(c_fc(a))): [T, D] -> [T, F] -> [T, D]. */
 static Value feed_forward(Graph *g, const Build *b, Value a)
 {
     const ModelConfig *c = b->config;
@@ -45,6 +55,7 @@ static Value feed_forward(Graph *g, const Build *b, Value a)
     return linear(g, h, w2, vector(g, "mlp.c_proj.bias", D, INIT_ZEROS));
 }
 
+/* layernorm(x) * weight + bias over the last dim of x [T, D]. */
 static Value norm(Graph *g, const Build *b, Value x, const char *weight, const char *bias)
 {
     const Value w = vector(g, weight, b->config->width, INIT_ONES);

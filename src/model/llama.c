@@ -1,12 +1,18 @@
-/* llama.c -- Llama 2 and 3, Mistral, Qwen2, Qwen3: one block, with options.
+/* llama.c -- Llama 2 and 3, Mistral, Qwen2, Qwen3: one block with options.
  *
- *   T tokens, D width, H query heads, K key heads, c head size, F feed-forward width
+ *   T rows, D width, H query heads, K key heads, c head size, F feed-forward width, V vocabulary
  *
  *   x [T,D] -+- norm - q [T,H,c], k v [T,K,c] - (norm) - rope - attention - o_proj -(+)- mid
  *            +-----------------------------------------------------------------------^
  *   mid -----+- norm - gate, up [T,F] - swiglu - down_proj -(+)- y
  *            +----------------------------------------------^
- */
+ *
+ *   embed   x = embed_tokens[tokens]                               embed_tokens [V, D]
+ *   layer   mid = x + o_proj(attention(rope(q(a)), rope(k(a)), v(a)))   a = rmsnorm(x)
+ *           y = mid + down(silu(gate(m)) * up(m))                       m = rmsnorm(mid)
+ *   head    loss = token_loss(rmsnorm(x) @ w^T, targets)           w [V, D], embed_tokens if tied
+ *
+ * H is a multiple of K (grouped-query attention): query head h reads key head h / (H / K). */
 #include "model/build.h"
 
 #include <math.h>
@@ -21,12 +27,13 @@ static Attr rope_attr(const ModelConfig *c)
                            .scaling = c->rope.scaling}};
 }
 
+/* NO_VALUE: `linear` adds no bias. */
 static Value bias_if(Graph *g, bool wanted, const char *name, int64_t n)
 {
     return wanted ? vector(g, name, n, INIT_ZEROS) : NO_VALUE;
 }
 
-/* Heads of q or k, turned to their positions. */
+/* Rotary embedding of q [T, H, c] or k [T, K, c], after the per-head rmsnorm of Qwen3. */
 static Value rotated(Graph *g, const Build *b, Value x, const char *norm)
 {
     const ModelConfig *c = b->config;
@@ -36,19 +43,20 @@ static Value rotated(Graph *g, const Build *b, Value x, const char *norm)
     return rope(g, x, positions, &attr);
 }
 
+/* o_proj(softmax(q k^T / sqrt(c)) v) for a [T, D]; row i attends to the keys in ranges[i]. */
 static Value self_attention(Graph *g, const Build *b, Value a)
 {
     const ModelConfig *c = b->config;
-    const int64_t D = c->width, H = c->n_heads * c->head_size, K = c->n_kv_heads * c->head_size;
+    const int64_t D = c->width, Hc = c->n_heads * c->head_size, Kc = c->n_kv_heads * c->head_size;
     const double std = c->init_std;
-    const Value wq =
-        weight2(g, "self_attn.q_proj.weight", H, D, std); /* side by side in storage, */
-    const Value wk =
-        weight2(g, "self_attn.k_proj.weight", K, D, std); /* so one product serves all */
-    const Value wv = weight2(g, "self_attn.v_proj.weight", K, D, std);
-    const Value bq = bias_if(g, c->qkv_bias, "self_attn.q_proj.bias", H);
-    const Value bk = bias_if(g, c->qkv_bias, "self_attn.k_proj.bias", K);
-    const Value bv = bias_if(g, c->qkv_bias, "self_attn.v_proj.bias", K);
+    /* Declared in a row, so they are adjacent in the pack and one GEMM computes q, k and v. */
+    const Value wq = weight2(g, "self_attn.q_proj.weight", Hc, D, std);
+    const Value wk = weight2(g, "self_attn.k_proj.weight", Kc, D, std);
+    const Value wv = weight2(g, "self_attn.v_proj.weight", Kc, D, std);
+    const Value bq = bias_if(g, c->qkv_bias, "self_attn.q_proj.bias", Hc);
+    const Value bk = bias_if(g, c->qkv_bias, "self_attn.k_proj.bias", Kc);
+    const Value bv = bias_if(g, c->qkv_bias, "self_attn.v_proj.bias", Kc);
+    /* q, qr and o: [T, H, c]; k, kr and v: [T, K, c] */
     const Value q = graph_name(g, heads(g, linear(g, a, wq, bq), c->head_size), "attn.q");
     const Value k = graph_name(g, heads(g, linear(g, a, wk, bk), c->head_size), "attn.k");
     const Value v = graph_name(g, heads(g, linear(g, a, wv, bv), c->head_size), "attn.v");
@@ -57,12 +65,13 @@ static Value self_attention(Graph *g, const Build *b, Value a)
     const Value ranges = input(g, INPUT_RANGES, b->rows);
     const double scaling = 1.0 / sqrt((double)c->head_size);
     const Value o = graph_name(g, attention(g, qr, kr, v, ranges, scaling, b->span), "attn.out");
-    graph_name(g, second_output(g, o), "attn.lse");
-    const Value wo = weight2(g, "self_attn.o_proj.weight", D, H, std);
+    graph_name(g, second_output(g, o), "attn.lse"); /* [T, H], log-sum-exp of the scores */
+    const Value wo = weight2(g, "self_attn.o_proj.weight", D, Hc, std);
     const Value bo = bias_if(g, c->o_bias, "self_attn.o_proj.bias", D);
     return linear(g, merge(g, o), wo, bo);
 }
 
+/* down(silu(gate(a)) * up(a)): [T, D] -> [T, F] -> [T, D]. */
 static Value gated_mlp(Graph *g, const Build *b, Value a)
 {
     const ModelConfig *c = b->config;

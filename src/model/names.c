@@ -1,10 +1,9 @@
-/* names.c -- our parameters in Hugging Face files.
+/* names.c -- maps our parameters to the tensors of Hugging Face files.
  *
- *   here                                 there
- *   h.0.attn.k_proj.weight [D, D]        h.0.attn.c_attn.weight [D, 3D], columns D .. 2D
- *   h.0.mlp.c_fc.weight    [F, D]        h.0.mlp.c_fc.weight    [D, F]
- *   model.layers.0. ...                  the same
- */
+ *     here                                 there
+ *     h.0.attn.k_proj.weight [D, D]        h.0.attn.c_attn.weight [D, 3D], columns D .. 2D
+ *     h.0.mlp.c_fc.weight    [F, D]        h.0.mlp.c_fc.weight    [D, F]
+ *     model.layers.0. ...                  the same */
 #include "model/build.h"
 
 #include <stdio.h>
@@ -12,7 +11,8 @@
 
 static const char *const split[] = {"attn.q_proj.", "attn.k_proj.", "attn.v_proj."};
 
-/* GPT-2's products are "Conv1D" there: stored [in, out]. Embeddings and the head are not. */
+/* GPT-2 files store the weights of linear layers as "Conv1D", [in, out]. Embeddings and the head
+ * are stored as here. */
 static bool is_conv(const Param *p)
 {
     return p->info.ndim == 2 && (strstr(p->name, ".attn.") || strstr(p->name, ".mlp."));

@@ -1,7 +1,7 @@
-/* presets.c -- models by name, in the words of their config.json, one source line a fact.
+/* presets.c -- models by name. Each preset is a list of config.json keys and values.
  *
- * A size that is not here is a preset with other words: model.name=llama3-8b
- * model.num_hidden_layers=4. The tiny ones train on bytes (vocabulary 256) in seconds. */
+ * For other sizes override a preset's keys: model.name=llama3-8b model.num_hidden_layers=4. The
+ * tiny presets train on bytes (vocabulary 256) in seconds. */
 #include "model/config_rows.h"
 
 #define GPT2(layers, width, heads)                                                                 \
