@@ -184,7 +184,7 @@ static Err merge_long(const Bpe *b, BpeScratch *s, Bytes word, int32_t *out, int
     const size_t mark = arena_mark(&s->arena);
     int64_t used = 0;
     if (word.bytes > INT32_MAX)
-        return err_fail(ERR_CONFIG, "a word of %zu bytes, and %ld are the most; cut the text",
+        return err_fail(ERR_CONFIG, "a word of %zu bytes; the limit is %ld: split the text",
                         word.bytes, (long)INT32_MAX);
     TRY(ARENA_NEW(&s->arena, word.bytes, &c.id));
     TRY(ARENA_NEW(&s->arena, word.bytes, &c.next));

@@ -19,7 +19,7 @@
 
 static Err bad(const Tokens *t, const char *what, long long value, const char *limit)
 {
-    return err_fail(ERR_CHECK, "%s: the .idx beside it: %s is %lld, and %s; write the pair again",
+    return err_fail(ERR_CHECK, "%s: the .idx next to it: %s is %lld, and %s; write the pair again",
                     t->path, what, value, limit);
 }
 
@@ -51,7 +51,7 @@ static Err parse_index(Tokens *t, Bytes index, MegatronIndex *out)
         return bad(t, "its length in bytes", (long long)index.bytes, "its header alone has 34");
     if (memcmp(index.at, MEGATRON_MAGIC, MEGATRON_MAGIC_BYTES) != 0) {
         const bool old = memcmp(index.at, "TNTIDX", 6) == 0;
-        return err_fail(ERR_CHECK, "%s: the .idx beside it does not start with MMIDIDX%s", t->path,
+        return err_fail(ERR_CHECK, "%s: the .idx next to it does not start with MMIDIDX%s", t->path,
                         old ? ": it is of the older TNTIDX kind; write the pair again with a "
                               "current Megatron"
                             : "; it is no index of Megatron: remove it or set data.format");
@@ -68,9 +68,9 @@ static Err parse_index(Tokens *t, Bytes index, MegatronIndex *out)
         return bad(t, "byte 26, the number of documents,", (long long)D,
                    "the index is too short for them");
     if (payload != 12 * S + 8 * D)
-        return bad(t, "what follows its document index, in bytes,",
+        return bad(t, "the rest after its document index, in bytes,",
                    (long long)(payload - 12 * S - 8 * D),
-                   "nothing is wanted there (no image modes)");
+                   "it must be 0 (image modes are not supported)");
     out->size = index.at + MEGATRON_HEADER_BYTES;
     out->pointer = out->size + 4 * S;
     out->document = out->pointer + 8 * S;
@@ -88,21 +88,21 @@ static Err check_sequences(const Tokens *t, const MegatronIndex *x, size_t data_
         const int64_t pointer = (int64_t)read_u64(x->pointer + 8 * s);
         if (pointer != at)
             return err_fail(ERR_CHECK,
-                            "%s: the .idx beside it: sequence %lld starts at byte %lld, and the "
-                            "one before ends at %lld; sequences must lie end to end: write the "
+                            "%s: the .idx next to it: sequence %lld starts at byte %lld, and the "
+                            "one before ends at %lld; sequences must be contiguous: write the "
                             "pair again",
                             t->path, (long long)s, (long long)pointer, (long long)at);
         if (tokens < 0 || (uint64_t)tokens > (data_bytes - (size_t)at) / (size_t)t->width)
             return err_fail(ERR_CHECK,
-                            "%s: the .idx beside it: sequence %lld has %lld tokens from byte %lld "
+                            "%s: the .idx next to it: sequence %lld has %lld tokens from byte %lld "
                             "on, and the file has %zu bytes; was it cut short?",
                             t->path, (long long)s, (long long)tokens, (long long)at, data_bytes);
         at += tokens * t->width;
     }
     if ((size_t)at == data_bytes) return OK;
     return err_fail(ERR_CHECK,
-                    "%s: has %zu bytes, and the .idx beside it speaks of %lld; the two are not of "
-                    "one build: write the pair again",
+                    "%s: has %zu bytes, and the .idx next to it describes %lld; the two do not "
+                    "belong together: write the pair again",
                     t->path, data_bytes, (long long)at);
 }
 
@@ -113,7 +113,7 @@ static Err check_documents(const Tokens *t, const MegatronIndex *x)
         const int64_t sequence = (int64_t)read_u64(x->document + 8 * d);
         if (sequence < before || sequence > x->n_sequences || (d == 0 && sequence != 0))
             return err_fail(ERR_CHECK,
-                            "%s: the .idx beside it: document %lld starts with sequence %lld; the "
+                            "%s: the .idx next to it: document %lld starts with sequence %lld; the "
                             "index must start with 0, never fall and end by %lld: write the pair "
                             "again",
                             t->path, (long long)d, (long long)sequence, (long long)x->n_sequences);

@@ -51,10 +51,10 @@ static Err decompose(Bytes text, Arena *a, int32_t **out, int64_t *n)
     const int64_t capacity = (int64_t)text.bytes * MAX_DECOMPOSED;
     void *codes, *marks;
     if (text.bytes > INT32_MAX / MAX_DECOMPOSED)
-        return err_fail(ERR_CONFIG,
-                        "%zu bytes of text without a border between characters; the limit is %d: "
-                        "cut the document",
-                        text.bytes, INT32_MAX / MAX_DECOMPOSED);
+        return err_fail(
+            ERR_CONFIG,
+            "%zu bytes of combining characters in a row; the limit is %d: split the document",
+            text.bytes, INT32_MAX / MAX_DECOMPOSED);
     TRY(arena_push(a, (size_t)capacity * sizeof *code + sizeof *code, &codes)); /* one for a NUL */
     TRY(arena_push(a, (size_t)capacity * sizeof *mark, &marks));
     code = codes;

@@ -27,7 +27,7 @@ static Err check_code(const char *where, const char *source, pcre2_code *code)
     pcre2_pattern_info(code, PCRE2_INFO_MATCHEMPTY, &empty);
     if (!empty) return OK;
     return err_fail(ERR_CONFIG,
-                    "%s: the pattern %.200s matches nothing at all too, which is not honoured; "
+                    "%s: the pattern %.200s also matches the empty string, which is not supported; "
                     "write + for *",
                     where, source);
 }
@@ -45,7 +45,8 @@ static Err compile(PretokenPattern *p, const char *where, const char *translated
     pcre2_compile_context_free(c);
     if (!code) {
         pcre2_get_error_message(error, (PCRE2_UCHAR *)why, sizeof why);
-        return err_fail(ERR_CONFIG, "%s: the pattern %.200s is not one: %s", where, p->source, why);
+        return err_fail(ERR_CONFIG, "%s: the pattern %.200s is not valid: %s", where, p->source,
+                        why);
     }
     p->code = code;
     const Err err = check_code(where, p->source, code);
@@ -110,7 +111,8 @@ Err pattern_next(const PretokenPattern *p, Matcher *m, Bytes text, size_t at, si
     if (found == PCRE2_ERROR_NOMATCH) return OK;
     if (found < 0) {
         pcre2_get_error_message(found, (PCRE2_UCHAR *)why, sizeof why);
-        return err_fail(ERR_CONFIG, "the pattern %.200s: no match could be found: %s; cut the text",
+        return err_fail(ERR_CONFIG,
+                        "the pattern %.200s: no match could be found: %s; split the text",
                         p->source, why);
     }
     const PCRE2_SIZE *place = pcre2_get_ovector_pointer(m->match);

@@ -56,7 +56,7 @@ static Err put_category(PatternTranslator *r, const char *name, bool outside, si
     uint32_t(*range)[2];
     int n;
     TRY(unicode_ranges(name, outside, &r->temp, &range, &n));
-    if (n == 0) return refuse(r, length, "no general category of characters that is known here");
+    if (n == 0) return refuse(r, length, "not a known general category of characters");
     put_ranges(r, (const uint32_t(*)[2])range, n);
     r->at += length;
     return OK;
@@ -68,7 +68,7 @@ static Err put_property(PatternTranslator *r)
     char name[8];
     const bool not = r->at[2] == '{' && r->at[3] == '^';
     const char *from = r->at + 3 + not, *end = r->at[2] == '{' ? strchr(from, '}') : NULL;
-    if (!end) return refuse(r, 2, "a property is spelled \\p{Name}");
+    if (!end) return refuse(r, 2, "a property is written \\p{Name}");
     const size_t length = (size_t)(end - r->at) + 1;
     snprintf(name, sizeof name, "%.*s", end - from < 8 ? (int)(end - from) : 7, from);
     return put_category(r, name, (r->at[1] == 'P') != not, length);
@@ -94,7 +94,7 @@ static Err put_escape(PatternTranslator *r)
     }
     const bool control = c && strchr("rntfv", c),
                sign = c && strchr("\\|.*+?()[]{}^$/-'\"#&~!@%,:;<=>_ ", c);
-    if (!control && !sign) return refuse(r, c ? 2 : 1, "an escape that is not honoured");
+    if (!control && !sign) return refuse(r, c ? 2 : 1, "an escape that is not supported");
     if (c == 'v')
         text_add(r->out, "\\x{b}"); /* PCRE2's \v is any vertical space */
     else
@@ -107,7 +107,7 @@ static Err open_group(PatternTranslator *r)
 {
     static const char *const same[] = {"(?:", "(?=", "(?!", "(?>"};
     r->depth++;
-    if (r->at[1] == '*') return refuse(r, 2, "a verb of the engine");
+    if (r->at[1] == '*') return refuse(r, 2, "a verb of the regex engine");
     if (r->at[1] != '?') {
         text_add(r->out, "(?:"); /* nobody reads what it captured */
         r->at++;
@@ -126,7 +126,7 @@ static Err open_group(PatternTranslator *r)
         r->at += 3;
         return OK;
     }
-    return refuse(r, 4, "a group that is not honoured");
+    return refuse(r, 4, "a group that is not supported");
 }
 
 static Err close_group(PatternTranslator *r)
@@ -147,7 +147,7 @@ static Err put_count(PatternTranslator *r)
     if (digits == 0 || digits > 4 || more > 5 || r->at[length - 1] != '}')
         return refuse(r, 2, "not a count like {1,3}");
     if (r->at[length] && strchr("?+*{", r->at[length]))
-        return refuse(r, length + 1, "a sign after a count is not honoured");
+        return refuse(r, length + 1, "a sign after a count is not supported");
     text_add(r->out, "%.*s", (int)length, r->at);
     r->at += length;
     return OK;
@@ -160,10 +160,10 @@ static Err put_plain(PatternTranslator *r)
     uint32_t code;
     const int n = utf8_at((const unsigned char *)r->at, &code);
     if (r->any_case && code >= 0x80)
-        return refuse(r, (size_t)n, "case is honoured for ASCII letters alone");
+        return refuse(r, (size_t)n, "case is supported for ASCII letters only");
     for (int i = 0; i < 5 && r->any_case; i++)
         if ((r->at[0] | 0x20) == folds[i][0] && (r->at[1] | 0x20) == folds[i][1])
-            return refuse(r, 2, "letters that, but for case, can be one character");
+            return refuse(r, 2, "letters that match one character if case is ignored");
     text_add(r->out, "%.*s", n, r->at);
     r->at += n;
     return OK;
@@ -173,7 +173,7 @@ static Err in_class(PatternTranslator *r)
 {
     if (*r->at == '\\') return put_escape(r);
     if (*r->at == '[' || strncmp(r->at, "&&", 2) == 0)
-        return refuse(r, 2, "sets within sets are not honoured");
+        return refuse(r, 2, "nested sets are not supported");
     if (*r->at == ']') {
         r->in_class = false;
         text_add(r->out, "]");
@@ -209,7 +209,7 @@ static Err put_one(PatternTranslator *r)
         return put_count(r);
     case '^':
     case '$':
-        return refuse(r, 1, "beginnings and ends of lines are not honoured");
+        return refuse(r, 1, "anchors are not supported");
     default:
         return put_plain(r);
     }

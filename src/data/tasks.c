@@ -51,7 +51,7 @@ static Err read_gold(const TaskLine *w, const json_t *gold, ChoiceTask *t)
         at = strtoll(json_string_value(gold), &end, 10);
         if (*end) at = -1;
     }
-    if (at < 0 || at >= t->n) return bad(w, "gold is no index of a choice");
+    if (at < 0 || at >= t->n) return bad(w, "gold is not the index of a choice");
     t->gold = (int)at;
     return OK;
 }
@@ -92,7 +92,7 @@ static Err read_tasks(const TaskLine *w, const json_t *list, ChoiceTask *t)
     for (int i = 0; i < t->n; i++) {
         const json_t *one = json_array_get(list, (size_t)i);
         if (!json_is_string(one) || json_string_length(one) == 0)
-            return bad(w, "a choice is no text, or an empty one");
+            return bad(w, "a choice is not a string, or is empty");
         const bool open = t->context.bytes > 0 && !*gap &&
                           !is_space((const unsigned char *)json_string_value(one));
         TRY(copy_text(w, open ? " " : gap, one, &t->choice[i]));
@@ -108,9 +108,9 @@ static Err read_task(const TaskLine *w, const json_t *root, ChoiceTask *t)
     static const char *const gold[] = {"gold", "label"};
     const json_t *text = member(root, context, 3), *list = member(root, choices, 2);
     if (!json_is_object(root)) return bad(w, "not a JSON object");
-    if (!json_is_string(text)) return bad(w, "no text called context, query or ctx");
-    if (!json_is_array(list)) return bad(w, "no list called choices or endings");
-    if (!member(root, gold, 2)) return bad(w, "nothing called gold or label");
+    if (!json_is_string(text)) return bad(w, "no string context, query or ctx");
+    if (!json_is_array(list)) return bad(w, "no list choices or endings");
+    if (!member(root, gold, 2)) return bad(w, "no gold or label");
     TRY(copy_text(w, "", text, &t->context));
     TRY(read_tasks(w, list, t));
     return read_gold(w, member(root, gold, 2), t);
@@ -138,7 +138,7 @@ Err tasks_parse(const char *path, Bytes data, Arena *a, ChoiceTasks *out)
         TRY(err);
         out->n_choices += out->task[out->n++].n;
     }
-    if (out->n == 0) return err_fail(ERR_CHECK, "%s: it holds no task", path);
+    if (out->n == 0) return err_fail(ERR_CHECK, "%s: contains no task", path);
     return OK;
 }
 

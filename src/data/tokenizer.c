@@ -68,7 +68,7 @@ static Err reserve_ids(Encoder *e, size_t more)
 {
     const size_t capacity = e->ids.cap_bytes / sizeof *e->id;
     if (more <= capacity && (size_t)e->n <= capacity - more) return OK;
-    return err_fail(ERR_NOMEM, "%zu more ids, and there is room for %zu; cut the document", more,
+    return err_fail(ERR_NOMEM, "%zu more ids exceed the limit of %zu; split the document", more,
                     capacity);
 }
 

@@ -66,7 +66,8 @@ static Err read_token(TokenizerFile *f, int i, json_t *value)
     token.id = (int32_t)id;
     for (int k = 0; k < i; k++)
         if (f->t->added[k].id == id || same_content(&f->t->added[k], &token))
-            return file_refuse(f, where, "%.80s is what added_tokens[%d] is too", content, k);
+            return file_refuse(f, where, "%.80s has the id or the content of added_tokens[%d]",
+                               content, k);
     f->t->added[i] = token;
     if (id >= f->t->n_ids) f->t->n_ids = id + 1;
     return OK;
@@ -80,7 +81,7 @@ Err file_added(TokenizerFile *f, json_t *list)
     if (list && !json_is_array(list)) return file_refuse(f, "added_tokens", "wants a list");
     const size_t n = json_array_size(list);
     if (n > MAX_TOKENIZER_ADDED)
-        return file_refuse(f, "added_tokens", "%zu tokens, and %d are the most", n,
+        return file_refuse(f, "added_tokens", "%zu tokens; the limit is %d", n,
                            MAX_TOKENIZER_ADDED);
     TRY(ARENA_NEW(f->arena, n, &t->added));
     json_array_foreach(list, i, value) TRY(read_token(f, (int)i, value));

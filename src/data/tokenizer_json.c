@@ -88,8 +88,7 @@ static Err check_null(const TokenizerFile *f, json_t *root, const char *name)
     json_t *value = json_object_get(root, name);
     if (!value || json_is_null(value)) return OK;
     return file_refuse(f, name,
-                       "is not honoured: texts are neither cut nor filled up; set it to "
-                       "null");
+                       "is not supported: texts are neither truncated nor padded; set it to null");
 }
 
 static Err check_version(const TokenizerFile *f, json_t *root)
@@ -97,7 +96,7 @@ static Err check_version(const TokenizerFile *f, json_t *root)
     const char *version;
     TRY(file_text(f, "", root, "version", &version));
     if (strcmp(version, "1.0") == 0) return OK;
-    return file_refuse(f, "version", "\"%.40s\", and 1.0 is the only one that is known", version);
+    return file_refuse(f, "version", "\"%.40s\"; only 1.0 is supported", version);
 }
 
 static Err read_parts(TokenizerFile *f, json_t *root)

@@ -58,8 +58,7 @@ static Err check_empty(const TokenizerFile *f, json_t *model, const char *name)
     json_t *value = json_object_get(model, name);
     if (!value || json_is_null(value) || (json_is_string(value) && !*json_string_value(value)))
         return OK;
-    return file_refuse(f, "model", "%s is set, and byte-level BPE without it is what is honoured",
-                       name);
+    return file_refuse(f, "model", "%s is set; byte-level BPE is supported only without it", name);
 }
 
 static Err check_model(const TokenizerFile *f, json_t *model)
@@ -67,19 +66,19 @@ static Err check_model(const TokenizerFile *f, json_t *model)
     json_t *type = json_object_get(model, "type"), *drop = json_object_get(model, "dropout");
     if (json_is_object(model) && type &&
         (!json_is_string(type) || strcmp(json_string_value(type), "BPE") != 0))
-        return file_refuse(f, "model.type", "%.40s, and BPE is the only one that is honoured",
+        return file_refuse(f, "model.type", "%.40s; only BPE is supported",
                            json_is_string(type) ? json_string_value(type) : "not a text");
     TRY(file_object(f, "model", model,
                     "type dropout unk_token continuing_subword_prefix end_of_word_suffix fuse_unk "
                     "byte_fallback ignore_merges vocab merges"));
     if (drop && !json_is_null(drop) && !(json_is_number(drop) && json_number_value(drop) == 0.0))
-        return file_refuse(f, "model.dropout", "merges at random are not honoured; set it to null");
+        return file_refuse(f, "model.dropout", "random merges are not supported; set it to null");
     TRY(check_empty(f, model, "continuing_subword_prefix"));
     TRY(check_empty(f, model, "end_of_word_suffix"));
     if (json_is_true(json_object_get(model, "byte_fallback")))
         return file_refuse(f, "model.byte_fallback",
-                           "true, and the vocabulary must be one of byte-level BPE; a "
-                           "SentencePiece vocabulary is not honoured");
+                           "true; the vocabulary must be byte-level BPE, a SentencePiece "
+                           "vocabulary is not supported");
     return OK;
 }
 
@@ -134,7 +133,7 @@ static Err read_tokens(TokenizerFile *f, bool *is_word)
     {
         const int64_t id = (int64_t)json_integer_value(value);
         if (of[id].at)
-            return file_refuse(f, "model.vocab", "%.80s has id %lld, as another token has", token,
+            return file_refuse(f, "model.vocab", "%.80s has id %lld, as has another token", token,
                                (long long)id);
         TRY(file_token_bytes(f, token, &of[id], &is_word[id]));
     }

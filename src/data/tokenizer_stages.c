@@ -45,7 +45,7 @@ static Err for_each_stage(TokenizerFile *f, const char *where, json_t *value, co
 static Err unsupported(const TokenizerFile *f, const char *where, const char *type,
                        const char *supported)
 {
-    return file_refuse(f, where, "%.60s is not honoured; honoured are %s", type, supported);
+    return file_refuse(f, where, "%.60s is not supported; supported are %s", type, supported);
 }
 
 static Err read_normalizer(TokenizerFile *f, const char *where, const char *type, json_t *value)
@@ -84,8 +84,8 @@ static Err read_split(TokenizerFile *f, const char *where, json_t *value)
     TRY(file_text(f, where, value, "behavior", &behavior));
     TRY(file_bool(f, where, value, "invert", &invert));
     if (strcmp(behavior, "Isolated") != 0)
-        return file_refuse(f, where, "behavior %.40s is not honoured; Isolated is", behavior);
-    if (invert) return file_refuse(f, where, "invert true is not honoured");
+        return file_refuse(f, where, "behavior %.40s is not supported; Isolated is", behavior);
+    if (invert) return file_refuse(f, where, "invert true is not supported");
     TRY(file_member(f, where, "pattern", &where));
     TRY(file_object(f, where, pattern, "Regex String"));
     if (json_object_size(pattern) != 1) return file_refuse(f, where, "wants a Regex or a String");
@@ -107,7 +107,7 @@ static Err read_byte_level(TokenizerFile *f, const char *where, json_t *value)
     TRY(file_bool(f, where, value, "add_prefix_space", &prefix));
     if (json_object_get(value, "use_regex")) TRY(file_bool(f, where, value, "use_regex", &use));
     if (prefix && t->n_stages > 0)
-        return file_refuse(f, where, "add_prefix_space after a Split is not honoured");
+        return file_refuse(f, where, "add_prefix_space after a Split is not supported");
     t->prefix_space = prefix;
     return use ? add_pattern(f, where, pattern_gpt2) : OK;
 }
@@ -115,7 +115,7 @@ static Err read_byte_level(TokenizerFile *f, const char *where, json_t *value)
 /* The list is read with a flag: after ByteLevel characters stand for bytes, and nothing may follow. */
 static Err read_pre(TokenizerFile *f, const char *where, const char *type, json_t *value)
 {
-    if (f->byte_level) return file_refuse(f, where, "%.60s after ByteLevel is not honoured", type);
+    if (f->byte_level) return file_refuse(f, where, "%.60s after ByteLevel is not supported", type);
     if (strcmp(type, "Split") == 0) return read_split(f, where, value);
     if (strcmp(type, "ByteLevel") != 0)
         return unsupported(f, where, type, "Split, ByteLevel and Sequence");
@@ -127,8 +127,7 @@ Err file_pre_tokenizer(TokenizerFile *f, json_t *value)
 {
     if (!is_null(value)) TRY(for_each_stage(f, "pre_tokenizer", value, "pretokenizers", read_pre));
     if (f->byte_level) return OK;
-    return file_refuse(f, "pre_tokenizer",
-                       "has no ByteLevel, and byte-level BPE is what is honoured");
+    return file_refuse(f, "pre_tokenizer", "has no ByteLevel; only byte-level BPE is supported");
 }
 
 /* The ids of a special token that the template names. */
@@ -148,7 +147,7 @@ static Err template_token(TokenizerFile *f, const char *where, json_t *named, js
     {
         TRY(file_id(f, where, value, &id));
         if (*n == MAX_TEMPLATE_TOKENS)
-            return file_refuse(f, where, "more than %d tokens on a side", MAX_TEMPLATE_TOKENS);
+            return file_refuse(f, where, "more than %d tokens on one side", MAX_TEMPLATE_TOKENS);
         if (id >= t->n_ids)
             return file_refuse(f, where, "%.80s has id %lld, and the vocabulary has %lld ids", name,
                                (long long)id, (long long)t->n_ids);
@@ -177,7 +176,7 @@ static Err read_template(TokenizerFile *f, const char *where, json_t *value)
     json_t *piece, *tokens = json_object_get(value, "special_tokens");
     TRY(file_object(f, where, value, "type single pair special_tokens"));
     json_t *single = json_object_get(value, "single");
-    if (f->in_text) return file_refuse(f, where, "a second template is not honoured");
+    if (f->in_text) return file_refuse(f, where, "a second template is not supported");
     TRY(file_member(f, where, "single", &where));
     if (!json_is_array(single)) return file_refuse(f, where, "wants a list");
     json_array_foreach(single, i, piece)
@@ -211,6 +210,6 @@ static Err read_decoder(TokenizerFile *f, const char *where, const char *type, j
 
 Err file_decoder(TokenizerFile *f, json_t *value)
 {
-    if (is_null(value)) return file_refuse(f, "decoder", "null, and ByteLevel is what is honoured");
+    if (is_null(value)) return file_refuse(f, "decoder", "null; only ByteLevel is supported");
     return for_each_stage(f, "decoder", value, "decoders", read_decoder);
 }

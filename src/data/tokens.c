@@ -22,10 +22,11 @@ Err token_format_named(const char *name, TokenFormat *out)
         return OK;
     }
     const char *near = text_nearest(name, format_name, N_FORMATS);
-    return err_fail(ERR_CONFIG,
-                    "%.80s: no format of data files; %s%s%sthere are auto, text, jsonl, tokens, "
-                    "megatron, uint16, uint32",
-                    name, near ? "did you mean " : "", near ? near : "", near ? "? " : "");
+    return err_fail(
+        ERR_CONFIG,
+        "%.80s: is not a format of data files; %s%s%sformats are auto, text, jsonl, tokens, "
+        "megatron, uint16, uint32",
+        name, near ? "did you mean " : "", near ? near : "", near ? "? " : "");
 }
 
 static bool ends_in(const char *path, const char *end)
@@ -48,8 +49,8 @@ Err tokens_recognise(const char *path, Bytes data, bool has_index, TokenFormat *
     else if (probed > 0 && memchr(data.at, '\0', probed)) /* text has none, arrays of ids do */
         return err_fail(ERR_CONFIG,
                         "%s: is not text (byte %zu is NUL), has no magic of a token file and no "
-                        ".idx beside it; say what it is: data.format=uint16 or uint32 (an array of "
-                        "tokens), or text to train on its bytes",
+                        ".idx next to it; set data.format to uint16 or uint32 (an array of "
+                        "tokens), or to text to train on its bytes",
                         path,
                         (size_t)((const unsigned char *)memchr(data.at, '\0', probed) - data.at));
     return OK;
@@ -99,12 +100,11 @@ static Err find_pair(const char *path, TokenFormat format, Arena *a, const char 
     TRY(text_done(&i, idx));
     const bool pair = map_exists(*bin) && map_exists(*idx);
     if (!pair && ends_in(path, ".idx"))
-        return err_fail(ERR_IO, "%s: an index, and the tokens are not beside it: there is no %s",
-                        path, *bin);
+        return err_fail(ERR_IO, "%s: an index without its tokens: there is no %s", path, *bin);
     if (format == FORMAT_MEGATRON && !map_exists(*idx))
         return err_fail(ERR_IO,
-                        "%s: a Megatron pair has an index beside it, and there is no %s; bring it "
-                        "here or set another data.format",
+                        "%s: a Megatron pair has an index next to it, and there is no %s; add it "
+                        "or set another data.format",
                         path, *idx);
     if (pair && (is_index || ends_in(path, ".bin"))) return OK;
     *bin = path;

@@ -24,7 +24,7 @@ static void put_u64(unsigned char *p, uint64_t x)
 static Err put(Writer *w, int which, const void *bytes, size_t n)
 {
     if (fwrite(bytes, 1, n, w->file[which]) == n) return OK;
-    return err_fail(ERR_IO, "%s: cannot write: %s; is there room on the disk?", w->tmp[which],
+    return err_fail(ERR_IO, "%s: cannot write: %s; is the disk full?", w->tmp[which],
                     strerror(errno));
 }
 
@@ -43,8 +43,7 @@ static Err name_files(Writer *w)
     w->idx = "";
     if (strcmp(end, ".idx") == 0)
         return err_fail(ERR_CONFIG,
-                        "%s: is the name of an index, and tokens are written; give a name that "
-                        "ends in .bin",
+                        "%s: is the name of an index; tokens need a name that ends in .bin",
                         w->path);
     Text t = text_in(&w->arena);
     text_add(&t, "%s.part", w->path);
@@ -75,7 +74,7 @@ static Err check_plain(const char *path, bool *there)
                        : S_ISFIFO(at.st_mode) ? "a FIFO"
                        : S_ISSOCK(at.st_mode) ? "a socket"
                                               : "a device";
-    return err_fail(ERR_CONFIG, "%s: is there already, and is %s%s; choose another name", path,
+    return err_fail(ERR_CONFIG, "%s: already exists and is %s%s; choose another name", path,
                     S_ISLNK(s.st_mode) && reached ? "a link to " : "", what);
 }
 
@@ -95,13 +94,13 @@ static Err check_overwrite(Writer *w)
     if (err != OK || (old.format != FORMAT_TOKENS && old.format != FORMAT_MEGATRON))
         return err_fail(
             ERR_CONFIG,
-            "%s: is there already, and is no token file; remove it or choose another name",
+            "%s: already exists and is not a token file; remove it or choose another name",
             there ? w->path : w->idx);
     const Tokens ours = {.format = w->format, .width = w->width, .is_signed = writes_signed(w)};
     if (old.format == ours.format && old.width == ours.width && old.is_signed == ours.is_signed)
         return OK;
     return err_fail(ERR_CONFIG,
-                    "%s: is there already, and is %s, where %s would be written; remove it or "
+                    "%s: already exists as %s, but %s would be written; remove it or "
                     "choose another name",
                     w->path, tokens_describe(&old), tokens_describe(&ours));
 }
@@ -114,7 +113,7 @@ static Err open_part(Writer *w, int which)
     if (w->made[which]) return OK;
     if (errno == EEXIST)
         return err_fail(ERR_CONFIG,
-                        "%s: is there already: another build writes it now, or one was stopped; if "
+                        "%s: already exists: another build is writing it, or one was stopped; if "
                         "none runs, remove it",
                         w->tmp[which]);
     return err_fail(ERR_IO, "%s: cannot create: %s", w->tmp[which], strerror(errno));
@@ -169,7 +168,7 @@ static Err count_tokens(Writer *w, int64_t n)
 {
     if (w->format == FORMAT_TOKENS && n > INT32_MAX - w->n_tokens)
         return err_fail(ERR_CONFIG,
-                        "%s: llm.c's header counts %ld tokens at most, and there are more; use "
+                        "%s: llm.c's header counts at most %ld tokens, and there are more; use "
                         "--format megatron, or write several files",
                         w->path, (long)INT32_MAX);
     w->n_tokens += n;
@@ -222,7 +221,7 @@ static Err write_header(Writer *w)
     put_u32(header + 8, (uint32_t)w->n_tokens);
     put_u32(header + 12, (uint32_t)w->start);
     if (fseek(w->file[0], 0, SEEK_SET) != 0)
-        return err_fail(ERR_IO, "%s: cannot go back to its header: %s", w->tmp[0], strerror(errno));
+        return err_fail(ERR_IO, "%s: cannot seek to its header: %s", w->tmp[0], strerror(errno));
     return put(w, 0, header, sizeof header);
 }
 
@@ -249,7 +248,7 @@ static Err close_file(Writer *w, int which)
     FILE *file = w->file[which];
     w->file[which] = NULL;
     if (fclose(file) == 0) return OK;
-    return err_fail(ERR_IO, "%s: cannot write: %s; is there room on the disk?", w->tmp[which],
+    return err_fail(ERR_IO, "%s: cannot write: %s; is the disk full?", w->tmp[which],
                     strerror(errno));
 }
 

@@ -65,11 +65,10 @@ static Err check_batch(const ModelConfig *c, BatchShape batch)
                         "a micro-batch of %lld sequences of %lld tokens: both must be at least 1",
                         (long long)batch.sequences, (long long)batch.seq_len);
     if (batch.sequences > INT32_MAX / batch.seq_len)
-        return err_fail(
-            ERR_CONFIG,
-            "a micro-batch of %lld sequences of %lld tokens: more than %d tokens, which is as far "
-            "as positions count; set a smaller batch.micro or data.seq_len",
-            (long long)batch.sequences, (long long)batch.seq_len, INT32_MAX);
+        return err_fail(ERR_CONFIG,
+                        "a micro-batch of %lld sequences of %lld tokens: more than %d tokens, the "
+                        "limit of 32-bit positions; set a smaller batch.micro or data.seq_len",
+                        (long long)batch.sequences, (long long)batch.seq_len, INT32_MAX);
     if (batch.seq_len > c->max_positions)
         return err_fail(
             ERR_CONFIG,
@@ -119,16 +118,15 @@ Err model_build(const ModelConfig *c, DType dtype, BatchShape batch, Arena *aren
 static Err check_session(const ModelConfig *c, const SessionShape *s)
 {
     if (s->rows < 1 || s->sequences < 1 || s->context < 1 || s->asked < 1 || s->asked > s->rows)
-        return err_fail(
-            ERR_CONFIG,
-            "a session of %lld sequences of %lld tokens, in calls of %lld rows of which "
-            "%lld are asked for: each must be at least 1, and rows asked for are rows",
-            (long long)s->sequences, (long long)s->context, (long long)s->rows,
-            (long long)s->asked);
+        return err_fail(ERR_CONFIG,
+                        "a session of %lld sequences of %lld tokens, in calls of %lld rows with "
+                        "logits of %lld of them: each must be at least 1, and logits at most rows",
+                        (long long)s->sequences, (long long)s->context, (long long)s->rows,
+                        (long long)s->asked);
     if (s->sequences > INT32_MAX / s->context)
         return err_fail(ERR_CONFIG,
-                        "a session of %lld sequences of %lld tokens: more than %d in all, which is "
-                        "as far as places count; set fewer sequences or a shorter context",
+                        "a session of %lld sequences of %lld tokens: more than %d tokens in all, "
+                        "the limit of 32-bit positions; set fewer sequences or a shorter context",
                         (long long)s->sequences, (long long)s->context, INT32_MAX);
     if (s->context > c->max_positions)
         return err_fail(ERR_CONFIG, "a context of %lld tokens: %s has positions for %lld",

@@ -19,7 +19,7 @@ Err entries_add(Entries *e, const Entry *entry)
 {
     if (e->n == MAX_ENTRIES)
         return err_fail(ERR_CONFIG,
-                        "%s: more than %d keys; a config.json has some thirty: is it one?",
+                        "%s: more than %d keys; a config.json has about 30: is this file one?",
                         entry->origin, MAX_ENTRIES);
     e->at[e->n++] = *entry;
     return OK;

@@ -30,7 +30,7 @@ static Err resolve_rope(Draft *d)
     else if (strcmp(type, "default") != 0)
         return err_fail(
             ERR_CONFIG,
-            "%s: rope_scaling.rope_type=%.40s: this version honours default, linear and "
+            "%s: rope_scaling.rope_type=%.40s: this version supports default, linear and "
             "llama3; model.rope_scaling=null trains without scaling",
             c->name, type);
     if (c->rope.scaling == ROPE_LLAMA3 &&
@@ -64,7 +64,7 @@ static Err count_sliding(const Draft *d, int64_t *sliding, int64_t *n)
         const bool is = length == strlen(sliding_word) && strncmp(at, sliding_word, length) == 0;
         if (!is && (length != strlen(full) || strncmp(at, full, length) != 0))
             return err_fail(ERR_CONFIG,
-                            "%s: layer_types has %.*s: this version honours full_attention and "
+                            "%s: layer_types has %.*s: this version supports full_attention and "
                             "sliding_attention",
                             d->c.name, (int)(length < 80 ? length : 80), at);
         *sliding += is;
@@ -97,8 +97,10 @@ static Err resolve_window(Draft *d)
                             c->name);
         sliding = c->window == 0 || from >= c->n_layers ? 0 : c->n_layers - from;
     } else if (sliding && c->window == 0)
-        return err_fail(ERR_CONFIG, "%s: layer_types says sliding_attention without a window",
-                        c->name);
+        return err_fail(
+            ERR_CONFIG,
+            "%s: layer_types has sliding_attention, but there is no sliding_window; set it",
+            c->name);
     if (sliding && sliding != c->n_layers)
         return err_fail(
             ERR_CONFIG,
@@ -184,7 +186,7 @@ Err model_config_check(const ModelConfig *c)
                         (long long)c->n_heads, (long long)c->head_size, (long long)c->width);
     if (c->family != FAMILY_GPT2 && c->head_size % 2 != 0)
         return err_fail(ERR_CONFIG,
-                        "%s: a head of %lld is odd, and rope turns pairs; the nearest even "
+                        "%s: a head size of %lld is odd, and rope rotates pairs; the nearest even "
                         "head_dim: %s",
                         c->name, (long long)c->head_size,
                         near_text(c->head_size > 1 ? c->head_size - 1 : 2, c->head_size + 1, near));

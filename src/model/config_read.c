@@ -72,7 +72,8 @@ static Err find_family(const Entries *e, const char *name, Family *out)
 static Err refuse_unknown(const Entry *e, Family family)
 {
     const char *sibling = row_sibling(e->key, family);
-    if (sibling) return refuse(e, "a %s says %s for it; write that", family_names[family], sibling);
+    if (sibling)
+        return refuse(e, "a %s has the key %s for it; use that", family_names[family], sibling);
     for (int f = 0; f < N_FAMILIES; f++)
         if (row_find(e->key, (Family)f) >= 0)
             return refuse(e, "a key of %s, and model_type is %s, which has no such key; remove it",
@@ -124,7 +125,7 @@ static Err require(const ChosenEntries *chosen)
         const Row *row = row_at(r);
         if ((row->required >> chosen->family & 1) && !chosen->of[r])
             return err_fail(
-                ERR_CONFIG, "%s: no %s (%s); a %s needs it: add it, or set model.%s=...",
+                ERR_CONFIG, "%s: no %s (%s); a %s needs it; add it, or set model.%s=...",
                 chosen->name, row->key, row->meaning, family_names[chosen->family], row->key);
     }
     return OK;
@@ -147,7 +148,7 @@ static bool is_one_of(const Entry *e, const char *only)
 static Err refuse_feature(const Row *row, const Entry *e)
 {
     const size_t first = strcspn(row->only, " ");
-    return refuse(e, "%s: this version honours %s only; to train without it, set model.%s=%.*s",
+    return refuse(e, "%s: this version supports %s only; to train without it, set model.%s=%.*s",
                   row->meaning, row->only, row->key, (int)first, row->only);
 }
 

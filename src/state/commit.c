@@ -63,7 +63,7 @@ static Err read_ranks(const Commit *c, RankFile *of_rank)
         if (stat(path, &st) != 0 && errno == ENOENT) continue;
         TRY(rank_file_read(path, c->s->tensors, c->temp, f));
         if (f->rank != r || f->step != c->g.step || f->n == 0)
-            return err_fail(ERR_CHECK, "%s: is of step %lld, rank %d, with %lld parts", path,
+            return err_fail(ERR_CHECK, "%s: contains step %lld, rank %d, %lld parts", path,
                             (long long)f->step, f->rank, (long long)f->n);
     }
     return OK;
@@ -189,8 +189,8 @@ static Err commit(const Commit *c)
     struct stat st;
     if (lstat(c->path, &st) == 0)
         return err_fail(ERR_IO,
-                        "%s: is there already, and a checkpoint is never written over; move it "
-                        "away, or use another run.dir",
+                        "%s: already exists, and a checkpoint is never overwritten; move it away, "
+                        "or use another run.dir",
                         c->path);
     TRY(sync_lines(c));
     TRY(write_manifest(c, &manifest_hash));

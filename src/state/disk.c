@@ -29,7 +29,7 @@ Err disk_open(const char *path, int *fd)
     struct stat s;
     const int got = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe would block here */
     if (got < 0 && (errno == ENOENT || errno == ENOTDIR))
-        return err_fail(ERR_CHECK, "%s: is not there: %s", path, strerror(errno));
+        return err_fail(ERR_CHECK, "%s: does not exist: %s", path, strerror(errno));
     if (got < 0) return failed(path, "open");
     if (fstat(got, &s) != 0 || !S_ISREG(s.st_mode)) {
         close(got);
@@ -42,7 +42,7 @@ Err disk_open(const char *path, int *fd)
 Err disk_length(int fd, const char *path, int64_t *out)
 {
     struct stat s;
-    if (fstat(fd, &s) != 0) return failed(path, "tell its length");
+    if (fstat(fd, &s) != 0) return failed(path, "read its length");
     *out = s.st_size;
     return OK;
 }
@@ -54,11 +54,11 @@ Err disk_read(int fd, const char *path, int64_t at, void *out, size_t bytes)
         const ssize_t n = pread(fd, to, bytes < AT_ONCE ? bytes : AT_ONCE, at);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0 && errno == EIO)
-            return err_fail(ERR_CHECK, "%s: byte %lld and what follows cannot be read: %s", path,
-                            (long long)at, strerror(errno));
+            return err_fail(ERR_CHECK, "%s: cannot read from byte %lld on: %s", path, (long long)at,
+                            strerror(errno));
         if (n < 0) return failed(path, "read");
         if (n == 0)
-            return err_fail(ERR_CHECK, "%s: ends at byte %lld, where %zu more should be", path,
+            return err_fail(ERR_CHECK, "%s: ends at byte %lld, %zu bytes too early", path,
                             (long long)at, bytes);
         to += n, at += n, bytes -= (size_t)n;
     }

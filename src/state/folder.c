@@ -142,8 +142,8 @@ Err folder_latest(const char *checkpoints, Generation *out, uint64_t *manifest_h
     if (readable) latest_line(&g, hash, line); /* there is one way to write it */
     if (!readable || strlen(line) != n || memcmp(line, text, n) != 0)
         return err_fail(ERR_CHECK,
-                        "%s: damaged: not the line of a checkpoint's name, its manifest's hash and "
-                        "the hash of both",
+                        "%s: damaged: it is not a line with a checkpoint's name, its manifest's "
+                        "hash and the hash of both",
                         path);
     *out = g;
     *manifest_hash = hash;
@@ -227,6 +227,6 @@ Err folder_quarantine(const char *checkpoints, const Generation *g, char *out)
         snprintf(out, QUARANTINE_BYTES, "%s", name);
         return disk_sync_folder(checkpoints);
     }
-    return err_fail(ERR_IO, "%s: %d damaged ones lie beside it already; remove some", from,
-                    MAX_QUARANTINED);
+    return err_fail(ERR_IO, "%s: %d damaged checkpoints are kept next to it already; remove some",
+                    from, MAX_QUARANTINED);
 }

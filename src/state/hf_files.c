@@ -96,12 +96,12 @@ static Err no_files(const char *dir)
         is_there(dir, "pytorch_model.bin") || is_there(dir, "pytorch_model.bin.index.json");
     if (pickled)
         return err_fail(ERR_CONFIG,
-                        "%s: its weights are in pytorch_model.bin, which is a program and is not "
-                        "run; convert it: in Python, with transformers, "
+                        "%s: its weights are in pytorch_model.bin, which is a pickle that can run "
+                        "code and is not loaded; convert it: in Python, with transformers, "
                         "AutoModelForCausalLM.from_pretrained(\"%s\").save_pretrained(\"OUT\")",
                         dir, dir);
     return err_fail(ERR_CONFIG,
-                    "%s: neither model.safetensors nor model.safetensors.index.json is there", dir);
+                    "%s: contains neither model.safetensors nor model.safetensors.index.json", dir);
 }
 
 /* What the index says, where there is one; *n is 0 where there is but one file. */
@@ -168,7 +168,7 @@ static Err check_map(const HfFiles *f, const HfIndexEntry *map, int n)
     for (int i = 0; n > 0 && i < f->n; i++) {
         const HfIndexEntry key = {.tensor = f->entry[i].tensor->name};
         if (!bsearch(&key, map, (size_t)n, sizeof *map, by_tensor))
-            return err_fail(ERR_CHECK, "%s/%s has \"%.100s\", of which the index says nothing",
+            return err_fail(ERR_CHECK, "%s/%s has \"%.100s\", which the index does not list",
                             f->dir, f->name[f->entry[i].file], key.tensor);
     }
     return OK;

@@ -105,9 +105,9 @@ static Err missing(const HfOpener *o, const char *name)
     if (strcmp(name, head_name) == 0)
         return err_fail(ERR_CONFIG,
                         "%s: has no tensor \"%s\"; if the head is the embedding's weight, "
-                        "config.json must say tie_word_embeddings: true",
+                        "config.json needs tie_word_embeddings: true",
                         o->dir, name);
-    return err_fail(ERR_CONFIG, "%s: has no tensor \"%s\", which a %s of its config.json needs",
+    return err_fail(ERR_CONFIG, "%s: has no tensor \"%s\", which a %s with this config.json needs",
                     o->dir, name, family_name(o->config->family));
 }
 
@@ -150,12 +150,11 @@ static Err check_rest(const HfOpener *o)
         for (size_t k = 0; k < sizeof derived / sizeof *derived; k++)
             known = known || text_glob(derived[k], t->name);
         if (known) continue;
-        return err_fail(
-            ERR_CONFIG,
-            "%s: tensor \"%.100s\" %s has no place in a %s of its config.json; it would "
-            "be left out, and the model be another",
-            f->file[f->entry[i].file].path, t->name, shape_text(t->n, t->ndim, shape),
-            family_name(o->config->family));
+        return err_fail(ERR_CONFIG,
+                        "%s: tensor \"%.100s\" %s is not part of a %s with this config.json; "
+                        "without it the model would be another",
+                        f->file[f->entry[i].file].path, t->name, shape_text(t->n, t->ndim, shape),
+                        family_name(o->config->family));
     }
     return OK;
 }
@@ -216,7 +215,7 @@ static Err same_bytes(const HfFiles *f, const HfEntry *a, const HfEntry *b, Aren
         if (err == OK && memcmp(buffer, buffer + COMPARE_BYTES, (size_t)n) != 0)
             err = err_fail(ERR_CONFIG,
                            "%s: by config.json the head is the embedding's weight "
-                           "(tie_word_embeddings), and \"%s\" is another than \"%s\"; say "
+                           "(tie_word_embeddings), and \"%s\" differs from \"%s\"; set "
                            "tie_word_embeddings: false to have both",
                            f->dir, b->tensor->name, a->tensor->name);
     }

@@ -230,15 +230,16 @@ static Err begin_folder(HfWriter *x)
         return err_fail(ERR_CONFIG, "%.60s...: a path of over %d bytes", dir, DISK_PATH_BYTES);
     if (lstat(dir, &s) == 0)
         return err_fail(ERR_CONFIG,
-                        "%s is there already; nothing is overwritten: choose another DST, or "
+                        "%s already exists; nothing is overwritten: choose another DST, or "
                         "remove it",
                         dir);
     if (mkdir(x->dir, 0777) == 0) return OK;
-    return err_fail(errno == EEXIST ? ERR_CONFIG : ERR_IO, "%s: cannot be made: %s%s", x->dir,
-                    strerror(errno),
-                    errno == EEXIST ? "; left by what did not end, or being written: remove it "
-                                      "when nothing runs"
-                                    : "");
+    return err_fail(
+        errno == EEXIST ? ERR_CONFIG : ERR_IO, "%s: cannot be created: %s%s", x->dir,
+        strerror(errno),
+        errno == EEXIST
+            ? "; left by an interrupted run, or being written: remove it if nothing runs"
+            : "");
 }
 
 static Err name_folder(const HfWriter *x)

@@ -34,8 +34,8 @@ static Err shapes_differ(const char *dir, const StateTensor *has, const StateTen
                           (long long)of[k]->shape.n[d]);
     }
     return err_fail(ERR_CONFIG,
-                    "%s: %s of %s is %s] there and %s] here; a checkpoint goes on with the model "
-                    "and type that it was made with",
+                    "%s: %s of %s is %s] there and %s] here; a checkpoint resumes only with the "
+                    "model and type that it was made with",
                     dir, state_role_name(has->role), has->name, text[0], text[1]);
 }
 
@@ -59,7 +59,7 @@ Err load_match(const Manifest *m, const StateTensors *want, LoadScope scope, int
         if (skipped) continue;
         if (at < 0)
             return err_fail(ERR_CONFIG,
-                            "%s has %s of %s, which this model and optimizer have no place for; it "
+                            "%s has %s of %s, which this model and optimizer do not have; it "
                             "was made with optim.kind=%s",
                             m->dir, state_role_name(t->role), t->name, m->scalars.optim);
         if (t->dtype != want->tensor[at].dtype || !same_shape(&t->shape, &want->tensor[at].shape))

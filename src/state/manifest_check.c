@@ -94,7 +94,7 @@ static Err check_covers(const Manifest *m, Arena *temp)
     int64_t at = 0;
     for (int64_t i = 1; i < m->n_parts; i++)
         if (manifest_part_order(&m->part[i - 1], &m->part[i]) > 0)
-            return err_fail(ERR_CHECK, "%s: part %lld is not in its order", m->dir, (long long)i);
+            return err_fail(ERR_CHECK, "%s: part %lld is out of order", m->dir, (long long)i);
     for (int t = 0; t < m->tensors.n; t++) {
         const size_t mark = arena_mark(temp);
         int64_t n = 0;
@@ -125,11 +125,11 @@ static int by_range(const void *a, const void *b)
 static Err check_file_ranges(const Manifest *m, int f, const FileRange *range, int64_t n)
 {
     const ManifestFile *file = &m->file[f];
-    if (n == 0) return err_fail(ERR_CHECK, "%s: no part lies in %s", m->dir, file->name);
+    if (n == 0) return err_fail(ERR_CHECK, "%s: no part is in %s", m->dir, file->name);
     int64_t end = range[0].at;
     if (end > MAX_ST_HEADER_BYTES + 8)
         return err_fail(ERR_CHECK,
-                        "%s: the first part in %s lies at byte %lld; no header is so long", m->dir,
+                        "%s: the first part in %s is at byte %lld; no header is that long", m->dir,
                         file->name, (long long)end);
     for (int64_t i = 0; i < n; i++) {
         if (range[i].at != end)
@@ -176,7 +176,7 @@ static Err check_names(const Manifest *m, Arena *temp)
     if (m->tensors.n > 1) qsort(t, (size_t)m->tensors.n, sizeof *t, by_name);
     for (int i = 1; i < m->tensors.n; i++)
         if (by_name(&t[i - 1], &t[i]) == 0)
-            return err_fail(ERR_CHECK, "%s: the %s of %.100s stands there twice", m->dir,
+            return err_fail(ERR_CHECK, "%s: the %s of %.100s is listed twice", m->dir,
                             state_role_name(t[i]->role), t[i]->name);
     return OK;
 }
@@ -199,18 +199,18 @@ static Err check_file(const Manifest *m, const ManifestFile *f, int64_t head_byt
     TRY(disk_open(path, &fd));
     Err err = disk_length(fd, path, &bytes);
     if (err == OK && bytes != f->bytes)
-        err = err_fail(ERR_CHECK, "%s: damaged: %lld bytes, the manifest says %lld", path,
+        err = err_fail(ERR_CHECK, "%s: damaged: %lld bytes, the manifest has %lld", path,
                        (long long)bytes, (long long)f->bytes);
     if (err == OK) err = disk_read(fd, path, 0, head, (size_t)head_bytes);
     disk_close(fd);
     TRY(err);
     const uint64_t hash = hash_bytes(head, (size_t)head_bytes);
     if (hash != f->header_hash)
-        return err_fail(ERR_CHECK,
-                        "%s: damaged: the hash of its header, %lld bytes, is %016llx, the manifest "
-                        "says %016llx",
-                        path, (long long)head_bytes, (unsigned long long)hash,
-                        (unsigned long long)f->header_hash);
+        return err_fail(
+            ERR_CHECK,
+            "%s: damaged: the hash of its header, %lld bytes, is %016llx, the manifest has %016llx",
+            path, (long long)head_bytes, (unsigned long long)hash,
+            (unsigned long long)f->header_hash);
     return OK;
 }
 

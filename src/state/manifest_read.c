@@ -92,7 +92,7 @@ static Err read_tensor(const ManifestReader *r, const json_t *o, long long i, St
     TRY(read_word(r, o, "name", &out->name));
     if (!*out->name) return wrong(r, "tensor", i, "has no name");
     if (!role || state_role_of(role) < 0)
-        return wrong(r, "tensor", i, "its role is none of weight, moment1, moment2");
+        return wrong(r, "tensor", i, "its role is not weight, moment1 or moment2");
     out->role = (StateRole)state_role_of(role);
     if (!dtype || (strcmp(dtype, "f32") != 0 && strcmp(dtype, "f64") != 0))
         return wrong(r, "tensor", i, "its dtype is neither f32 nor f64");
@@ -122,7 +122,7 @@ static Err read_file(const ManifestReader *r, const json_t *o, long long i, Mani
     if (!is_plain(out->name))
         return wrong(r, "file", i, "its name is not plain: letters, digits, - _ . and no folder");
     if (i > 0 && strcmp(out[-1].name, out->name) >= 0)
-        return wrong(r, "file", i, "names are not in their order, or one stands twice");
+        return wrong(r, "file", i, "names are out of order, or one is listed twice");
     TRY(read_number(r, o, "bytes", &out->bytes));
     return read_hash(r, o, "header", &out->header_hash);
 }
@@ -140,7 +140,7 @@ static Err read_hashes(const ManifestReader *r, const json_t *x, long long i, Ma
         const char *digits = text + k * (HASH_DIGITS + 1);
         if (!hash_of_digits(digits, &hash[k]) ||
             digits[HASH_DIGITS] != (k + 1 < chunks ? ' ' : '\0'))
-            return wrong(r, "part", i, "one of its hashes is none");
+            return wrong(r, "part", i, "one of its hashes is malformed");
     }
     p->hash = hash;
     return OK;
@@ -154,7 +154,7 @@ static Err read_part(const ManifestReader *r, const json_t *o, long long i, Mani
     TRY(strict_members(r->path, "a part", o, member, 6));
     if (!strict_int(json_object_get(o, "tensor"), 0, m->tensors.n - 1, &tensor) ||
         !strict_int(json_object_get(o, "file"), 0, m->n_files - 1, &file))
-        return wrong(r, "part", i, "is of a tensor or in a file that there is none of");
+        return wrong(r, "part", i, "names a tensor or a file that does not exist");
     out->tensor = (int)tensor;
     out->file = (int)file;
     const StateTensor *t = &m->tensors.tensor[tensor];
@@ -168,7 +168,7 @@ static Err read_part(const ManifestReader *r, const json_t *o, long long i, Mani
     TRY(read_number(r, o, "at", &out->at));
     const int64_t bytes = rank_file_part_bytes(&m->tensors, out);
     if (out->at > m->file[file].bytes || bytes > m->file[file].bytes - out->at)
-        return wrong(r, "part", i, "ends behind the end of its file");
+        return wrong(r, "part", i, "ends past the end of its file");
     return read_hashes(r, json_object_get(o, "hashes"), i, out);
 }
 
@@ -227,8 +227,8 @@ static Err check_version(const char *path, const char *text, size_t bytes)
     if (sscanf(head, "{ \"version\": %d", &version) == 1 && version != MANIFEST_VERSION &&
         manifest_text_hash(text, bytes, &stored, &actual) && stored == actual)
         return err_fail(ERR_CONFIG,
-                        "%s: is of version %d, and this program reads version %d; use the sheaf "
-                        "that wrote it, or a newer one",
+                        "%s: has version %d, and this program reads version %d; use the sheaf that "
+                        "wrote it, or a newer one",
                         path, version, MANIFEST_VERSION);
     return err_fail(ERR_CHECK,
                     "%s: damaged: does not begin as a manifest of version %d, which this program "
@@ -247,8 +247,8 @@ Err manifest_parse(const char *dir, const char *text, size_t bytes, Arena *a, Ma
     if (!manifest_text_hash(text, bytes, &stored, &actual))
         return err_fail(ERR_CHECK, "%s: damaged: it does not end in the hash of itself", path);
     if (stored != actual)
-        return err_fail(ERR_CHECK, "%s: damaged: its hash is %016llx, it says %016llx", path,
-                        (unsigned long long)actual, (unsigned long long)stored);
+        return err_fail(ERR_CHECK, "%s: damaged: its hash is %016llx, the stored one is %016llx",
+                        path, (unsigned long long)actual, (unsigned long long)stored);
     m.hash = actual;
     TRY(arena_string(a, dir, &m.dir));
     TRY(strict_parse(path, text, bytes, MAX_DEPTH, &root));
@@ -292,7 +292,7 @@ static Err check_name(const char *dir, const Manifest *m)
     const char *slash = strrchr(dir, '/'), *name = slash ? slash + 1 : dir;
     if (sscanf(name, "step-%lld%n", &step, &end) != 1 || name[end] || step == m->scalars.step)
         return OK;
-    return err_fail(ERR_CHECK, "%s/manifest.json: is of step %lld, not of %s", dir,
+    return err_fail(ERR_CHECK, "%s/manifest.json: is for step %lld, not for %s", dir,
                     (long long)m->scalars.step, name);
 }
 

@@ -159,9 +159,9 @@ static Err read_name(const char *path, const StateTensors *t, const StTensor *x,
         return fail_entry(path, x, "is not NAME.ROLE@ORIGIN, as a rank's file has it");
     snprintf(word, sizeof word, "%.*s", (int)(at - dot - 1), dot + 1);
     const int role = state_role_of(word);
-    if (role < 0) return fail_entry(path, x, "has a role that is none");
+    if (role < 0) return fail_entry(path, x, "has an unknown role");
     *tensor = find_tensor(t, x->name, (size_t)(dot - x->name), (StateRole)role, hint);
-    if (*tensor < 0) return fail_entry(path, x, "is no tensor of this job");
+    if (*tensor < 0) return fail_entry(path, x, "is not a tensor of this job");
     *origin = at + 1;
     return OK;
 }
@@ -175,19 +175,19 @@ static Err read_part(const char *path, const StateTensors *t, const StTensor *x,
     TRY(read_name(path, t, x, hint, &p.tensor, &origin));
     const StateTensor *of = &t->tensor[p.tensor];
     if (x->ndim != of->shape.ndim || x->type != st_type_of(of->dtype))
-        return fail_entry(path, x, "has not the dims and the dtype of its tensor");
+        return fail_entry(path, x, "does not have the dims and the dtype of its tensor");
     const char *at = origin;
     for (int d = 0; d < x->ndim; d++) {
         char *end;
         const long long lo = strtoll(at, &end, 10);
         if (lo < 0 || lo > of->shape.n[d] || x->n[d] > of->shape.n[d] - lo || x->n[d] == 0)
-            return fail_entry(path, x, "lies outside of its tensor, or is empty");
+            return fail_entry(path, x, "is outside of its tensor, or is empty");
         p.box.lo[d] = lo;
         p.box.hi[d] = lo + x->n[d];
         at = end + (*end == ',');
     }
     origin_text(&p.box, canonical); /* so that there is one way to write it */
-    if (strcmp(canonical, origin) != 0) return fail_entry(path, x, "has an origin that is none");
+    if (strcmp(canonical, origin) != 0) return fail_entry(path, x, "has a malformed origin");
     *out = p;
     return OK;
 }
@@ -220,7 +220,8 @@ static Err read_hashes(const char *path, const StateTensors *t, const char *text
         const char *digits = text + k * (HASH_DIGITS + 1);
         const char after = digits[HASH_DIGITS];
         if (!hash_of_digits(digits, &hash[k]) || after != (k + 1 < chunks ? ' ' : '\0'))
-            return err_fail(ERR_CHECK, "%s: hash %lld of __metadata__ is none", path, (long long)k);
+            return err_fail(ERR_CHECK, "%s: hash %lld of __metadata__ is malformed", path,
+                            (long long)k);
     }
     for (int64_t i = 0; i < f->n; i++) {
         f->part[i].hash = hash;

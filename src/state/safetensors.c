@@ -46,8 +46,8 @@ static Err read_type(const char *path, const char *name, const json_t *x, StType
             *out = (StType)i;
             return OK;
         }
-    return err_fail(ERR_CHECK, "%s: tensor \"%.100s\": dtype %s%.20s%s is none that I know", path,
-                    name, word ? "\"" : "", word ? word : "that is not a string", word ? "\"" : "");
+    return err_fail(ERR_CHECK, "%s: tensor \"%.100s\": dtype %s%.20s%s is unknown", path, name,
+                    word ? "\"" : "", word ? word : "that is not a string", word ? "\"" : "");
 }
 
 /* The extents, and the bytes that they make. */
@@ -79,8 +79,8 @@ static Err read_offsets(const char *path, const json_t *x, int64_t data_bytes, S
     if (json_array_size(x) != 2 || !strict_int(json_array_get(x, 0), 0, INT64_MAX, &t->at) ||
         !strict_int(json_array_get(x, 1), t->at, INT64_MAX, &end))
         return err_fail(ERR_CHECK,
-                        "%s: tensor \"%.100s\": data_offsets is not a begin and an end behind it",
-                        path, t->name);
+                        "%s: tensor \"%.100s\": data_offsets is not a begin and a later end", path,
+                        t->name);
     if (end > data_bytes)
         return err_fail(ERR_CHECK,
                         "%s: tensor \"%.100s\" ends at byte %lld of the data, which has %lld: the "
@@ -149,16 +149,17 @@ static Err check_offsets(const StFile *f)
         const StTensor *t = &f->tensor[i];
         if (t->at != end)
             return err_fail(ERR_CHECK,
-                            "%s: tensor \"%.100s\" begins at byte %lld of the data, what lies "
+                            "%s: tensor \"%.100s\" begins at byte %lld of the data, the tensor "
                             "before it ends at %lld: %s",
                             f->path, t->name, (long long)t->at, (long long)end,
                             t->at < end ? "they overlap" : "there is a hole");
         end += t->bytes;
     }
     if (end != f->data_bytes)
-        return err_fail(ERR_CHECK,
-                        "%s: %lld bytes of data, but tensors end at %lld: the rest is nobody's",
-                        f->path, (long long)f->data_bytes, (long long)end);
+        return err_fail(
+            ERR_CHECK,
+            "%s: %lld bytes of data, but tensors end at %lld: the rest belongs to no tensor",
+            f->path, (long long)f->data_bytes, (long long)end);
     return OK;
 }
 
@@ -185,8 +186,8 @@ static Err read_length(const char *path, const unsigned char *head, int64_t file
     uint64_t n = 0;
     if (file_bytes < LENGTH_BYTES)
         return err_fail(ERR_CHECK,
-                        "%s: truncated: %lld bytes, where the first 8 tell the header's length",
-                        path, (long long)file_bytes);
+                        "%s: truncated: %lld bytes, and the first 8 are the header's length", path,
+                        (long long)file_bytes);
     for (int i = 0; i < LENGTH_BYTES; i++) n |= (uint64_t)head[i] << 8 * i;
     if (n > MAX_ST_HEADER_BYTES)
         return err_fail(ERR_CHECK,

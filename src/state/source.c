@@ -61,19 +61,19 @@ static Err read_newest(const char *path, const char *checkpoints, Arena *a, Sour
                                   err_text());
         if (noted >= sizeof out->note) noted = sizeof out->note - 1;
     }
-    return err_fail(ERR_CONFIG,
-                    "%s: no checkpoint is there, and no config.json of a Hugging Face folder; it "
-                    "should be a run "
-                    "folder, its checkpoints/, a step-N/ of it, or a folder with config.json and "
-                    "model.safetensors",
-                    path);
+    return err_fail(
+        ERR_CONFIG,
+        "%s: contains neither a checkpoint nor the config.json of a Hugging Face folder; give a "
+        "run folder, its checkpoints/, a step-N/ of it, or a folder with config.json and "
+        "model.safetensors",
+        path);
 }
 
 Err source_open(const char *path, DType wide, Arena *a, Source *out)
 {
     char inner[DISK_PATH_BYTES];
     *out = (Source){0};
-    if (!is_folder(path)) return err_fail(ERR_CONFIG, "%s: is no folder", path);
+    if (!is_folder(path)) return err_fail(ERR_CONFIG, "%s: is not a folder", path);
     if (is_there(path, "manifest.json")) return read_step(path, a, out);
     if (hf_is_folder(path)) {
         out->kind = SOURCE_HF;

@@ -27,8 +27,7 @@ Err strict_parse(const char *path, const char *text, size_t bytes, int depth, js
     json_error_t why;
     const int deep = depth_of(text, bytes);
     if (deep > depth)
-        return err_fail(ERR_CHECK, "%s: brackets are %d deep where at most %d can be", path, deep,
-                        depth);
+        return err_fail(ERR_CHECK, "%s: brackets nest %d deep; the limit is %d", path, deep, depth);
     json_t *o = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &why);
     if (!o)
         return err_fail(ERR_CHECK, "%s: not %s, at byte %d: %s", path,
@@ -66,8 +65,8 @@ Err strict_members(const char *path, const char *what, const json_t *o, const ch
         size_t i = 0;
         while (i < n && strcmp(key, name[i]) != 0) i++;
         if (i == n)
-            return err_fail(ERR_CHECK, "%s: %s has a \"%.60s\", which is none of the format", path,
-                            what, key);
+            return err_fail(ERR_CHECK, "%s: %s has a \"%.60s\", which is not part of the format",
+                            path, what, key);
     }
     return OK;
 }

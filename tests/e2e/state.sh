@@ -165,7 +165,7 @@ ok "and the newest is used" says d.out "continues at step 10"
 cp -r "$top/a" "$top/g"
 rm -r "$top/g/checkpoints/step-00000009" && cp -r "$top/g/checkpoints/step-00000006" "$top/g/checkpoints/step-00000009"
 ok "a folder of another step" status 0 train g
-ok "is named" says g.err "is of step 6, not of step-00000009"
+ok "is named" says g.err "is for step 6, not for step-00000009"
 ok "and not gone on from" same_end a g 00000009
 mv "$top/g/checkpoints" "$top/g/elsewhere"
 ok "all checkpoints gone" status 1 train g

@@ -34,14 +34,14 @@ static void mistakes_with_files(void **state)
     refused(opened(scratch_write("cut.bin", &cut), FORMAT_AUTO), ERR_CHECK,
             "byte 8: -1 tokens; the count is negative");
     refused(opened(scratch_write("plain.bin", &plain), FORMAT_AUTO), ERR_CONFIG,
-            "is not text (byte 1 is NUL), has no magic of a token file and no .idx beside it; say "
-            "what it is: data.format=uint16 or uint32");
+            "is not text (byte 1 is NUL), has no magic of a token file and no .idx next to it; set "
+            "data.format to uint16 or uint32");
     refused(opened(scratch("plain.bin"), FORMAT_TOKENS), ERR_CHECK, "has 6 bytes, and the header");
     refused(opened(scratch("plain.bin"), FORMAT_UINT32), ERR_CHECK,
             "has 6 bytes, no multiple of the 4 of a token (data.format=uint32)");
     refused(opened(scratch("plain.bin"), FORMAT_MEGATRON), ERR_IO, "there is no /tmp/");
     refused(opened(scratch_text("lone.idx", "MMIDIDX"), FORMAT_AUTO), ERR_IO,
-            "an index, and the tokens are not beside it: there is no /tmp/");
+            "an index without its tokens: there is no /tmp/");
     buffer_free(&eval);
     buffer_free(&old);
     buffer_free(&cut);
@@ -75,7 +75,7 @@ static void mistakes_with_pairs(void **state)
     bin.bytes += 2;
     buffer_put(&bin, 4, 2);
     refused(opened(scratch_write("pair.bin", &bin), FORMAT_AUTO), ERR_CHECK,
-            "has 8 bytes, and the .idx beside it speaks of 6; the two are not of one build");
+            "has 8 bytes, and the .idx next to it describes 6; the two do not belong together");
     buffer_free(&bin);
     buffer_free(&index);
 }
@@ -172,7 +172,7 @@ static void mistakes_with_writers(void **state)
             "files are written as tokens or megatron, not as jsonl");
     refused(writer_open(&w, "/nonexistent/out.bin", FORMAT_TOKENS), ERR_IO, "cannot create");
     refused(writer_open(&w, scratch_text("mine.txt", "my only copy"), FORMAT_TOKENS), ERR_CONFIG,
-            "mine.txt: is there already, and is no token file; remove it or choose another name");
+            "mine.txt: already exists and is not a token file; remove it or choose another name");
     assert_int_equal(opened(scratch("mine.txt"), FORMAT_TEXT), OK);
 }
 

@@ -75,11 +75,11 @@ static void bad_requests_are_refused(void **state)
     assert_int_equal(SHEAF("data", "build", "-o", text), 2);
     assert_said("no input; give text or JSONL files");
     assert_int_equal(SHEAF("data", "build", text, "-o", text), 2);
-    assert_said("is there already, and is no token file");
+    assert_said("already exists and is not a token file");
     const char *device = scratch("device"); /* a link: a test must not put the device at risk */
     assert_int_equal(symlink("/dev/null", device), 0);
     assert_int_equal(SHEAF("data", "build", text, "-o", device), 2);
-    assert_said("device: is there already, and is a link to a device; choose another name");
+    assert_said("device: already exists and is a link to a device; choose another name");
     assert_int_equal(SHEAF("data", "build", nul, "-o", scratch("n.bin")), 2);
     assert_said("`--from text` takes its bytes as they are");
     assert_int_equal(SHEAF("data", "build", text, "-o", scratch("n.bin"), "--tokenizer", "gpt2"),

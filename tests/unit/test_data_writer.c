@@ -121,14 +121,14 @@ static void what_is_no_file_stays(void **state)
                *idx = scratch("taken.idx");
     assert_int_equal(mkfifo(fifo, 0600) | mkdir(folder, 0700) | mkdir(idx, 0700), 0);
     assert_int_equal(symlink(fifo, link) | symlink(scratch("absent"), nothing), 0);
-    stays(fifo, FORMAT_TOKENS, fifo, "fifo.bin: is there already, and is a FIFO; choose another");
-    stays(folder, FORMAT_TOKENS, folder, "folder.bin: is there already, and is a folder");
-    stays(link, FORMAT_TOKENS, link, "link.bin: is there already, and is a link to a FIFO");
+    stays(fifo, FORMAT_TOKENS, fifo, "fifo.bin: already exists and is a FIFO; choose another");
+    stays(folder, FORMAT_TOKENS, folder, "folder.bin: already exists and is a folder");
+    stays(link, FORMAT_TOKENS, link, "link.bin: already exists and is a link to a FIFO");
     stays(nothing, FORMAT_MEGATRON, nothing, "and is a link to nothing");
     remove(link); /* a link: a test must not put the device at risk */
     assert_int_equal(symlink("/dev/null", link), 0);
-    stays(link, FORMAT_TOKENS, link, "link.bin: is there already, and is a link to a device");
-    stays(scratch("taken.bin"), FORMAT_MEGATRON, idx, "taken.idx: is there already, and is a fold");
+    stays(link, FORMAT_TOKENS, link, "link.bin: already exists and is a link to a device");
+    stays(scratch("taken.bin"), FORMAT_MEGATRON, idx, "taken.idx: already exists and is a fold");
     assert_int_equal(rmdir(folder) | rmdir(idx), 0);
 }
 
@@ -143,9 +143,11 @@ static void files_of_another_kind_stay(void **state)
     write_two(llmc, FORMAT_TOKENS);
     write_two(bin, FORMAT_MEGATRON);
     stays(llmc, FORMAT_MEGATRON, llmc,
-          "and is a token file of llm.c, uint16, where a Megatron pair, uint16 would be written");
-    stays(bin, FORMAT_TOKENS, bin, "and is a Megatron pair, uint16, where a token file of llm.c");
-    stays(uint32, FORMAT_TOKENS, uint32, "and is a token file of llm.c, uint32, where");
+          "already exists as a token file of llm.c, uint16, but a Megatron pair, uint16 would be "
+          "written");
+    stays(bin, FORMAT_TOKENS, bin,
+          "already exists as a Megatron pair, uint16, but a token file of llm.c");
+    stays(uint32, FORMAT_TOKENS, uint32, "already exists as a token file of llm.c, uint32, but");
     stays(idx, FORMAT_TOKENS, idx, "pair.idx: is the name of an index");
     stays(idx, FORMAT_MEGATRON, idx, "pair.idx: is the name of an index");
     remove(bin);

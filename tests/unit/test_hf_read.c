@@ -165,9 +165,9 @@ static void damaged_folders(void **state)
         {"gpt2", "transformer.wte.weight", "wte", .says = "has no tensor \"wte.weight\", nor"},
         {"gpt2", "transformer.h.1.ln_2.bias", NULL, .says = "\"transformer.h.1.ln_2.bias\""},
         {"gpt2_hub", "h.1.attn.masked_bias", "h.1.attn.extra",
-         .says = "\"h.1.attn.extra\" [] has no"},
+         .says = "\"h.1.attn.extra\" [] is not part of"},
         {"gpt2_hub", "lm_head.weight", "lm_head.weight", .values = true,
-         .says = "\"lm_head.weight\" is another than \"wte.weight\""},
+         .says = "\"lm_head.weight\" differs from \"wte.weight\""},
         {"llama",
          "lm_head.weight",
          "lm_head.weight",
@@ -254,10 +254,10 @@ static void shards_and_their_index(void **state)
     } cases[] = {
         {"model.norm.weight", "model-00001-of-00007.safetensors",
          "\"model.norm.weight\" in model-00001"},
-        {"model.norm.weight", NULL, "\"model.norm.weight\", of which the index says nothing"},
+        {"model.norm.weight", NULL, "\"model.norm.weight\", which the index does not list"},
         {"model.more.weight", "model-00001-of-00007.safetensors", "and it is nowhere"},
         {"model.norm.weight", "../model.safetensors", "is not the plain name"},
-        {"model.norm.weight", "model-00009.safetensors", "model-00009.safetensors: is not there"},
+        {"model.norm.weight", "model-00009.safetensors", "model-00009.safetensors: does not exist"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char dir[64];

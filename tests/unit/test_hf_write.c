@@ -312,7 +312,7 @@ static void nothing_is_overwritten(void **state)
     Bench b;
     bench_open(&b, HF_GOLDEN "qwen3");
     DO(write_as(&b, ST_F32, HF_SHARD_BYTES));
-    expect_error("twice", write_as(&b, ST_F32, HF_SHARD_BYTES), ERR_CONFIG, "is there already");
+    expect_error("twice", write_as(&b, ST_F32, HF_SHARD_BYTES), ERR_CONFIG, "already exists");
     compare(&b, HF_GOLDEN "qwen3", ST_F32);
     bench_close(&b);
 }

@@ -206,9 +206,9 @@ static void generate_refuses(void **state)
     assert_said("prompt 1 has 100 tokens");
     assert_said("has 64 positions");
     assert_int_equal(SHEAF("generate", "/nowhere", "-p", "a"), 2);
-    assert_said("/nowhere: is no folder");
+    assert_said("/nowhere: is not a folder");
     assert_int_equal(SHEAF("generate", dir, "-p", "a"), 2);
-    assert_said("it should be a run folder");
+    assert_said("give a run folder");
     assert_int_equal(SHEAF("generate", run), 2);
     assert_said("no prompt");
     assert_int_equal(SHEAF("generate", run, "-p", ""), 2);
@@ -405,9 +405,9 @@ static void eval_refuses(void **state)
                                 "{\"context\": \"a\", \"choices\": [\"a\"], \"gold\": 0}",
                                 "two or more",
                                 "{\"context\": \"a\", \"choices\": [\"a\", \"\"], \"gold\": 0}",
-                                "an empty one",
+                                "or is empty",
                                 "{\"context\": \"a\", \"choices\": [\"a\", \"b\"], \"gold\": 2}",
-                                "no index",
+                                "not the index",
                                 "{\"context\": \"a\", \"choices\": [\"a\", \"b\"]}",
                                 "gold or label",
                                 "{\"context\": ",

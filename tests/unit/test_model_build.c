@@ -73,7 +73,7 @@ static void sizes(void **state)
     refused(model_build(&c, F32, (BatchShape){1, c.max_positions + 1}, &a, &m), ERR_CONFIG,
             "has positions for");
     refused(model_build(&c, F32, (BatchShape){INT32_MAX / 512, 1024}, &a, &m), ERR_CONFIG,
-            "as far as positions count");
+            "the limit of 32-bit positions");
     DO(model_build(&c, F32, (BatchShape){3, 7}, &a, &m));
     assert_int_equal(m.rows, 21);
     arena_close(&a);

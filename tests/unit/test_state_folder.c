@@ -157,7 +157,7 @@ static void refused(void **state)
     (void)state;
     save(10);
     write_ranks(10);
-    expect_error("again", commit_with(10, NULL), ERR_IO, "is there already");
+    expect_error("again", commit_with(10, NULL), ERR_IO, "already exists");
     DO(folder_abandon(root, 10));
     assert_false(there(in_root("step-00000010.tmp", 0)));
     write_ranks(20);
@@ -168,7 +168,7 @@ static void refused(void **state)
     assert_int_equal(rename(in_root("step-00000030.tmp/rank-00001.safetensors", 0),
                             in_root("step-00000020.tmp/rank-00001.safetensors", 0)),
                      0);
-    expect_error("of another step", commit_with(20, NULL), ERR_CHECK, "is of step 30, rank 1");
+    expect_error("of another step", commit_with(20, NULL), ERR_CHECK, "contains step 30, rank 1");
     assert_string_equal(steps_there(), "10 ");
     latest_is(10);
 }
@@ -245,10 +245,9 @@ static void flipped(void **state)
         flip(rank, i);
     }
     assert_int_equal(truncate(rank, 900), 0);
-    expect_error("cut", manifest_check_files(&m, &arena), ERR_CHECK,
-                 "900 bytes, the manifest says");
+    expect_error("cut", manifest_check_files(&m, &arena), ERR_CHECK, "900 bytes, the manifest has");
     assert_int_equal(unlink(rank), 0);
-    expect_error("gone", manifest_check_files(&m, &arena), ERR_CHECK, "is not there");
+    expect_error("gone", manifest_check_files(&m, &arena), ERR_CHECK, "does not exist");
 }
 
 /* What cannot be looked at is not damaged; what stands under another's name is. */
@@ -270,12 +269,12 @@ static void not_what_it_should_be(void **state)
     limit_files(was);
     assert_int_equal(rename(step, in_root("step-00000030", 0)), 0);
     expect_error("name", manifest_read(in_root("step-00000030", 0), &arena, &m), ERR_CHECK,
-                 "is of step 20, not of step-00000030");
+                 "is for step 20, not for step-00000030");
     assert_int_equal(rename(in_root("step-00000030", 0), in_root("best", 0)), 0);
     DO(manifest_read(in_root("best", 0), &arena, &m));
     assert_int_equal(rename(in_root("best", 0), step), 0);
     assert_int_equal(unlink(manifest), 0);
-    expect_error("gone", manifest_read(step, &arena, &m), ERR_CHECK, "is not there");
+    expect_error("gone", manifest_read(step, &arena, &m), ERR_CHECK, "does not exist");
     assert_int_equal(mkfifo(manifest, 0600), 0); /* who opens it would wait for a writer */
     expect_error("pipe", manifest_read(step, &arena, &m), ERR_CHECK, "not a plain file");
     assert_int_equal(unlink(in_root("latest", 0)), 0);

@@ -115,7 +115,7 @@ static void hostile(void **state)
         {"\"optim\": \"adamw\"", "\"optim\": null", "\"optim\" is no text"},
         {"\"chunk_bytes\": 4194304", "\"chunk_bytes\": 1", "chunks of 1 bytes"},
         {"\"role\": \"moment2\"", "\"role\": \"moment3\"", "tensor 2: its role"},
-        {"\"role\": \"moment2\"", "\"role\": \"moment1\"", "stands there twice"},
+        {"\"role\": \"moment2\"", "\"role\": \"moment1\"", "is listed twice"},
         {"\"dtype\": \"f64\"", "\"dtype\": \"bf16\"", "tensor 3: its dtype"},
         {"\"shape\": [12, 8]", "\"shape\": [4611686018427387904, 8]", "more bytes than 2^63"},
         {"\"shape\": [12, 8]", "\"shape\": [1, 2, 3, 4, 5, 6]", "tensor 0: its shape"},
@@ -128,8 +128,8 @@ static void hostile(void **state)
         {"\"name\": \"rank-00000.safetensors\"", "\"name\": \"/etc/passwd\"", "file 0: its name"},
         {"\"name\": \"rank-00000.safetensors\"", "\"name\": \"rank-00001.safetensors\"",
          "file 1: names"},
-        {"\"tensor\": 3, \"file\": 1", "\"tensor\": 4, \"file\": 1", "that there is none of"},
-        {"\"tensor\": 3, \"file\": 1", "\"tensor\": 3, \"file\": 2", "that there is none of"},
+        {"\"tensor\": 3, \"file\": 1", "\"tensor\": 4, \"file\": 1", "that does not exist"},
+        {"\"tensor\": 3, \"file\": 1", "\"tensor\": 3, \"file\": 2", "that does not exist"},
         {"\"tensor\": 3, \"file\": 1", "\"tensor\": 3, \"file\": 0", "overlap at byte"},
         {"\"lo\": [0, 0], \"hi\": [7, 8]", "\"lo\": [0, 0], \"hi\": [0, 8]", "part 0: its box"},
         {"\"lo\": [0, 0], \"hi\": [7, 8]", "\"lo\": [0, 0], \"hi\": [13, 8]", "part 0: its box"},
@@ -140,8 +140,8 @@ static void hostile(void **state)
          "element (6, 0) of the weight of layers.0.up is in more than one part"},
         {"\"lo\": [7, 0], \"hi\": [8, 4]", "\"lo\": [7, 0], \"hi\": [8, 5]",
          "element (7, 4) of the weight of layers.0.up is in more than one part"},
-        {"\"at\": ", "\"at\": 1", "ends behind the end"},
-        {"\"at\": 832", "\"at\": 1500", "part 0: ends behind the end"},
+        {"\"at\": ", "\"at\": 1", "ends past the end"},
+        {"\"at\": 832", "\"at\": 1500", "part 0: ends past the end"},
         {"\"hashes\": \"", "\"hashes\": \"0123456789abcdef ", "one hash for each"},
         {"\"hashes\": \"", "\"hashes\": \"0123456789abcdef", "one hash for each"},
         {"\"tensors\": [", "\"tensors\": 7, \"x\": [", "has a \"x\""},
@@ -156,7 +156,7 @@ static void hostile(void **state)
         expect_error(row[i].to, parse_replaced(text, row[i].from, row[i].to), ERR_CHECK,
                      row[i].says);
     expect_error("version", parse_replaced(text, "\"version\": 1", "\"version\": 2"), ERR_CONFIG,
-                 "is of version 2, and this program reads version 1"); /* whole: not damaged */
+                 "has version 2, and this program reads version 1"); /* whole: not damaged */
     DO(parse_replaced(text, "\"step\": 20", "\"step\": 21"));
 }
 
@@ -179,7 +179,7 @@ static void places(void **state)
     m = example_manifest();
     for (int64_t i = 0; i < m.n_parts; i++) m.part[i].at += 200000000;
     for (int i = 0; i < m.n_files; i++) m.file[i].bytes += 200000000;
-    expect_error("header", manifest_check(&m, &arena), ERR_CHECK, "no header is so long");
+    expect_error("header", manifest_check(&m, &arena), ERR_CHECK, "no header is that long");
 }
 
 /* ---- tilings ---- */

@@ -50,16 +50,16 @@ static void hostile(void **state)
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[99999999999999999999],\"data_offsets\":[0,0]}}", 0,
          "too big integer"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}", 4, "make 8"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,0]}}", 4, "an end behind it"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0]}}", 4, "an end behind it"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,0]}}", 4, "a later end"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0]}}", 4, "a later end"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 4, "truncated"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 8, "there is a hole"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},"
          "\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[4,12]}}",
          12, "they overlap"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 5,
-         "the rest is nobody's"},
-        {"{}", 1, "the rest is nobody's"},
+         "the rest belongs to no tensor"},
+        {"{}", 1, "the rest belongs to no tensor"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[[1]],\"data_offsets\":[0,4]}}", 4, "4 deep"},
         {"{\"[[[[[[\":[[[[[[]]]]]]}", 0, "7 deep"},
     };
@@ -90,7 +90,7 @@ static void lengths(void **state)
                  "a header of 100663298 bytes");
     const char *path = scratch_text("short", "abc");
     expect_error("a short file", st_read(path, &arena, &f), ERR_CHECK, "truncated");
-    expect_error("none", st_read(scratch("none"), &arena, &f), ERR_CHECK, "is not there");
+    expect_error("none", st_read(scratch("none"), &arena, &f), ERR_CHECK, "does not exist");
     expect_error("a folder", st_read("/", &arena, &f), ERR_CHECK, "not a plain file");
 }
 
