@@ -151,9 +151,9 @@ static void files_of_another_kind_stay(void **state)
     stays(idx, FORMAT_TOKENS, idx, "pair.idx: is the name of an index");
     stays(idx, FORMAT_MEGATRON, idx, "pair.idx: is the name of an index");
     remove(bin);
-    stays(bin, FORMAT_MEGATRON, idx, "pair.idx: is there already, and is no token file");
+    stays(bin, FORMAT_MEGATRON, idx, "pair.idx: already exists and is not a token file");
     const char *part = scratch_text("new.bin.part", "mine");
-    stays(scratch("new.bin"), FORMAT_TOKENS, part, "new.bin.part: is there already: another build");
+    stays(scratch("new.bin"), FORMAT_TOKENS, part, "new.bin.part: already exists: another build");
 }
 
 int main(void)
