@@ -1,17 +1,17 @@
-/* added.h -- tokens that stand in text as they are: <|endoftext|> and its like.
+/* added.h -- finds added tokens, such as <|endoftext|>, which text contains verbatim.
  *
- *     "a<|x|>b <mask> c"   -->   "a"  <|x|>  "b"  (space)<mask>  " c"         <mask> strips its left
+ *     "a<|x|>b <mask> c"   -->   "a"  <|x|>  "b"  (space)<mask>  " c"         <mask> has lstrip
  *
- * The first that begins, of those the longest; a search goes on where the match ended. A match that
- * is not a word of its own, of a token that wants to be one, is text, and so is all of it. */
+ * The earliest match wins; of several at the same place, the longest. The search continues at the
+ * end of a match. A match of a `single_word` token that is not a whole word is plain text. */
 #ifndef DATA_ADDED_H
 #define DATA_ADDED_H
 
 #include "data/unicode.h"
 
 typedef struct {
-    Bytes content; /* as it is looked for: composed, when text is */
-    Bytes decoded; /* what it stands for in text */
+    Bytes content; /* the bytes to search for; NFC-composed if the text is */
+    Bytes decoded; /* the bytes that the id decodes to */
     int32_t id;
     bool single_word, lstrip, rstrip, normalized, special;
 } AddedToken;
@@ -19,7 +19,7 @@ typedef struct {
 /* A trie over bytes; node 0 is the root. */
 typedef struct {
     int32_t child, sibling; /* first child; next child of the parent; 0: none */
-    int32_t token;          /* that ends here, or -1 */
+    int32_t token;          /* the token that ends here, or -1 */
     unsigned char byte;
 } AddedNode;
 
@@ -27,20 +27,20 @@ typedef struct {
     const unsigned char *traits;
     const AddedToken *token;
     AddedNode *node;
-    int32_t n_nodes, first[256]; /* children of the root */
+    int32_t n_nodes, first[256]; /* first: children of the root, by byte */
 } AddedSet;
 
-/* Local. Those of the tokens whose `normalized` is that. Tokens must stay. */
+/* Local. Builds the trie of the tokens with that `normalized` flag. The tokens must outlive it. */
 Err added_build(AddedSet *set, const AddedToken *token, int n, bool normalized, Arena *a);
 
 typedef struct {
-    size_t from, to; /* white space that it strips counted */
-    size_t next;     /* where to look on */
+    size_t from, to; /* including the white space that the token strips */
+    size_t next;     /* position at which to continue the search */
     const AddedToken *token;
 } AddedMatch;
 
-/* Local. The first match from `at` on; false: none. What it strips may reach into the match before.
- */
+/* Local. Finds the first match at or after `at`; false: none. Its stripped white space may overlap
+ * the match before. */
 bool added_find(const AddedSet *set, Bytes text, size_t at, AddedMatch *out);
 
 #endif

@@ -1,23 +1,22 @@
-/* dataset.h -- files of tokens as one stream, cut into samples, in an order that any rank can
- * compute.
+/* dataset.h -- token files as one stream of samples, in an order that every rank can compute.
  *
- *     file 0                file 1            laid end to end; a file's beginning is a border
+ *     file 0                file 1            concatenated; a file's beginning is a document border
  *     |a a a a a|b b|c c c c c c|d d d d d|
- *     |sample 0 . . .|sample 1 . . .|sample 2 .      a cut every seq_len tokens
+ *     |sample 0 . . .|sample 1 . . .|sample 2 .      a new sample every seq_len tokens
  *
- * Sample i is the tokens [i T, i T + T), T = seq_len; the target of each is the token after it, so
- * a sample reads one token more. The last sample of an epoch may be short: rows past its end weigh
- * nothing. No token is left out, and each is a target once an epoch (but the very first).
+ * Sample i has the tokens [i T, i T + T), T = seq_len. The target of a token is the next token, so
+ * a sample reads one token more. The last sample of an epoch may be short; the rows past its end
+ * have weight 0. Every token except the first of the stream is a target once per epoch.
  *
- * With `pack`, documents in a sample do not see each other: attention's ranges and positions start
- * anew at each border, and a target across a border weighs 0, for it cannot be known; unless it is
- * the end-of-text token that starts the next document, which is how a model learns to stop. Without
- * `pack` a sample is plain: it sees itself from its first token on.
+ * With `pack`, documents in a sample do not attend to each other: key ranges and positions restart
+ * at each border. A target across a border has weight 0, because it cannot be predicted. The
+ * exception is the end-of-text token that starts the next document, from which a model learns to
+ * stop. Without `pack`, a sample is one document.
  *
- * All is a function of the sample's number. The order of an epoch is a keyed permutation of those,
- * so one cursor (samples since the start of the run) is the whole state, and who reads which part
- * of cursor .. cursor + batch.global changes nothing. What identifies a stream is (fingerprint,
- * seq_len, pack, seed). */
+ * Everything is a function of the sample's number. The order of an epoch is a keyed permutation of
+ * the sample numbers. One cursor (samples since the start of the run) is therefore the whole state,
+ * and any rank can read any part of cursor .. cursor + batch.global. A stream is identified by
+ * (fingerprint, seq_len, pack, seed). */
 #ifndef DATA_DATASET_H
 #define DATA_DATASET_H
 
@@ -31,40 +30,41 @@ typedef struct {
     TokenFormat format;
     int64_t seq_len;
     bool pack;
-    int64_t vocab; /* of the model */
-    uint64_t seed; /* of the order */
+    int64_t vocab; /* vocabulary size of the model */
+    uint64_t seed; /* seed of the sample order */
 } DatasetSettings;
 
 typedef struct {
     DatasetSettings settings;
     Tokens *file;
-    int64_t *first; /* [n_paths + 1] place in the stream of each file's first token */
+    int64_t *first; /* [n_paths + 1] position of each file's first token in the stream */
     int64_t n_tokens, n_samples;
 } Dataset;
 
-/* Local. Paths must stay. ERR_CONFIG when there is nothing to learn, or bytes do not fit vocab;
- * ERR_CHECK for a token that is not in it (looked for now in up to 2^28 tokens, else when a sample
- * is filled). */
+/* Local. Paths must outlive *out. ERR_CONFIG if there is nothing to learn, or if bytes exceed
+ * vocab. ERR_CHECK for an id outside of vocab: found now in streams up to 2^28 tokens, else when a
+ * sample is filled. */
 Err dataset_open(const DatasetSettings *settings, Arena *a, Dataset *out);
 void dataset_close(Dataset *d);
 
-/* Local. The sample that the cursor stands for, in [0, n_samples). O(1). */
+/* Local. Returns the sample at the cursor, in [0, n_samples). O(1). */
 int64_t dataset_sample(const Dataset *d, int64_t cursor);
-/* Local. A hash of the tokens: their number and documents in each file, its ends, and some between.
- * The same for a text and for the token file made of it, so one may take the place of the other. */
+/* Local. Hashes, for each file, the number of tokens and documents, the tokens at both ends and
+ * some between. A text and the token file built from it have the same fingerprint, so one may
+ * replace the other. */
 uint64_t dataset_fingerprint(const Dataset *d);
 
-/* Where the inputs of a micro-batch lie, row 0 first. */
+/* The input arrays of a micro-batch, indexed by row. */
 typedef struct {
     int32_t *tokens, *targets, *positions;
-    int32_t *ranges; /* [rows, 4]: keys that a row sees, as rows */
+    int32_t *ranges; /* [rows, 4]: ranges of rows that are a row's keys */
     void *weights;
     DType weight_type; /* F32 or F64 */
 } InputRows;
 
-/* Local. Writes the seq_len rows of a sample from `row` on. A query sees `window` keys at most, its
- * own counted; 0: all. ERR_CHECK for a token that is not in the vocabulary. O(seq_len), and O(log
- * documents) for each border. */
+/* Local. Writes the seq_len rows of a sample, beginning at `row`. A query attends to at most
+ * `window` keys, itself included; 0: to all. ERR_CHECK for an id outside of the vocabulary.
+ * O(seq_len), plus O(log documents) per border. */
 Err dataset_fill(const Dataset *d, int64_t sample, int64_t window, const InputRows *in,
                  int64_t row);
 

@@ -1,5 +1,7 @@
-/* encode.h -- text to tokens and back, by bytes or by a tokenizer.json: for those who read and write
- * text, not files of tokens. A tokenizer that is NULL stands for bytes. */
+/* encode.h -- encodes text to token ids and decodes ids, with a tokenizer.json or as bytes.
+ *
+ * For prompts and completions; token files are built by tokenize.h. A NULL tokenizer
+ * means bytes. */
 #ifndef DATA_ENCODE_H
 #define DATA_ENCODE_H
 
@@ -8,21 +10,21 @@
 typedef struct {
     int32_t *id;
     int64_t n;
-    int64_t replaced; /* parts that were not UTF-8: U+FFFD stands for them */
+    int64_t replaced; /* invalid UTF-8 sequences that were replaced by U+FFFD */
 } EncodedText;
 
-/* Local. The ids of a text, in the arena; with `special` those that the tokenizer's template puts
- * around it too. */
+/* Local. Writes the ids of a text to the arena. `special` adds the tokens of the
+ * tokenizer's template. */
 Err encode_text(const Tokenizer *t, Bytes text, bool special, Arena *a, EncodedText *out);
-/* Local. The bytes that an id stands for; none where it stands for none. */
+/* Local. Returns the bytes of an id; empty for an unused id. */
 Bytes decode_token(const Tokenizer *t, int32_t id);
-/* Local. The most bytes that an id stands for. */
+/* Local. Returns the maximum number of bytes of an id. */
 size_t decode_max_bytes(const Tokenizer *t);
-/* Local. The token that ends a text, or comes before one: what the tokenizer calls <|endoftext|>,
- * <|end_of_text|> or </s>; -1: it has none. */
+/* Local. Returns the token that ends a text or precedes one: <|endoftext|>, <|end_of_text|> or
+ * </s>; -1: the tokenizer has none of them. */
 int32_t encode_end_of_text(const Tokenizer *t);
 
-/* Local. Bytes of the text up to its last whole character: what may be shown, when more is to come.
- * Bytes that are no UTF-8 count as whole. */
+/* Local. Returns the length of the text up to its last complete character, the part that can be
+ * printed while more bytes will follow. Bytes that are not UTF-8 count as complete. */
 size_t utf8_whole(const char *text, size_t bytes);
 #endif

@@ -1,10 +1,10 @@
-/* tokenize.h -- documents to ids and into a token file, by a team of threads. What is written does
- * not depend on their number.
+/* tokenize.h -- encodes documents with a team of threads and writes the ids to a token file.
  *
- *     file    |part 0|part 1|part 2|part 3| ...      JSONL is cut after lines, a text where its
+ *     file    |part 0|part 1|part 2|part 3| ...      JSONL is split after lines, a text where its
  *     team      t0     t1     t0     t1              tokenizer allows it (tokenizer_cuts)
  *     writer  |ids 0 |ids 1 |ids 2 |ids 3 | ...      in order, when all parts of a round are done
- */
+ *
+ * The file does not depend on the number of threads. */
 #ifndef DATA_TOKENIZE_H
 #define DATA_TOKENIZE_H
 
@@ -16,10 +16,10 @@ typedef struct {
     const Tokenizer *of;
     Writer *writer;
     int threads;
-    int32_t first, last; /* an id before each document, and one after; -1: none */
-    size_t part_bytes;   /* about; 0: the usual */
+    int32_t first, last; /* ids added before and after each document; -1: none */
+    size_t part_bytes;   /* approximate size of a part; 0: the default */
     void (*progress)(void *context, int64_t bytes);
-    void *context; /* may be NULL, and progress too */
+    void *context; /* passed to progress; both may be NULL */
 } TokenizeSettings;
 
 typedef struct TokenizePart TokenizePart;
@@ -31,12 +31,12 @@ typedef struct {
     TokenizeThread *thread;
     TokenizePart *part;
     int n_parts, max_parts;
-    int64_t replaced; /* parts of text that were not UTF-8 */
+    int64_t replaced; /* invalid UTF-8 sequences in the text */
 } BulkTokenizer;
 
 Err tokenize_open(BulkTokenizer *z, const TokenizeSettings *settings);
 void tokenize_close(BulkTokenizer *z);
-/* Local. A text is one document, a line of JSONL is one. */
+/* Local. A text is one document; so is each line of JSONL. */
 Err tokenize_text(BulkTokenizer *z, Bytes text);
 Err tokenize_jsonl(BulkTokenizer *z, const char *path, Bytes data);
 

@@ -1,5 +1,6 @@
-/* tokens_parts.h -- between tokens.c and the files of the formats: each reads the bytes of one and fills
- * in a Tokens whose path and format are set. */
+/* tokens_parts.h -- shared by tokens.c and the parsers of the formats.
+ *
+ * A parser reads the bytes of a file and fills in a Tokens whose path and format are set. */
 #ifndef DATA_TOKENS_PARTS_H
 #define DATA_TOKENS_PARTS_H
 
@@ -24,7 +25,7 @@ enum {
     MEGATRON_INT32 = 4
 };
 
-/* Little-endian, at any address. Compilers make one load of each. */
+/* Little-endian loads from any address. Compilers reduce each to one load. */
 static inline uint32_t read_u32(const unsigned char *p)
 {
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
@@ -39,7 +40,7 @@ Err parse_plain(Bytes data, int width, Tokens *t);
 Err parse_megatron(Bytes data, Bytes index, Tokens *t);
 Err parse_jsonl(Bytes data, Arena *a, Tokens *t);
 
-/* Start of document d, as a token; d in [0, n_starts]. */
+/* Local. Returns the first token of document d, for d in [0, n_starts]. */
 int64_t megatron_start(const Tokens *t, int64_t d);
 
 #endif
