@@ -1,7 +1,8 @@
-/* added.c -- the trie of added tokens. Few bytes begin one, so most of the text is a table look-up. */
+/* added.c -- the trie of added tokens. Few bytes begin a token, so most bytes of a text cost one
+ * lookup in `first`. */
 #include "data/added.h"
 
-/* The child of a node for that byte; 0: none. */
+/* Returns the child of a node for that byte; 0: none. */
 static int32_t child_of(const AddedSet *set, int32_t node, unsigned char byte)
 {
     if (node == 0) return set->first[byte];
@@ -42,7 +43,7 @@ Err added_build(AddedSet *set, const AddedToken *token, int n, bool normalized, 
     return OK;
 }
 
-/* The longest token that begins at `at`; its end, or `at`. */
+/* Returns the end of the longest token that begins at `at`; `at` if there is none. */
 static size_t longest(const AddedSet *set, Bytes text, size_t at, const AddedToken **token)
 {
     size_t end = at;

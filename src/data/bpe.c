@@ -1,4 +1,4 @@
-/* bpe.c -- merging, and the words that came before. */
+/* bpe.c -- BPE merges of one word, with a cache of recent words. */
 #include "data/bpe.h"
 
 #include <string.h>
@@ -6,10 +6,10 @@
 enum { MAX_SHORT_WORD = 48, KEY_WORDS = 4, KEY_BYTES = 8 * KEY_WORDS, MAX_CACHED_IDS = 7 };
 enum { CACHE_WORDS = 1 << 16 };
 
-/* A line of the processor's cache. */
+/* 64 bytes, one cache line. */
 struct CachedWord {
-    uint64_t key[KEY_WORDS]; /* its bytes, then zeros */
-    uint8_t bytes, n;        /* bytes 0: an empty place */
+    uint64_t key[KEY_WORDS]; /* the word's bytes, then zeros */
+    uint8_t bytes, n;        /* bytes == 0: an empty entry */
     uint16_t unused;
     int32_t id[MAX_CACHED_IDS];
 };
@@ -94,7 +94,7 @@ static inline uint32_t rank_of(const Bpe *b, int32_t left, int32_t right)
     return m->pair == BPE_NONE ? UINT32_MAX : m->rank;
 }
 
-/* All neighbours are looked at for each merge. */
+/* Scans all neighbours for each merge. O(n^2), but n <= MAX_SHORT_WORD. */
 static int64_t merge_short(const Bpe *b, Bytes word, int32_t *id)
 {
     uint32_t rank[MAX_SHORT_WORD];
@@ -116,11 +116,12 @@ static int64_t merge_short(const Bpe *b, Bytes word, int32_t *id)
     return n;
 }
 
-/* Symbols in a chain, by the byte they begin with; and a heap of rank << 32 | symbol, least on top.
- * An entry whose rank is not that of its symbol and the next is of the past. */
+/* Merges of a long word in O(n log n). Symbols form a doubly linked list, indexed by their first
+ * byte. The min-heap contains rank << 32 | symbol. An entry is stale if its rank is no longer that
+ * of its symbol and the next. */
 typedef struct {
     const Bpe *bpe;
-    int32_t *id, *next, *before; /* id -1: merged into the one before */
+    int32_t *id, *next, *before; /* id -1: merged into the symbol before */
     uint64_t *heap;
     int64_t n_heap;
 } Chain;
@@ -189,7 +190,7 @@ static Err merge_long(const Bpe *b, BpeScratch *s, Bytes word, int32_t *out, int
     TRY(ARENA_NEW(&s->arena, word.bytes, &c.id));
     TRY(ARENA_NEW(&s->arena, word.bytes, &c.next));
     TRY(ARENA_NEW(&s->arena, word.bytes, &c.before));
-    TRY(ARENA_NEW(&s->arena, 3 * word.bytes, &c.heap)); /* two entries for each merge, at most */
+    TRY(ARENA_NEW(&s->arena, 3 * word.bytes, &c.heap)); /* n entries, then at most two per merge */
     merge_chain(&c, word);
     for (int32_t at = 0; at >= 0; at = c.next[at]) out[used++] = c.id[at];
     *n = used;
@@ -208,7 +209,7 @@ static Err merge_word(const Bpe *b, BpeScratch *s, Bytes word, int32_t *out, int
     return OK;
 }
 
-/* Up to eight bytes, then zeros. */
+/* Loads up to eight bytes; the rest is zero. */
 static inline uint64_t load_part(const unsigned char *p, size_t n)
 {
     uint32_t low, high;

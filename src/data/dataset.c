@@ -1,13 +1,13 @@
-/* dataset.c -- opening a stream, its order, its fingerprint. */
+/* dataset.c -- opens a stream of token files and computes its sample order and fingerprint. */
 #include "data/dataset.h"
 
 #include <stdio.h>
 #include <string.h>
 
 enum { HASHED_TOKENS = 4096, HASHED_SAMPLES = 256 };
-enum { MAX_SCANNED_TOKENS = 1 << 28 }; /* walked in a second or so */
+enum { MAX_SCANNED_TOKENS = 1 << 28 }; /* scanned in about a second */
 
-/* Bytes need 256 ids; other formats are judged token by token. */
+/* Bytes need 256 ids. In the other formats each token is checked. */
 static Err check_vocab(const Tokens *t, int64_t vocab)
 {
     const bool bytes = t->format == FORMAT_TEXT || t->format == FORMAT_JSONL;
@@ -18,7 +18,7 @@ static Err check_vocab(const Tokens *t, int64_t vocab)
                     t->path, tokens_describe(t), BYTE_VOCAB, (long long)vocab, BYTE_VOCAB);
 }
 
-/* Whether any id that the file can spell is in the vocabulary. */
+/* True if every id that the file's integer type can represent is in the vocabulary. */
 static bool all_fit(const Tokens *t, int64_t vocab)
 {
     return t->width <= 2 && !t->is_signed && vocab >= (int64_t)1 << 8 * t->width;
@@ -37,8 +37,8 @@ static Err scan_file(const Tokens *t, int64_t vocab)
     return OK;
 }
 
-/* A bad id is told before the first step, not hours into a run, where a look at each is cheap; of a
- * longer stream each is judged when it is read. */
+/* Reports a bad id before the first step, not hours into a run. In a longer stream each id is
+ * checked when it is read. */
 static Err scan_files(const Dataset *d)
 {
     if (d->n_tokens > MAX_SCANNED_TOKENS) return OK;
@@ -111,7 +111,7 @@ static uint64_t mix_tokens(uint64_t hash, const Tokens *t, int64_t from, int64_t
 static uint64_t mix_file(uint64_t hash, const Tokens *t)
 {
     const int64_t n = t->n_tokens, end = n < HASHED_TOKENS ? n : HASHED_TOKENS;
-    /* A list of one document says what no list says. */
+    /* A list with one document equals no list. */
     hash = mix(mix(hash, n), t->n_starts > 1 ? t->n_starts : 0);
     hash = mix_tokens(hash, t, 0, end);
     hash = mix_tokens(hash, t, n - end, n);

@@ -1,4 +1,4 @@
-/* encode.c -- text and tokens, either way. */
+/* encode.c -- encodes and decodes text, with a tokenizer or as bytes. */
 #include "data/encode.h"
 
 #include <string.h>
@@ -61,7 +61,7 @@ int32_t encode_end_of_text(const Tokenizer *t)
     return id;
 }
 
-/* Bytes of the character that this one begins; 0: it begins none. */
+/* Returns the length of the character that begins with this byte; 0: no character does. */
 static size_t begins(unsigned char c)
 {
     return c < 0x80 ? 1 : c < 0xC2 ? 0 : c < 0xE0 ? 2 : c < 0xF0 ? 3 : c < 0xF5 ? 4 : 0;
@@ -71,7 +71,7 @@ size_t utf8_whole(const char *text, size_t bytes)
 {
     for (size_t back = 1; back < MAX_UTF8 && back <= bytes; back++) {
         const unsigned char c = (unsigned char)text[bytes - back];
-        if ((c & 0xC0) == 0x80) continue; /* inside of a character */
+        if ((c & 0xC0) == 0x80) continue; /* continuation byte */
         return begins(c) > back ? bytes - back : bytes;
     }
     return bytes;

@@ -1,4 +1,4 @@
-/* format_arrays.c -- token files that are one array: llm.c's, with a header, and plain ones.
+/* format_arrays.c -- parses token files that are one array: llm.c's, with a header, and plain ones.
  *
  *     byte 0      magic       20240520: uint16 (GPT-2)      20240801: uint32 (Llama 3)
  *     byte 4      version     1                             7
@@ -7,8 +7,9 @@
  *                             documents, + 1; -1: no token does
  *     byte 1024   tokens ...  to the end of the file
  *
- * llm.c puts the tokenizer's end-of-text token before each document; that is how borders are known
- * here, and where the header does not say which, it is GPT-2's or Llama 3's. A file that never holds it is one document. */
+ * llm.c puts the tokenizer's end-of-text token before each document, which marks the
+ * borders. If `start` is 0, the token is that of GPT-2 or of Llama 3. A file without this
+ * token is one document. */
 #include "data/tokens_parts.h"
 
 static Err parse_version(const Tokens *t, uint32_t magic, uint32_t version)

@@ -1,5 +1,5 @@
-/* format_megatron.c -- the pair of files of Megatron: NAME.bin holds tokens, NAME.idx says where
- * sequences and documents are.
+/* format_megatron.c -- parses Megatron's pair of files: NAME.bin has the tokens, NAME.idx the
+ * positions of sequences and documents.
  *
  *     byte 0      "MMIDIDX" 0 0
  *     byte 9      version, uint64: 1
@@ -10,9 +10,9 @@
  *                 its first byte in .bin     int64 [S]
  *                 document index             int64 [D]: first sequence of each document, then S
  *
- * Sequences must lie end to end and fill the .bin, as Megatron writes them: then the .bin is one
- * stream and a document is a range of it. Opening reads the index once, 12 bytes a sequence and 8 a
- * document; later look-ups go to the mapped index, and nothing is kept in memory. */
+ * Sequences must be contiguous and fill the .bin, as Megatron writes them. The .bin is then one
+ * stream, and a document is a range of it. Opening reads the index once, 12 bytes per sequence and
+ * 8 per document. Later lookups read the mapped index; no copy is kept in memory. */
 #include "data/tokens_parts.h"
 
 #include <string.h>
@@ -39,7 +39,7 @@ static Err parse_type(Tokens *t, int code)
     return OK;
 }
 
-/* The parts of the index, once its own length agrees with its counts. */
+/* The arrays of the index, after its length has been checked against its counts. */
 typedef struct {
     const unsigned char *size, *pointer, *document;
     int64_t n_sequences, n_entries;
@@ -61,7 +61,7 @@ static Err parse_index(Tokens *t, Bytes index, MegatronIndex *out)
     TRY(parse_type(t, index.at[17]));
     const uint64_t S = read_u64(index.at + 18), D = read_u64(index.at + 26);
     const uint64_t payload = index.bytes - MEGATRON_HEADER_BYTES;
-    if (S > payload / 12) /* divided, not multiplied: a count may be anything */
+    if (S > payload / 12) /* divides: 12 * S could overflow */
         return bad(t, "byte 18, the number of sequences,", (long long)S,
                    "the index is too short for them");
     if (D > (payload - 12 * S) / 8)
@@ -79,7 +79,7 @@ static Err parse_index(Tokens *t, Bytes index, MegatronIndex *out)
     return OK;
 }
 
-/* End to end, from byte 0 to the last of the .bin. */
+/* Checks that sequences are contiguous, from byte 0 to the end of the .bin. */
 static Err check_sequences(const Tokens *t, const MegatronIndex *x, size_t data_bytes)
 {
     int64_t at = 0;
@@ -134,7 +134,7 @@ Err parse_megatron(Bytes data, Bytes index, Tokens *t)
     t->pointer = x.pointer;
     t->n_sequences = x.n_sequences;
     t->n_starts = x.n_entries;
-    /* The last entry is where the last document ends, and starts none. */
+    /* The last entry is the end of the last document and starts none. */
     if (x.n_entries > 0 && (int64_t)read_u64(x.document + 8 * (x.n_entries - 1)) == x.n_sequences)
         t->n_starts--;
     return OK;

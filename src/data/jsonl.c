@@ -1,11 +1,12 @@
-/* jsonl.c -- lines to texts by jansson, and a whole file of them as tokens. */
+/* jsonl.c -- iterates over JSONL lines with jansson, and parses a whole file as tokens. */
 #include "data/jsonl.h"
 
 #include <jansson.h>
 #include <string.h>
 #include "data/tokens_parts.h"
 
-/* More than this is built into a token file first: texts are decoded into memory. */
+/* The limit, because texts are decoded into memory. Larger files must be built into a
+ * token file. */
 static const size_t max_bytes = (size_t)1 << 30;
 
 Jsonl jsonl_open(const char *path, Bytes data) { return (Jsonl){.path = path, .left = data}; }
@@ -16,7 +17,7 @@ void jsonl_close(Jsonl *j)
     j->value = NULL;
 }
 
-/* The names that an object has, for who forgot which one is read. */
+/* Lists the members of an object, for the message about a missing "text". */
 static void list_names(json_t *object, char *out, size_t bytes)
 {
     const char *name;
@@ -57,7 +58,7 @@ static bool is_blank(Bytes line)
     return true;
 }
 
-/* Up to and past the newline. */
+/* Returns the line and advances past its newline. */
 static Bytes next_line(Jsonl *j)
 {
     const unsigned char *end = memchr(j->left.at, '\n', j->left.bytes);
@@ -91,7 +92,7 @@ typedef struct {
     int64_t tokens, documents;
 } JsonlCounts;
 
-/* One walk over the texts: counts them, and copies where there is something to copy into. */
+/* Counts tokens and documents. Also copies them if `token` and `start` are not NULL. */
 static Err walk(const char *path, Bytes data, unsigned char *token, int64_t *start,
                 JsonlCounts *out)
 {

@@ -1,4 +1,4 @@
-/* map.c -- open, look, map, close: the mapping outlives the descriptor. */
+/* map.c -- maps files with mmap. The mapping stays valid after the descriptor is closed. */
 #define _POSIX_C_SOURCE 200809L
 #include "data/map.h"
 
@@ -29,7 +29,7 @@ static Err map_open(int fd, const char *path, Bytes *out)
 
 Err map_file(const char *path, Bytes *out)
 {
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not block us */
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* no wait for a FIFO */
     if (fd < 0) return err_fail(ERR_IO, "%s: cannot open: %s", path, strerror(errno));
     const Err err = map_open(fd, path, out);
     close(fd);

@@ -1,24 +1,23 @@
-/* nfc.c -- canonical composition. utf8proc does it, a stretch at a time: one character and what may
- * change with it. All other text is passed by.
+/* nfc.c -- canonical composition. utf8proc composes one run at a time; all other text is copied.
  *
- *     c a f e  U+0301  !        a stretch begins with the character before a busy one, and ends
- *           |--------|          before the next that is not; an inert one ends it too
+ *     c a f e  U+0301  !        a run begins with the character before a composing one, and ends
+ *           |--------|          before the next that is not composing, or at an inert one
  *
- * A character that is not busy is its own composed form, is no mark and composes with nothing before
- * it: a cut before it changes nothing. */
+ * A character without CHAR_COMPOSING is its own composed form, is no mark, and does not compose
+ * with the character before it. Hence text can be split before it. */
 #include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
 #include "data/unicode.h"
 
-/* Canonical decomposition makes at most this many code points of one, and composed text at most so
- * many bytes of one. */
+/* Limits per code point: code points after canonical decomposition, and the growth factor of UTF-8
+ * bytes in NFC. */
 enum { MAX_DECOMPOSED = 4, MAX_NFC_GROWTH = 3 };
 
 static const utf8proc_option_t composed = UTF8PROC_STABLE | UTF8PROC_COMPOSE;
 
-/* Sorts marks by class; those of one class stay in order. Long rows of marks take utf8proc's own
- * exchange sort the square of their length. */
+/* Marks are sorted stably by combining class with qsort: utf8proc's exchange sort is quadratic in
+ * the length of a sequence of marks. */
 typedef struct {
     int32_t code, place;
 } CombiningMark;
@@ -42,7 +41,7 @@ static void sort_marks(int32_t *code, int64_t n, CombiningMark *mark)
     }
 }
 
-/* The code points of a stretch, taken apart and sorted. */
+/* Returns the code points of a run, decomposed, with marks sorted. */
 static Err decompose(Bytes text, Arena *a, int32_t **out, int64_t *n)
 {
     int32_t *code;
@@ -55,7 +54,7 @@ static Err decompose(Bytes text, Arena *a, int32_t **out, int64_t *n)
             ERR_CONFIG,
             "%zu bytes of combining characters in a row; the limit is %d: split the document",
             text.bytes, INT32_MAX / MAX_DECOMPOSED);
-    TRY(arena_push(a, (size_t)capacity * sizeof *code + sizeof *code, &codes)); /* one for a NUL */
+    TRY(arena_push(a, (size_t)capacity * sizeof *code + sizeof *code, &codes)); /* + 1 for a NUL */
     TRY(arena_push(a, (size_t)capacity * sizeof *mark, &marks));
     code = codes;
     mark = marks;
@@ -75,7 +74,7 @@ static Err decompose(Bytes text, Arena *a, int32_t **out, int64_t *n)
     return OK;
 }
 
-/* Appends the composed form of a stretch to the text at `to`. */
+/* Appends the composed form of a run to the text at `to`. */
 static Err compose(Bytes run, Arena *a, unsigned char *to, size_t *used)
 {
     const size_t mark = arena_mark(a);
@@ -91,8 +90,8 @@ static Err compose(Bytes run, Arena *a, unsigned char *to, size_t *used)
     return OK;
 }
 
-/* The first busy character from `at` on, or the end; *base is where the stretch begins that it
- * belongs to. */
+/* Returns the first composing character at or after `at`, or the end; *base: beginning of
+ * its run. */
 static size_t find_composing(const unsigned char *traits, Bytes text, size_t at, size_t *base)
 {
     *base = at;

@@ -1,5 +1,4 @@
-/* pretoken.c -- patterns compiled and matched by PCRE2, or by hand. The only file that knows PCRE2.
- */
+/* pretoken.c -- compiles and matches patterns with PCRE2. Only this file uses PCRE2. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "data/pretoken.h"
 
@@ -20,7 +19,7 @@ static Err no_memory(const char *what)
     return err_fail(ERR_NOMEM, "no memory for %s of PCRE2", what);
 }
 
-/* In no case an empty match: which of those count is a matter of the engine. */
+/* Refuses patterns that match the empty string: engines differ in which empty matches count. */
 static Err check_code(const char *where, const char *source, pcre2_code *code)
 {
     uint32_t empty = 0;
@@ -39,7 +38,7 @@ static Err compile(PretokenPattern *p, const char *where, const char *translated
     char why[120] = "";
     pcre2_compile_context *c = pcre2_compile_context_create(NULL);
     if (!c) return no_memory("a pattern");
-    pcre2_set_newline(c, PCRE2_NEWLINE_LF); /* what . does not match */
+    pcre2_set_newline(c, PCRE2_NEWLINE_LF); /* the newline that . does not match */
     pcre2_code *code =
         pcre2_compile((PCRE2_SPTR)translated, PCRE2_ZERO_TERMINATED, PCRE2_UTF, &error, &place, c);
     pcre2_compile_context_free(c);
@@ -51,7 +50,7 @@ static Err compile(PretokenPattern *p, const char *where, const char *translated
     p->code = code;
     const Err err = check_code(where, p->source, code);
     if (err != OK) pattern_close(p);
-    /* Where there is no JIT for this machine PCRE2 interprets: the same matches, slower. */
+    /* Without a JIT for this machine PCRE2 interprets: the same matches, slower. */
     if (err == OK) (void)pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
     return err;
 }
@@ -82,7 +81,7 @@ Err matcher_open(Matcher *m)
     m->match = pcre2_match_data_create(1, NULL);
     m->context = pcre2_match_context_create(NULL);
     m->stack = pcre2_jit_stack_create(MIN_MATCH_STACK, MAX_MATCH_STACK, NULL);
-    if (m->match && m->context) { /* no stack: no JIT, PCRE2 interprets */
+    if (m->match && m->context) { /* a NULL stack is no error: PCRE2 interprets */
         if (m->stack) pcre2_jit_stack_assign(m->context, NULL, m->stack);
         return OK;
     }

@@ -1,9 +1,9 @@
-/* pretoken_known.c -- three patterns by hand: what takes PCRE2 a class of 700 ranges is a byte of a
- * table here.
+/* pretoken_known.c -- hand-written matchers for three patterns. A character class is one table
+ * lookup, where PCRE2 searches about 700 ranges.
  *
- * Alternatives are tried in the order in which the pattern has them. All three end alike:
+ * Alternatives are tried in the order of the pattern. All three patterns end with:
  *
- *     \s+(?!\S)     spaces at the end, or all but the last of several: that one goes with the word
+ *     \s+(?!\S)     spaces at the end, or all but the last of several: that one joins the next word
  *     \s+           one space before something else */
 #include <string.h>
 #include "data/pretoken.h"
@@ -22,7 +22,7 @@ typedef struct {
     const unsigned char *trait, *end;
 } CharScanner;
 
-/* What the character at p is, and its bytes; no character at the end. */
+/* Returns the kind of the character at p and its length; -1 at the end. */
 static inline int kind_at(const CharScanner *s, const unsigned char *p, int *bytes)
 {
     uint32_t code;
@@ -32,7 +32,7 @@ static inline int kind_at(const CharScanner *s, const unsigned char *p, int *byt
     return s->trait[code] & CHAR_KINDS;
 }
 
-/* Past the characters of that kind, `most` of them. */
+/* Skips at most `max` characters of that kind. */
 static inline const unsigned char *skip(const CharScanner *s, const unsigned char *p, int kind,
                                         size_t max)
 {
@@ -43,7 +43,7 @@ static inline const unsigned char *skip(const CharScanner *s, const unsigned cha
 
 static bool is_newline(unsigned char c) { return c == '\r' || c == '\n'; }
 
-/* \s+(?!\S)|\s+ where the run of white space is [p, stop). */
+/* Matches \s+(?!\S)|\s+ in the white space [p, stop). */
 static const unsigned char *split_spaces(const CharScanner *s, const unsigned char *p,
                                          const unsigned char *stop)
 {
@@ -53,7 +53,8 @@ static const unsigned char *split_spaces(const CharScanner *s, const unsigned ch
     return last > p ? last : stop;
 }
 
-/* 's 't 're 've 'm 'll 'd at an apostrophe; p where there is none. U+017F is an s, but for case. */
+/* Matches 's 't 're 've 'm 'll 'd at an apostrophe; returns p if none matches. U+017F folds
+ * to s. */
 static const unsigned char *contraction(const CharScanner *s, const unsigned char *p, bool any_case)
 {
     const unsigned char mask = any_case ? 0x20 : 0;
@@ -71,7 +72,7 @@ static const unsigned char *next_gpt2(const CharScanner *s, const unsigned char 
     int kind = kind_at(s, p, &n);
     const unsigned char *q = *p == '\'' ? contraction(s, p, false) : p;
     if (q > p) return q;
-    if (*p == ' ') { /* goes with what follows */
+    if (*p == ' ') { /* joins the word that follows */
         const int next = kind_at(s, p + 1, &after);
         if (next >= 0 && next != CHAR_SPACE) q = p + 1, kind = next;
     }
@@ -79,7 +80,7 @@ static const unsigned char *next_gpt2(const CharScanner *s, const unsigned char 
     return kind == CHAR_SPACE ? split_spaces(s, p, q) : q;
 }
 
-/* \s*[\r\n]+ up to the last of its newlines, then as above. */
+/* Matches \s*[\r\n]+ up to its last newline, else as split_spaces. */
 static const unsigned char *next_spaces(const CharScanner *s, const unsigned char *p)
 {
     const unsigned char *stop = skip(s, p, CHAR_SPACE, SIZE_MAX);
@@ -100,7 +101,7 @@ static const unsigned char *next_llama3(const CharScanner *s, const unsigned cha
     if (next == CHAR_LETTER && !is_newline(*p))
         return skip(s, p + n + after, CHAR_LETTER, SIZE_MAX);
     if (kind == CHAR_SPACE && (*p != ' ' || next != 0)) return next_spaces(s, p);
-    q = skip(s, p + n, 0, SIZE_MAX); /* p is a space before others, or one of them */
+    q = skip(s, p + n, 0, SIZE_MAX); /* p is a space before symbols, or a symbol */
     while (q < s->end && is_newline(*q)) q++;
     return q;
 }

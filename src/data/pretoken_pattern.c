@@ -1,9 +1,10 @@
-/* pretoken_pattern.c -- patterns from the spelling of Oniguruma to that of PCRE2.
+/* pretoken_pattern.c -- translates patterns from Oniguruma's syntax to PCRE2's.
  *
- *     \s*[\r\n]+| ?[^\s\p{L}]+    -->    [\x{9}-\x{d}...]*[\r\n]+| ?[^\x{9}-\x{d}...\x{41}-\x{5a}...]+
+ *     \s*[\r\n]+| ?[^\s\p{L}]+
+ *     -->  [\x{9}-\x{d}...]*[\r\n]+| ?[^\x{9}-\x{d}...\x{41}-\x{5a}...]+
  *
- * Character by character; what both read alike is copied. Where they differ, or we do not know, the
- * pattern is refused. */
+ * Works character by character. Syntax with the same meaning in both is copied. Syntax that
+ * differs, or that is not known to agree, is an error. */
 #include <stdio.h>
 #include <string.h>
 #include "base/text.h"
@@ -15,7 +16,7 @@ typedef struct {
     Arena temp; /* ranges of categories */
     Text *out;
     bool in_class, any_case;
-    int depth, case_depth; /* of groups; of the one that any_case began with */
+    int depth, case_depth; /* of groups; of the group in which any_case began */
 } PatternTranslator;
 
 static Err refuse(const PatternTranslator *r, size_t n, const char *why)
@@ -35,7 +36,7 @@ static void put_ranges(PatternTranslator *r, const uint32_t (*range)[2], int n)
     if (!r->in_class) text_add(r->out, "]");
 }
 
-/* \s and \S: White_Space. */
+/* \s and \S: the property White_Space. */
 static void put_space(PatternTranslator *r, bool outside)
 {
     static const uint32_t in[][2] = {
@@ -96,7 +97,7 @@ static Err put_escape(PatternTranslator *r)
                sign = c && strchr("\\|.*+?()[]{}^$/-'\"#&~!@%,:;<=>_ ", c);
     if (!control && !sign) return refuse(r, c ? 2 : 1, "an escape that is not supported");
     if (c == 'v')
-        text_add(r->out, "\\x{b}"); /* PCRE2's \v is any vertical space */
+        text_add(r->out, "\\x{b}"); /* PCRE2's \v matches any vertical space */
     else
         text_add(r->out, "\\%c", c);
     r->at += 2;
@@ -109,7 +110,7 @@ static Err open_group(PatternTranslator *r)
     r->depth++;
     if (r->at[1] == '*') return refuse(r, 2, "a verb of the regex engine");
     if (r->at[1] != '?') {
-        text_add(r->out, "(?:"); /* nobody reads what it captured */
+        text_add(r->out, "(?:"); /* captures are not used */
         r->at++;
         return OK;
     }
@@ -138,7 +139,7 @@ static Err close_group(PatternTranslator *r)
     return OK;
 }
 
-/* {2}, {1,3}, {2,}; the sign after it differs between the two. */
+/* Copies {2}, {1,3} or {2,}. A following sign has another meaning in PCRE2. */
 static Err put_count(PatternTranslator *r)
 {
     const size_t digits = strspn(r->at + 1, "0123456789");
@@ -153,7 +154,8 @@ static Err put_count(PatternTranslator *r)
     return OK;
 }
 
-/* One that case does not change into several: ss may be spelled U+00DF, and so on. */
+/* Copies a character. If case is ignored, characters whose case folding has several characters are
+ * refused: "ss" would match U+00DF, for example. */
 static Err put_plain(PatternTranslator *r)
 {
     static const char *const folds[] = {"ss", "ff", "fi", "fl", "st"};

@@ -1,15 +1,15 @@
-/* sample.c -- the rows of one sample.
+/* sample.c -- writes the rows of one sample.
  *
- *     stream    . . a a a|b b|c c . .          sample of T = 6 in a micro-batch, from row r on
+ *     stream    . . a a a|b b|c c . .          a sample of T = 6; row 0 is its first in the drawing
  *     tokens        a a a b b c
  *     targets       a a b b c c
- *     weights       1 1 0 1 0 1                pack: none across a border
+ *     weights       1 1 0 1 0 1                pack: 0 across a border
  *     positions     0 1 2 0 1 0
- *     ranges    lo  r r r | |  r+5             the first row of the document in this sample
- *               hi  own row + 1                and no less than hi - window
+ *     ranges    lo  0 0 0 3 3 5                first row of the document, or hi - window if larger
+ *               hi  1 2 3 4 5 6                own row + 1
  *
- * A document that began before the sample begins anew with it: what is not in the sample cannot be
- * seen. */
+ * A document that began before the sample restarts with it: rows outside of the sample have
+ * no keys. */
 #include "data/dataset.h"
 
 #include <string.h>
@@ -22,10 +22,10 @@ static void put_weight(const InputRows *in, int64_t row, int weight)
         ((float *)in->weights)[row] = (float)weight;
 }
 
-/* The file that holds a place of the stream; empty files hold none. */
+/* Returns the file that contains a position of the stream, which is never an empty file. */
 static int file_of(const Dataset *d, int64_t at)
 {
-    int low = 0, high = d->settings.n_paths - 1; /* the last whose first is <= at */
+    int low = 0, high = d->settings.n_paths - 1; /* the last file with first <= at */
     while (low < high) {
         const int middle = low + (high - low + 1) / 2;
         if (d->first[middle] <= at)
@@ -36,7 +36,7 @@ static int file_of(const Dataset *d, int64_t at)
     return low;
 }
 
-/* From the stream, each within the vocabulary. */
+/* Copies ids from the stream and checks each against the vocabulary. */
 static Err copy_ids(const Dataset *d, int64_t at, int64_t n, int32_t *out)
 {
     const int64_t end = at + n, vocab = d->settings.vocab;
@@ -52,7 +52,7 @@ static Err copy_ids(const Dataset *d, int64_t at, int64_t n, int32_t *out)
     return OK;
 }
 
-/* The first border in (at, end), or `end`. */
+/* Returns the first document border in (at, end), or `end`. */
 static int64_t next_border(const Dataset *d, int64_t at, int64_t end)
 {
     const int f = file_of(d, at);
@@ -60,7 +60,7 @@ static int64_t next_border(const Dataset *d, int64_t at, int64_t end)
     return base + tokens_next_start(&d->file[f], at - base, stop - base);
 }
 
-/* Is the token at a border the end-of-text that closes the document before it? */
+/* True if the token at a border is the end-of-text token of the document before it. */
 static bool is_end_of_text(const Dataset *d, int64_t border)
 {
     const Tokens *before = &d->file[file_of(d, border - 1)];
@@ -69,7 +69,7 @@ static bool is_end_of_text(const Dataset *d, int64_t border)
            tokens_at(&d->file[f], border - d->first[f]) == before->start_token;
 }
 
-/* Rows [from, to) of the micro-batch, which see each other and nothing else. */
+/* Rows [from, to) of the micro-batch, one document. */
 static void put_document(const InputRows *in, int64_t from, int64_t to, int64_t window)
 {
     for (int64_t row = from; row < to; row++) {
@@ -81,7 +81,8 @@ static void put_document(const InputRows *in, int64_t from, int64_t to, int64_t 
     }
 }
 
-/* A row past the end of the stream sees itself: no row has an empty softmax. */
+/* A row past the end of the stream attends to itself, since the softmax of an empty range
+ * is undefined. */
 static void put_padding(const InputRows *in, int64_t row)
 {
     const int32_t range[4] = {(int32_t)row, (int32_t)row + 1, 0, 0};
@@ -99,10 +100,10 @@ Err dataset_fill(const Dataset *d, int64_t sample, int64_t window, const InputRo
     MUST(row >= 0 && row + T < INT32_MAX, "row %lld", (long long)row);
     TRY(copy_ids(d, at, n, in->tokens + row));
     TRY(copy_ids(d, at + 1, n, in->targets + row));
-    const int64_t shift = row - at; /* from stream to rows */
+    const int64_t shift = row - at; /* from positions in the stream to rows */
     for (int64_t from = at, to; from < at + n; from = to) {
         to = d->settings.pack ? next_border(d, from, at + n + 1) : at + n;
-        const bool border = to <= at + n && d->settings.pack; /* at + n: a target, no row */
+        const bool border = to <= at + n && d->settings.pack; /* at + n is no row */
         put_document(in, from + shift, (to < at + n ? to : at + n) + shift, window);
         if (border && !is_end_of_text(d, to)) put_weight(in, to - 1 + shift, 0);
     }

@@ -1,4 +1,4 @@
-/* tasks.c -- lines of JSON to tasks. */
+/* tasks.c -- parses lines of JSON as multiple-choice tasks. */
 #include "data/tasks.h"
 
 #include <ctype.h>
@@ -23,7 +23,7 @@ static Err bad(const TaskLine *w, const char *what)
                     w->path, w->line, what);
 }
 
-/* The member of one of these names; NULL: none. */
+/* Returns the member with one of these names; NULL: none. */
 static const json_t *member(const json_t *o, const char *const *name, int n)
 {
     const json_t *found = NULL;
@@ -58,8 +58,8 @@ static Err read_gold(const TaskLine *w, const json_t *gold, ChoiceTask *t)
 
 static bool is_space(const unsigned char *c) { return isspace(*c) != 0; }
 
-/* White space at the end of the context goes to the choices, so that tokens which begin with a space
- * stay whole. */
+/* Moves white space from the end of the context to the choices, so that tokens that begin with a
+ * space stay whole. */
 static Err take_gap(const TaskLine *w, ChoiceTask *t, const char **gap)
 {
     size_t n = t->context.bytes;
@@ -72,7 +72,8 @@ static Err take_gap(const TaskLine *w, ChoiceTask *t, const char **gap)
     return OK;
 }
 
-/* What the common harness divides by; JSON's texts are sound. */
+/* Counts characters, by which the common harness normalizes scores. JSON strings are
+ * valid UTF-8. */
 static int64_t count_characters(const json_t *text)
 {
     int64_t n = 0;

@@ -1,4 +1,5 @@
-/* tokenize.c -- rounds of parts: cut, encoded by whoever is free, written in order. */
+/* tokenize.c -- encodes a file in rounds of parts: any free thread takes the next part; the parts
+ * are written in order. */
 #include "data/tokenize.h"
 
 #include <stdatomic.h>
@@ -10,10 +11,10 @@ enum { PART_BYTES = 1 << 18, PARTS_PER_THREAD = 8 };
 
 struct TokenizePart {
     Bytes raw;
-    const char *path; /* of JSONL; NULL: text */
-    int64_t line;     /* before the first of JSONL */
-    bool first, last; /* of its document; for text */
-    int thread;       /* that encoded it, and where its ids and the ends of its documents are */
+    const char *path; /* of the JSONL file; NULL: text */
+    int64_t line;     /* JSONL: lines before the part */
+    bool first, last; /* text: the part begins, ends its document */
+    int thread;       /* that encoded it; its encoder has the ids and the document ends below */
     int64_t from, to, first_end, n_ends;
     Err err;
     char why[400];
@@ -21,11 +22,11 @@ struct TokenizePart {
 
 struct TokenizeThread {
     Encoder encoder;
-    Arena ends; /* its addresses are an array: where documents end, as ids of the encoder */
+    Arena ends; /* memory of an array: document ends, as indices of the encoder's ids */
     int64_t n_ends;
 };
 
-/* One round, as the team sees it. */
+/* One round of the team. */
 typedef struct {
     BulkTokenizer *z;
     _Atomic int next;
@@ -107,7 +108,7 @@ static Err encode_text_part(const BulkTokenizer *z, TokenizeThread *t, const Tok
     return p->last ? end_document(z, t) : OK;
 }
 
-/* A thread of the team: part after part, while there are any. */
+/* The work of one thread: takes parts until none is left. */
 static void encode_parts(void *work, int64_t tile)
 {
     Round *r = work;
@@ -141,7 +142,7 @@ static Err write_part(BulkTokenizer *z, const TokenizePart *p)
     return writer_ids(z->settings.writer, t->encoder.id + at, p->to - at);
 }
 
-/* The parts that are there, and then there are none. */
+/* Encodes and writes the pending parts; none is pending afterwards. */
 static Err run_round(BulkTokenizer *z)
 {
     Round r = {.z = z};
@@ -166,7 +167,7 @@ static Err add_part(BulkTokenizer *z, const TokenizePart *p)
 
 static bool is_letter(unsigned char c) { return (c | 0x20) >= 'a' && (c | 0x20) <= 'z'; }
 
-/* Where the first part of a text ends: before a space between letters. */
+/* Returns the end of the first part of a text: before a space between letters. */
 static size_t cut_text(const BulkTokenizer *z, Bytes text)
 {
     size_t at = z->settings.part_bytes;

@@ -1,4 +1,4 @@
-/* tokenizer.c -- text through the stages of a tokenizer, and ids back to bytes. */
+/* tokenizer.c -- encodes text through the stages of a tokenizer, and decodes ids. */
 #include "data/tokenizer.h"
 
 #include <string.h>
@@ -17,7 +17,7 @@ Bytes tokenizer_bytes(const Tokenizer *t, int64_t id)
 int32_t tokenizer_id(const Tokenizer *t, const char *content)
 {
     const size_t bytes = strlen(content);
-    for (int64_t id = t->n_ids - 1; id >= 0; id--) { /* added tokens are mostly the last */
+    for (int64_t id = t->n_ids - 1; id >= 0; id--) { /* added tokens usually have the highest ids */
         const Bytes b = t->bpe.token[id];
         if (b.at && b.bytes == bytes && memcmp(b.at, content, bytes) == 0) return (int32_t)id;
     }
@@ -63,7 +63,8 @@ void encoder_close(Encoder *e)
 
 void encoder_clear(Encoder *e) { e->n = 0; }
 
-/* Room for that many more: the arena's addresses are the array. */
+/* The array of ids is the arena's address space, so it never moves. Checks that it can hold that
+ * many more. */
 static Err reserve_ids(Encoder *e, size_t more)
 {
     const size_t capacity = e->ids.cap_bytes / sizeof *e->id;
@@ -79,7 +80,7 @@ Err encoder_add_id(Encoder *e, int32_t id)
     return OK;
 }
 
-/* A piece of text through the patterns from `stage` on; what the last leaves is a word. */
+/* Splits text by the patterns from `stage` on. Each piece after the last pattern is a word. */
 static Err add_words(Encoder *e, Bytes text, int stage)
 {
     const Tokenizer *t = e->of;
@@ -96,10 +97,10 @@ static Err add_words(Encoder *e, Bytes text, int stage)
     return OK;
 }
 
-/* Text between added tokens. */
+/* Encodes text between added tokens. */
 static Err add_text(Encoder *e, Bytes text)
 {
-    TRY(reserve_ids(e, text.bytes + 1 + BPE_SLACK)); /* a byte is one id at most */
+    TRY(reserve_ids(e, text.bytes + 1 + BPE_SLACK)); /* at most one id per byte */
     if (text.bytes == 0) return OK;
     if (!e->of->prefix_space || text.at[0] == ' ') return add_words(e, text, 0);
     const size_t mark = arena_mark(&e->text);
@@ -113,7 +114,7 @@ static Err add_text(Encoder *e, Bytes text)
     return OK;
 }
 
-/* Cuts text at added tokens; `rest` takes what is between them. */
+/* Splits text at added tokens and calls `rest` for the text between them. */
 static Err cut_added(Encoder *e, const AddedSet *set, Bytes text, Err (*rest)(Encoder *, Bytes))
 {
     AddedMatch m;

@@ -1,10 +1,12 @@
-/* tokenizer_added.c -- "added_tokens". The official library numbers them anew when it reads a file:
- * one that is in the vocabulary has its id there, the others follow it in the order of the list. A
- * file whose ids are not those is refused, for it means something that nobody reads in it. */
+/* tokenizer_added.c -- reads "added_tokens".
+ *
+ * The official library renumbers them: a token of the vocabulary keeps its id there, and the others
+ * follow the vocabulary in the order of the list. A file with other ids is refused, because the
+ * official library would read it differently. */
 #include <string.h>
 #include "data/tokenizer_parts.h"
 
-/* The id that the official library gives token i. */
+/* Returns the id that the official library assigns to token i. */
 static int64_t id_in_order(const TokenizerFile *f, int i, const char *content)
 {
     const json_t *known = json_object_get(f->vocab, content);
@@ -25,8 +27,8 @@ static Err read_flags(const TokenizerFile *f, const char *where, json_t *value, 
     return file_bool(f, where, value, "special", &out->special);
 }
 
-/* What is looked for, and what the id stands for when it is decoded: the bytes that its characters
- * stand for, as for all tokens; the official library reads a composed content so too. */
+/* Sets the bytes to search for and the bytes that the id decodes to. The latter are mapped from
+ * characters as for all tokens; the official library, too, maps the composed content. */
 static Err read_content(const TokenizerFile *f, const char *content, AddedToken *out)
 {
     char *copy;

@@ -1,4 +1,5 @@
-/* tokenizer_json.c -- a tokenizer.json from the top, and how its readers complain. */
+/* tokenizer_json.c -- reads a tokenizer.json section by section; helpers for members
+ * and messages. */
 #include "data/tokenizer_parts.h"
 
 #include <stdarg.h>
@@ -82,7 +83,7 @@ Err file_id(const TokenizerFile *f, const char *where, json_t *value, int64_t *o
     return OK;
 }
 
-/* Parts that do nothing when they are null, and that we do not honour otherwise. */
+/* Refuses sections that are supported only as null. */
 static Err check_null(const TokenizerFile *f, json_t *root, const char *name)
 {
     json_t *value = json_object_get(root, name);

@@ -1,11 +1,10 @@
-/* tokenizer_model.c -- "model": the vocabulary and the merges of byte-level BPE.
+/* tokenizer_model.c -- reads "model": the vocabulary and the merges of byte-level BPE.
  *
- *     "vocab": {"Ġthe": 262, ...}      a character stands for a byte: those that print for themselves,
- *     "merges": ["Ġ t", ...]           the others for U+0100 and on, in order; Ġ is a space
+ *     "vocab": {"Ġthe": 262, ...}      each character is a byte: printable bytes are themselves,
+ *     "merges": ["Ġ t", ...]           the others are U+0100 and on, in order; Ġ is a space
  *            or [["Ġ", "t"], ...]
  *
- * All 256 bytes must have a token; then no text is left without one, and what a file says of unknown
- * tokens never comes about. */
+ * All 256 bytes must have a token. Then any text can be encoded, and unk_token has no effect. */
 #include <stdio.h>
 #include <string.h>
 #include "data/tokenizer_parts.h"
@@ -15,14 +14,14 @@ static bool prints(int byte)
     return (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
 }
 
-/* The character that stands for each byte. */
+/* Writes the character of each byte. */
 static void byte_chars(uint32_t out[256])
 {
     uint32_t next = 256;
     for (int b = 0; b < 256; b++) out[b] = prints(b) ? (uint32_t)b : next++;
 }
 
-/* -1: the character stands for no byte. */
+/* Returns the byte of a character; -1: it has none. */
 static int byte_of(uint32_t code)
 {
     uint32_t chars[256];
@@ -122,7 +121,8 @@ Err file_vocab(TokenizerFile *f, json_t *model)
     return read_bytes(f);
 }
 
-/* What each id stands for. is_word: the vocabulary has it, and its characters stand for bytes. */
+/* Reads the bytes of each id. is_word: it is in the vocabulary, and all its characters map
+ * to bytes. */
 static Err read_tokens(TokenizerFile *f, bool *is_word)
 {
     const char *token;
@@ -146,7 +146,7 @@ static Err read_tokens(TokenizerFile *f, bool *is_word)
     return OK;
 }
 
-/* The two sides of a merge; false: it is not one. */
+/* Splits a merge into its two sides; false: it is malformed. */
 static bool sides(json_t *merge, Bytes side[2])
 {
     if (json_is_array(merge) && json_array_size(merge) == 2) {
@@ -166,7 +166,7 @@ static bool sides(json_t *merge, Bytes side[2])
     return true;
 }
 
-/* The id of a token that a merge names; where[i] is the merge. */
+/* Returns the id of a token that merge i names. */
 static Err id_of(const TokenizerFile *f, size_t i, Bytes token, int32_t *out)
 {
     json_t *id = json_object_getn(f->vocab, (const char *)token.at, token.bytes);

@@ -1,9 +1,10 @@
-/* tokenizer_stages.c -- "normalizer", "pre_tokenizer", "post_processor" and "decoder": each null, an
- * object with a type, or a Sequence of those. What has another type is refused by its name.
+/* tokenizer_stages.c -- reads "normalizer", "pre_tokenizer", "post_processor" and "decoder".
+ *
+ * Each is null, an object with a type, or a Sequence of such objects. Other types are errors.
  *
  *     normalizer       NFC
- *     pre_tokenizer    Split (a pattern; pieces stay: Isolated), then ByteLevel, the last always
- *     post_processor   ByteLevel (offsets, which nobody asks us for), TemplateProcessing
+ *     pre_tokenizer    Split (a pattern; behavior Isolated), then ByteLevel, which must be last
+ *     post_processor   ByteLevel (offsets, which are not used here), TemplateProcessing
  *     decoder          ByteLevel */
 #include <stdio.h>
 #include <string.h>
@@ -17,7 +18,8 @@ static Err type_of(const TokenizerFile *f, const char *where, json_t *value, con
     return file_text(f, where, value, "type", out);
 }
 
-/* Calls `one` for each of a Sequence, whose list has that name, or for the value itself. */
+/* Calls `read` for each object of a Sequence, whose list is the member `list`, or for the
+ * value itself. */
 typedef Err StageReader(TokenizerFile *f, const char *where, const char *type, json_t *value);
 static Err for_each_stage(TokenizerFile *f, const char *where, json_t *value, const char *list,
                           StageReader *read)
@@ -102,7 +104,7 @@ static Err read_split(TokenizerFile *f, const char *where, json_t *value)
 static Err read_byte_level(TokenizerFile *f, const char *where, json_t *value)
 {
     Tokenizer *t = f->t;
-    bool prefix, use = true; /* files of old do not say use_regex */
+    bool prefix, use = true; /* old files have no use_regex */
     TRY(file_object(f, where, value, "type add_prefix_space trim_offsets use_regex"));
     TRY(file_bool(f, where, value, "add_prefix_space", &prefix));
     if (json_object_get(value, "use_regex")) TRY(file_bool(f, where, value, "use_regex", &use));
@@ -112,7 +114,7 @@ static Err read_byte_level(TokenizerFile *f, const char *where, json_t *value)
     return use ? add_pattern(f, where, pattern_gpt2) : OK;
 }
 
-/* The list is read with a flag: after ByteLevel characters stand for bytes, and nothing may follow. */
+/* After ByteLevel characters represent bytes, so no other pre-tokenizer may follow. */
 static Err read_pre(TokenizerFile *f, const char *where, const char *type, json_t *value)
 {
     if (f->byte_level) return file_refuse(f, where, "%.60s after ByteLevel is not supported", type);
@@ -130,7 +132,7 @@ Err file_pre_tokenizer(TokenizerFile *f, json_t *value)
     return file_refuse(f, "pre_tokenizer", "has no ByteLevel; only byte-level BPE is supported");
 }
 
-/* The ids of a special token that the template names. */
+/* Appends the ids of a special token that the template names. */
 static Err template_token(TokenizerFile *f, const char *where, json_t *named, json_t *tokens)
 {
     Tokenizer *t = f->t;

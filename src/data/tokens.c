@@ -1,4 +1,4 @@
-/* tokens.c -- from a path to tokens: map, recognise, parse; and how they are read. */
+/* tokens.c -- opens token files (map, recognize, parse) and reads tokens and document starts. */
 #include "data/tokens.h"
 
 #include <stdio.h>
@@ -46,7 +46,7 @@ Err tokens_recognise(const char *path, Bytes data, bool has_index, TokenFormat *
         *out = FORMAT_MEGATRON;
     else if (ends_in(path, ".jsonl") || ends_in(path, ".ndjson"))
         *out = FORMAT_JSONL;
-    else if (probed > 0 && memchr(data.at, '\0', probed)) /* text has none, arrays of ids do */
+    else if (probed > 0 && memchr(data.at, '\0', probed)) /* text has no NUL */
         return err_fail(ERR_CONFIG,
                         "%s: is not text (byte %zu is NUL), has no magic of a token file and no "
                         ".idx next to it; set data.format to uint16 or uint32 (an array of "
@@ -84,8 +84,8 @@ Err tokens_parse(const char *path, TokenFormat format, Bytes data, Bytes index, 
     return OK;
 }
 
-/* The .bin and the .idx of a pair, whichever of NAME, NAME.bin, NAME.idx was given; *idx is "" when
- * there is none. */
+/* Finds the .bin and the .idx of a pair from NAME, NAME.bin or NAME.idx; *idx is "" if there
+ * is none. */
 static Err find_pair(const char *path, TokenFormat format, Arena *a, const char **bin,
                      const char **idx)
 {
@@ -167,7 +167,7 @@ int64_t tokens_next_start(const Tokens *t, int64_t at, int64_t end)
             if (tokens_at(t, i) == t->start_token) return i;
         return end;
     }
-    int64_t low = 0, high = t->n_starts; /* the first document that starts past `at` */
+    int64_t low = 0, high = t->n_starts; /* search for the first document that starts past `at` */
     while (low < high) {
         const int64_t middle = low + (high - low) / 2;
         if (start_at(t, middle) > at)

@@ -1,4 +1,4 @@
-/* unicode.c -- the tables of unicode_table.c laid out, and UTF-8. */
+/* unicode.c -- expands the tables of unicode_table.c, and encodes, decodes and repairs UTF-8. */
 #include "data/unicode.h"
 
 #include <string.h>
@@ -14,9 +14,10 @@ typedef struct {
     unsigned char trait;
 } TraitRange;
 
-/* White space and words beside the categories: White_Space, Other_Alphabetic that are no marks,
- * Join_Control; Hangul's vowels and finals, which compose backwards; and where characters lie that
- * are not their own composed form. Too many of the last cost time, no more. */
+/* Traits in addition to those of the categories: White_Space; for words, Other_Alphabetic
+ * characters that are no marks, and Join_Control; for composition, Hangul's vowels and finals,
+ * which compose with the character before, and ranges with characters that are not their own
+ * composed form. A range that is too wide only costs time. */
 static const TraitRange trait_range[] = {
     {0x9, 0xD, CHAR_SPACE},
     {0x20, 0x20, CHAR_SPACE},
@@ -81,7 +82,7 @@ Err unicode_traits(Arena *a, const unsigned char **out)
     return OK;
 }
 
-/* A category by one letter holds all that begin so. */
+/* A category of one letter contains all categories that begin with it. */
 static bool is_category(const char *name)
 {
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -102,7 +103,7 @@ Err unicode_ranges(const char *category, bool outside, Arena *a, uint32_t (**out
         code += unicode_run[i] >> 5;
         if ((strncmp(names[unicode_run[i] & 31], category, length) == 0) == outside) continue;
         if (n_ranges > 0 && range[n_ranges - 1][1] + 1 == first)
-            n_ranges--; /* one with the last */
+            n_ranges--; /* extends the last range */
         else
             range[n_ranges][0] = first;
         range[n_ranges++][1] = code - 1;
@@ -130,14 +131,14 @@ uint32_t utf8_before(const unsigned char *p)
     return code;
 }
 
-/* Bytes of the character at p; *bad: it is none, and that many can begin one, or the first cannot.
- */
+/* Returns the length of the character at p. *bad: it is malformed, and the result is the length of
+ * the sequence that U+FFFD replaces. */
 static size_t next_bytes(const unsigned char *p, size_t left, bool *bad)
 {
     const unsigned char c = p[0];
     const size_t n = c < 0x80 ? 1 : c < 0xC2 ? 0 : c < 0xE0 ? 2 : c < 0xF0 ? 3 : c < 0xF5 ? 4 : 0;
-    /* The second byte has limits of its own: no long spelling, no surrogate, nothing above U+10FFFF
-     */
+    /* The second byte is limited further: no overlong encoding, no surrogate, nothing
+     * above U+10FFFF. */
     const unsigned char low = c == 0xE0 ? 0xA0 : c == 0xF0 ? 0x90 : 0x80;
     const unsigned char high = c == 0xED ? 0x9F : c == 0xF4 ? 0x8F : 0xBF;
     *bad = false;
@@ -150,7 +151,7 @@ static size_t next_bytes(const unsigned char *p, size_t left, bool *bad)
     return n ? n : 1;
 }
 
-/* From `at` to the first byte that is wrong, or the end. */
+/* Returns the position of the first invalid byte at or after `at`, or the end. */
 static size_t valid_until(Bytes text, size_t at)
 {
     while (at < text.bytes) {

@@ -1,4 +1,5 @@
-/* writer.c -- tokens.h read backwards: the header is written last, when counts are known. */
+/* writer.c -- writes the formats that tokens.h reads. The header is written last, when the counts
+ * are known. */
 #define _POSIX_C_SOURCE 200809L
 #include "data/writer.h"
 
@@ -61,7 +62,8 @@ static Err name_files(Writer *w)
     return text_done(&p, &w->tmp[1]);
 }
 
-/* A rename would take the place of a device, a FIFO or a dangling link as well. */
+/* Refuses existing files that are not plain: a rename would replace a device, a FIFO or a dangling
+ * link as well. */
 static Err check_plain(const char *path, bool *there)
 {
     struct stat s, at;
@@ -78,10 +80,10 @@ static Err check_plain(const char *path, bool *there)
                     S_ISLNK(s.st_mode) && reached ? "a link to " : "", what);
 }
 
-/* Megatron's 4 bytes are signed. */
+/* Megatron's 4-byte tokens are signed. */
 static bool writes_signed(const Writer *w) { return w->format == FORMAT_MEGATRON && w->width == 4; }
 
-/* What is there may be a file of the kind that we write; anything else may be dear to its owner. */
+/* A token file of the same kind may be overwritten. Any other file may be valuable to its owner. */
 static Err check_overwrite(Writer *w)
 {
     Tokens old;
@@ -105,7 +107,7 @@ static Err check_overwrite(Writer *w)
                     w->path, tokens_describe(&old), tokens_describe(&ours));
 }
 
-/* Never over a file that is there: it may be that of a build that still runs. */
+/* Never overwrites a temporary file: another build may still be writing it. */
 static Err open_part(Writer *w, int which)
 {
     w->file[which] = fopen(w->tmp[which], "wbx");
@@ -126,7 +128,7 @@ static Err start(Writer *w)
     TRY(check_overwrite(w));
     TRY(open_part(w, 0));
     if (*w->idx) return open_part(w, 1);
-    return put(w, 0, zero, sizeof zero); /* the header's place */
+    return put(w, 0, zero, sizeof zero); /* space for the header */
 }
 
 Err writer_open(Writer *w, const char *path, TokenFormat format)
@@ -146,7 +148,8 @@ Err writer_open_ids(Writer *w, const char *path, TokenFormat format, int64_t voc
     return err;
 }
 
-/* Room for one more size: blocks of a multiple of ARENA_ALIGN, pushed back to back. */
+/* Stores a size. The array grows by blocks of a multiple of ARENA_ALIGN, which the arena places
+ * back to back. */
 static Err add_size(Writer *w, int64_t tokens)
 {
     if (tokens > INT32_MAX)
