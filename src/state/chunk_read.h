@@ -1,4 +1,4 @@
-/* chunk_read.h -- chunks of a checkpoint, read and checked. */
+/* chunk_read.h -- reads and verifies chunks of a checkpoint. */
 #ifndef STATE_CHUNK_READ_H
 #define STATE_CHUNK_READ_H
 
@@ -6,19 +6,20 @@
 
 enum { MAX_READ_FILES = 64 };
 
-/* Files that are open: each has one place, and leaves it to the next that has the same. */
+/* A cache of open files. File i is kept in entry i % MAX_READ_FILES and evicts the file there. */
 typedef struct {
     const Manifest *manifest;
     int file[MAX_READ_FILES], fd[MAX_READ_FILES]; /* -1: none */
-    char *scratch; /* a chunk as its file has it, where that is otherwise */
+    char *scratch; /* a chunk in the file's type or order, if that differs */
     int64_t read_bytes;
 } ChunkReader;
 
 ChunkReader chunk_reader(const Manifest *m);
 void chunk_reader_close(ChunkReader *r);
 
-/* Local. Chunk i of a part, dense and in the tensor's type, to `to`. ERR_IO and ERR_CHECK name the file, where in it, the
- * tensor and the box: what cannot be read, what ends too early, what does not hash as it should. */
+/* Local. Reads chunk i of a part to `to`, dense and in the tensor's type. ERR_IO: a read failed.
+ * ERR_CHECK: the file is too short, or the hash is wrong. Both name the file, the offset, the
+ * tensor and the box. */
 Err chunk_read(ChunkReader *r, const ManifestPart *part, int64_t i, void *to);
 
 #endif

@@ -1,5 +1,6 @@
-/* disk.h -- files as a checkpoint needs them: read at a place, written whole, and on the disk when
- * we say so. Every error names the file and the reason: "cannot write: No space left on device". */
+/* disk.h -- file operations of a checkpoint: positioned reads, complete writes, and fsync.
+ *
+ * Every error names the file and the reason: "cannot write: No space left on device". */
 #ifndef STATE_DISK_H
 #define STATE_DISK_H
 
@@ -9,26 +10,27 @@
 
 enum { DISK_PATH_BYTES = 1024 };
 
-/* Local. "FOLDER/NAME" in DISK_PATH_BYTES; ERR_CONFIG when that is too few. */
+/* Local. Writes "FOLDER/NAME" to a buffer of DISK_PATH_BYTES; ERR_CONFIG if it is too long. */
 Err disk_path(const char *folder, const char *name, char *out);
 
-/* Local. A plain file, for reading: ERR_CHECK when there is none of that name, ERR_IO when there is
- * one that cannot be opened (rights, too many open files): that says nothing of what is in it. */
+/* Local. Opens a plain file for reading. ERR_CHECK if it does not exist. ERR_IO if it cannot be
+ * opened (permissions, too many open files), which says nothing about its content. */
 Err disk_open(const char *path, int *fd);
 Err disk_length(int fd, const char *path, int64_t *out);
-/* Local. All of `bytes` from `at` on. ERR_CHECK: the file ends before, or the disk has lost them. */
+/* Local. Reads exactly `bytes` bytes at `at`. ERR_CHECK: the file ends before, or the disk
+ * lost them. */
 Err disk_read(int fd, const char *path, int64_t at, void *out, size_t bytes);
 void disk_close(int fd);
 
-/* Local. An empty file, for writing; what was there is gone. */
+/* Local. Creates an empty file for writing; truncates an existing one. */
 Err disk_create(const char *path, int *fd);
-/* Local. The same file once more, as it is. */
+/* Local. Opens an existing file for writing, without truncation. */
 Err disk_reopen(const char *path, int *fd);
-/* Local. All of `bytes` at `at`, however many calls that takes. */
+/* Local. Writes all `bytes` bytes at `at`, in as many calls as needed. */
 Err disk_write(int fd, const char *path, int64_t at, const void *from, size_t bytes);
-/* Local. fsync, then close; closed also after an error. */
+/* Local. fsync, then close; also closes after an error. */
 Err disk_finish(int fd, const char *path);
-/* Local. fsync of a folder: names made, changed and removed in it stay so. */
+/* Local. fsync of a folder: makes created, renamed and removed names durable. */
 Err disk_sync_folder(const char *path);
 
 #endif

@@ -1,50 +1,52 @@
-/* folder.h -- the folder of checkpoints: what is whole in it, and how one more gets there.
+/* folder.h -- the folder of checkpoints: its layout, and the protocol that adds a checkpoint.
  *
- *     checkpoints/step-00000010/          whole: it has its name only since its manifest is on disk
- *     checkpoints/step-00000020/          likewise; the newest whole one is what a run goes on from
- *     checkpoints/step-00000030.tmp/      being written, or left by a crash: removed when a run starts
- *     checkpoints/step-00000005.damaged/  found damaged, kept for whoever wants to look
- *     checkpoints/latest                  "step-00000020 HASH HASH\n": name, hash of its manifest, and
- *                                         the hash of what stands before it in the line
+ *     checkpoints/step-00000010/          complete: it gets this name after its manifest is on disk
+ *     checkpoints/step-00000020/          complete; a run resumes from the newest complete one
+ *     checkpoints/step-00000030.tmp/      being written, or left by a crash: removed at the next start
+ *     checkpoints/step-00000005.damaged/  found damaged, kept for inspection
+ *     checkpoints/latest                  "step-00000020 HASH HASH\n": name, hash of its manifest,
+ *                                         and hash of the line before this field
  *
- * A save:  1 make step-N.tmp                    each rank
- *          2 write rank-R.safetensors           each rank; hashes of chunks are in its metadata
- *          3 fsync it                           each rank
- *          4 read all headers, write manifest   rank 0, when all ranks have written
- *          5 fsync it, and the folder; fsync the run's lines up to step N
- *          6 rename step-N.tmp to step-N, fsync checkpoints/
- *          7 write latest.tmp, fsync, rename to latest, fsync checkpoints/
- *          8 remove the oldest beyond run.keep: renamed to .tmp first, so never half there */
+ * A save has these steps:
+ *
+ *     1 create step-N.tmp                  each rank
+ *     2 write rank-R.safetensors           each rank; the metadata contains the chunk hashes
+ *     3 fsync it                           each rank
+ *     4 read all headers, write manifest   rank 0, when all ranks have written
+ *     5 fsync it, and the folder; fsync the run's logs up to step N
+ *     6 rename step-N.tmp to step-N, fsync checkpoints/
+ *     7 write latest.tmp, fsync, rename to latest, fsync checkpoints/
+ *     8 remove the oldest beyond run.keep: renamed to .tmp first, so never partly present */
 #ifndef STATE_FOLDER_H
 #define STATE_FOLDER_H
 
 #include "state/manifest.h"
 
-/* Where a test may have the process killed, in the order of the protocol. */
+/* Points of the protocol at which a test can kill the process, in order. */
 typedef enum {
-    SAVE_SNAPSHOT,      /* taken; nothing is on disk */
-    SAVE_FOLDER,        /* step-N.tmp is made */
-    SAVE_HALF,          /* half of a rank's data is written */
-    SAVE_DATA,          /* all of it, not synced */
+    SAVE_SNAPSHOT,      /* snapshot taken; nothing on disk */
+    SAVE_FOLDER,        /* step-N.tmp created */
+    SAVE_HALF,          /* half of a rank's data written */
+    SAVE_DATA,          /* all of it written, not synced */
     SAVE_SYNCED,        /* and synced */
-    SAVE_MANIFEST_HALF, /* half of the manifest is written */
+    SAVE_MANIFEST_HALF, /* half of the manifest written */
     SAVE_MANIFEST,      /* all of it, synced */
-    SAVE_RENAMED,       /* step-N is there; latest is not it */
-    SAVE_LATEST_HALF,   /* latest.tmp is half written */
+    SAVE_RENAMED,       /* step-N exists; latest does not name it yet */
+    SAVE_LATEST_HALF,   /* latest.tmp half written */
     SAVE_LATEST,        /* latest names it */
-    SAVE_REMOVING,      /* an old one is half removed */
+    SAVE_REMOVING,      /* an old checkpoint is half removed */
     SAVE_DONE,
     N_SAVE_POINTS
 } SavePoint;
 
-/* Called at each point on each rank that passes it; NULL: nobody. cli/ alone makes one
- * (SHEAF_KILL_AT). */
+/* Called at each point on each rank that passes it; at == NULL: no hook. Only cli/ installs
+ * one (SHEAF_KILL_AT). */
 typedef struct {
     void (*at)(void *context, SavePoint point, int rank, int64_t step);
     void *context;
 } SaveHook;
 const char *save_point_name(SavePoint p);
-int save_point_of(const char *name); /* -1: none */
+int save_point_of(const char *name); /* -1: unknown name */
 
 typedef struct {
     int64_t step;
@@ -52,36 +54,38 @@ typedef struct {
 } Generation;
 Generation generation_of(int64_t step);
 
-/* Local. Checkpoints that have their final name, newest first; looks into none of them. A folder
- * that is not there is empty. */
+/* Local. Lists the checkpoints with a final name, newest first, without opening them. A missing
+ * folder is empty. */
 Err folder_list(const char *checkpoints, Arena *a, Generation **out, int *n);
-/* Local. What `latest` says. ERR_CHECK when it is damaged: a flipped byte is named; *found false:
- * none. */
+/* Local. Reads `latest`. ERR_CHECK if the line is damaged; the hash detects any flipped byte.
+ * *found is false if there is no such file. */
 Err folder_latest(const char *checkpoints, Generation *out, uint64_t *manifest_hash, bool *found);
-/* Local. Before a run starts to write: removes what crashes left (step-N.tmp, latest.tmp). */
+/* Local. Removes the remains of crashes (step-N.tmp, latest.tmp) before a run writes. */
 Err folder_tidy(const char *checkpoints);
-/* Local. Gives a damaged one another name, which *out, of 64 bytes, tells. */
+/* Local. Renames a damaged checkpoint and writes its new name to *out, which has 64 bytes. */
 Err folder_quarantine(const char *checkpoints, const Generation *g, char *out);
 
-/* Local. Step 1 of a save; it may be there already, made by another rank. The path of step-N.tmp. */
+/* Local. Step 1 of a save. Another rank may have created the folder already. Writes the path of
+ * step-N.tmp to `path`. */
 Err folder_begin(const char *checkpoints, int64_t step, char *path, size_t path_bytes);
-/* Local, on rank 0 when all ranks have written. Steps 4 to 8. `scalars` for the manifest; the
- * headers of the ranks' files (rank-00000.safetensors on; ranks that own nothing write none) tell
- * the rest. Step N must not be there yet. At least two generations are kept. An error names the file
- * and the reason; before step 6 it leaves all but step-N.tmp as it was, behind it step-N is whole. */
+/* Local, on rank 0 when all ranks have written: steps 4 to 8. `scalars` are for the manifest. The
+ * other contents come from the headers of the ranks' files (rank-00000.safetensors and on; a rank
+ * that owns nothing writes none). Step N must not exist yet. At least two generations are kept. An
+ * error names the file and the reason. Before step 6 it leaves everything but step-N.tmp unchanged;
+ * after it, step-N is complete. */
 typedef struct {
     const char *checkpoints;
     int ranks, keep;
     const StateTensors *tensors;
     const StateScalars *scalars;
     const SaveHook *hook;
-    /* Files that tell of the steps up to this one, as the run's metrics: on the disk too before step 6.
-     * Names in `beside`, NULL behind the last; one that is not there is left out. NULL: none. */
+    /* Log files of the run up to this step, such as its metrics, also synced before step 6: names
+     * in `run_dir`, terminated by NULL. Missing files are skipped. NULL: none. */
     const char *run_dir;
     const char *const *run_logs;
 } CommitSettings;
 Err folder_commit(const CommitSettings *s, Arena *temp);
-/* Local. Gives up a save: removes step-N.tmp. */
+/* Local. Abandons a save: removes step-N.tmp. */
 Err folder_abandon(const char *checkpoints, int64_t step);
 
 #endif

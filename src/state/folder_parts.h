@@ -1,4 +1,4 @@
-/* folder_parts.h -- what folder.c and commit.c share. */
+/* folder_parts.h -- shared by folder.c and commit.c. */
 #ifndef STATE_FOLDER_PARTS_H
 #define STATE_FOLDER_PARTS_H
 
@@ -6,11 +6,11 @@
 
 enum { LATEST_BYTES = 96, QUARANTINE_BYTES = 64 };
 
-/* Local. "step-00000020 HASH HASH\n" in LATEST_BYTES: the manifest's, and that of what stands before
- * it in the line. */
+/* Local. Writes "step-00000020 HASH HASH\n" to LATEST_BYTES: the hash of the manifest, and the hash
+ * of the line before the second. */
 void latest_line(const Generation *g, uint64_t manifest_hash, char *out);
-/* Local. A folder and the files in it; it may be gone. `half`, unless NULL, is called when half of
- * them are. */
+/* Local. Removes a folder and its files; a missing folder is no error. `half`, unless NULL, is
+ * called when half of the files are removed. */
 Err folder_remove(const char *path, void (*half)(void *context), void *context);
 
 #endif

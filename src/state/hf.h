@@ -1,20 +1,20 @@
-/* hf.h -- Hugging Face folders: read as the weights of one of our models, and written.
+/* hf.h -- reads Hugging Face folders as the weights of a model; hf_write.h writes them.
  *
- *     config.json                        model_config_inference reads it
- *     model.safetensors                  or shards:
- *     model-00001-of-00003.safetensors   with model.safetensors.index.json, which tells who has what
- *     tokenizer.json ...                 carried along
+ *     config.json                        read by model_config_inference
+ *     model.safetensors                  one file, or shards:
+ *     model-00001-of-00003.safetensors   with model.safetensors.index.json: the file of each tensor
+ *     tokenizer.json ...                 copied
  *
- * What is read is a manifest like that of a checkpoint, of weights alone: whoever loads or reshapes
- * checkpoints does the same with these. model/names.c tells where our parameters lie in their tensors,
- * and a part's PartStored what must be done to get them. */
+ * The result is a manifest of weights only, as of a checkpoint, so loading and reshaping work the
+ * same way. model/names.c maps our parameters to the file's tensors. PartStored describes how each
+ * is stored. */
 #ifndef STATE_HF_H
 #define STATE_HF_H
 
 #include "model/build.h"
 #include "state/manifest.h"
 
-/* ---- files of safetensors, one or several ---- */
+/* ---- safetensors files, one or several ---- */
 
 typedef struct {
     const StTensor *tensor;
@@ -25,37 +25,38 @@ typedef struct {
 typedef struct {
     const char *dir;
     int n_files;
-    const char **name; /* [n_files], plain */
+    const char **name; /* [n_files], without a folder */
     StFile *file;
     int n;
-    HfEntry *entry; /* by name */
+    HfEntry *entry; /* sorted by name */
 } HfFiles;
 
-/* Local. Headers of all files. ERR_CONFIG when there are none that we read, ERR_CHECK when index and
- * files do not agree; names the file and the tensor. */
+/* Local. Reads the headers of all files. ERR_CONFIG if there are no supported files, ERR_CHECK if
+ * the index and the files disagree; names the file and the tensor. */
 Err hf_files_open(const char *dir, Arena *a, HfFiles *out);
 /* Local. NULL: no such tensor. */
 HfEntry *hf_find(const HfFiles *f, const char *name);
-/* Local. Files and tensors of an index, for hf_files_open and for tests. */
+/* Local. Parses an index into (tensor, file) pairs; for hf_files_open and for tests. */
 typedef struct {
     const char *tensor, *file;
 } HfIndexEntry;
 Err hf_index_parse(const char *path, const char *text, size_t bytes, Arena *a, HfIndexEntry **out,
                    int *n);
 
-/* ---- weights of a model in them ---- */
+/* ---- the weights of a model ---- */
 
-/* Local. Is it such a folder: with a config.json, and no manifest.json? */
+/* Local. True if the folder has a config.json and no manifest.json. */
 bool hf_is_folder(const char *dir);
-/* Local. The weights of the model, which are read in `wide` (F32 or F64); optim is "none", the step
- * 0. Every tensor is found, is of a type and shape that fits, and none is left over but masks and
- * rotary tables, which follow from the config: ERR_CONFIG names what is not so. */
+/* Local. Opens the weights of the model, to be read as `wide` (F32 or F64); optim is "none",
+ * the step 0. Every tensor must exist with a supported type and the right shape. No tensor may
+ * be left over, except masks and rotary tables, which follow from the config. ERR_CONFIG names
+ * the tensor. */
 Err hf_open(const char *dir, const ModelConfig *c, DType wide, Arena *a, Manifest *out);
-/* Local. Slow: where the head is the embedding's weight, and written out nevertheless, compares the
- * two. ERR_CONFIG when they differ. */
+/* Local. Slow. If the config ties the head to the embedding but the files contain both, compares
+ * them. ERR_CONFIG if they differ. */
 Err hf_check_tied(const char *dir, const ModelConfig *c, Arena *temp);
 
-/* In a run folder: the config.json and the tokenizer of the folder that its weights came from. */
+/* Folder in a run folder: the config.json and the tokenizer of the source of the weights. */
 #define HF_EXTRA_DIR "hf"
 
 #endif

@@ -1,11 +1,10 @@
-/* hf_write.h -- weights written as a Hugging Face folder, by many threads, in the memory of a few
- * chunks each.
+/* hf_write.h -- writes weights as a Hugging Face folder, with many threads and little memory.
  *
  *     1 DST.tmp: config.json, files with their headers, the index
- *     2 source chunks, dealt out to threads: read, checked, turned, rounded, written where they belong
- *     3 fsync of all, tokenizer's files, rename to DST
+ *     2 source chunks, taken by threads: read, verified, transposed, rounded, written to the files
+ *     3 fsync of all files, copies of the tokenizer's files, rename to DST
  *
- * Each source chunk is read once. */
+ * Each source chunk is read once. A thread needs the memory of a few chunks. */
 #ifndef STATE_HF_WRITE_H
 #define STATE_HF_WRITE_H
 
@@ -17,48 +16,49 @@ enum { HF_AS_STORED = N_ST_TYPES, HF_THREAD_BYTES = 5 * CHUNK_BYTES };
 
 typedef struct {
     const Source *from;
-    const char *dir;       /* DST: must not be there */
-    const char *extra_dir; /* folder of a tokenizer's files, which are carried over; NULL: none */
-    const char *tokenizer; /* else a tokenizer.json of another name; NULL: none */
-    int type;              /* F32, F16, BF16; HF_AS_STORED: each tensor of the type that it has */
+    const char *dir;       /* DST: must not exist */
+    const char *extra_dir; /* folder of tokenizer files to copy; NULL: none */
+    const char *tokenizer; /* else a tokenizer.json of any name; NULL: none */
+    int type;              /* F32, F16, BF16; HF_AS_STORED: the source's type of each tensor */
     int64_t shard_bytes;
     Team *team;                                          /* NULL: one thread */
-    void (*progress)(void *context, int64_t done_bytes); /* of the source; may be NULL */
+    void (*progress)(void *context, int64_t done_bytes); /* bytes of the source; may be NULL */
     void *context;
-    Arena *temp; /* rewound; HF_THREAD_BYTES for each thread, and lists */
+    Arena *temp; /* rewound; HF_THREAD_BYTES per thread, and lists */
 } HfWriteSettings;
 
 typedef struct {
     int files;
-    int64_t bytes;       /* of all tensors, there */
-    int64_t overflow;    /* elements too large for the type, which became infinite */
-    int tokenizer_files; /* files of a tokenizer */
+    int64_t bytes;       /* of all tensors in DST */
+    int64_t overflow;    /* elements too large for the type, now infinite */
+    int tokenizer_files; /* copied */
 } HfWriteResult;
 
-/* Local. After an error DST is not there, and DST.tmp is gone. */
+/* Local. After an error neither DST nor DST.tmp exists. */
 Err hf_write(const HfWriteSettings *w, HfWriteResult *out);
 
-/* ---- for hf_write.c ---- */
+/* ---- shared with hf_layout.c and hf_extra.c ---- */
 
-/* Local. The files of safetensors that the weights make: one, or shards of at most shard_bytes but
- * for a tensor that is larger. */
+/* Local. Plans the safetensors files: one, or shards of at most shard_bytes each. A larger tensor
+ * is a shard of its own. */
 typedef struct {
     int n;
-    StFile *file;       /* path: its plain name */
-    int64_t data_bytes; /* of all */
+    StFile *file;       /* path: name without a folder */
+    int64_t data_bytes; /* total */
 } HfShards;
 Err hf_layout(const HfWriteSettings *w, Arena *a, HfShards *out);
-/* Local. Makes the files in a folder, with headers, at full length; and the index of several. */
+/* Local. Creates the files in a folder, with headers and at full length, and the index if there
+ * are several. */
 Err hf_make_files(const HfShards *s, const char *dir, Arena *temp);
 
-/* Local. The text of config.json: that of a Hugging Face source but for the type, else made from
- * the model, with ids of tokens where a tokenizer tells them. */
+/* Local. Returns the text of config.json. From a Hugging Face source: its own, with the new type.
+ * Else generated from the model, with token ids if a tokenizer provides them. */
 Err hf_config_text(const HfWriteSettings *w, Arena *a, const char **out);
-/* Local. Copies what a tokenizer is made of, and how to generate; *n counts. */
+/* Local. Copies the files of a tokenizer, and generation_config.json; *n: their number. */
 Err hf_copy_tokenizer(const char *from, const char *to, int *n);
-/* Local. Copies a file to that name in a folder, and syncs it. */
+/* Local. Copies a file to `name` in the folder `to` and syncs it. */
 Err hf_copy_file(const char *path, const char *to, const char *name);
-/* Local. Writes a text to a file of the folder, and syncs it. */
+/* Local. Writes a text to a file in the folder and syncs it. */
 Err hf_put_text(const char *dir, const char *name, const char *text);
 
 #endif

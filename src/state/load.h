@@ -1,16 +1,17 @@
-/* load.h -- a checkpoint into the memory of the ranks that are there now, however they lie.
+/* load.h -- loads a checkpoint into the memory of the current ranks, under any layout.
  *
- *     files    chunk 0   chunk 1   chunk 2   chunk 3   ...      boxes of tensors, in the manifest's order
- *     reader   rank 1    rank 0    rank 1    rank 0             one of those that want some of it, the one
- *                                                               that has read least so far
- *     holders  0 1       0         0 1 2     0                  each gets what its home wants of it
+ *     files    chunk 0   chunk 1   chunk 2   chunk 3   ...      boxes, in the manifest's order
+ *     reader   rank 1    rank 0    rank 1    rank 0             of the ranks that need a chunk, the
+ *                                                               one that has read the fewest bytes
+ *     holders  0 1       0         0 1 2     0                  each gets the boxes of its home
  *
- * Each byte is read once, over all ranks, checked against its hash, and sent on; nothing else is
- * read. Every rank makes the same list from the manifest and the homes, so nobody asks anybody.
+ * Over all ranks, each byte is read once, verified by its hash, and sent to the other holders.
+ * Nothing else is read. Every rank computes the same list from the manifest and the homes, so no
+ * requests are exchanged.
  *
- * A rank walks the list. Before it waits for a chunk it has begun to send all chunks of its own
- * that come before; it reads ahead as far as its slots go. So the first chunk that somebody still
- * waits for has always been sent: the walk cannot stop. */
+ * Each rank processes the list in order. Before it waits for a chunk, it has begun to send all of
+ * its own earlier chunks; it reads ahead as far as its slots allow. Hence the first chunk that any
+ * rank still waits for has always been sent, and the loop cannot deadlock. */
 #ifndef STATE_LOAD_H
 #define STATE_LOAD_H
 
@@ -19,8 +20,8 @@
 #include "state/manifest.h"
 
 typedef enum {
-    LOAD_ALL,    /* the manifest's tensors are the job's */
-    LOAD_WEIGHTS /* its moments, if it has any, are left; the job's, if it has any, are 0 */
+    LOAD_ALL,    /* the manifest's tensors must be the job's */
+    LOAD_WEIGHTS /* weights only; the job's moments become 0 */
 } LoadScope;
 
 typedef struct {
@@ -37,12 +38,12 @@ typedef struct {
     int64_t sent_bytes;
 } LoadResult;
 
-/* Collective over all ranks. Master weights and moments, then weights as programs use them. The
- * first error of this rank comes back when all are through: agree on it. ERR_CHECK names a damaged
- * chunk: file, offset, tensor. ERR_CONFIG when the tensors are not those of the job (names,
- * shapes, moments). */
+/* Collective over all ranks. Loads master weights and moments, then the weights that programs use.
+ * This rank's first file error is returned after all chunks are done: agree on it afterwards.
+ * ERR_CHECK names a damaged chunk: file, offset, tensor. ERR_CONFIG if the tensors are not those of
+ * the job (names, shapes, moments). */
 Err state_load(const LoadSettings *s, LoadResult *out);
-/* Local. ERR_CONFIG unless the manifest's tensors are the job's; names the first that is not. */
+/* Local. ERR_CONFIG unless the manifest's tensors are the job's; names the first that differs. */
 Err state_matches(const Manifest *m, const StateTensors *want);
 
 #endif

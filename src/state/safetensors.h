@@ -1,20 +1,21 @@
-/* safetensors.h -- files of tensors in the format that everybody reads.
+/* safetensors.h -- reads and writes the headers of safetensors files.
  *
- *     [8 bytes: N][N bytes: JSON, spaces at its end][data]
- *     {"__metadata__": {"k": "v"}, "NAME": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}}
+ *     [8 bytes: N][N bytes: JSON, padded with spaces][data]
+ *     {"__metadata__": {"k": "v"}, "NAME": {"dtype": "F32", "shape": [2, 3],
+ *                                           "data_offsets": [0, 24]}}
  *
- * Data is little-endian, row-major, without holes or overlaps. What breaks a rule of the format is
- * refused with the file, the tensor and the rule: a header that is truncated, over 100 MB, not
- * UTF-8, not an object, with a key twice; metadata that is not strings; a dtype or a shape that is
- * none, a size that does not fit its shape, data with a hole, an overlap, or bytes that are
- * nobody's. */
+ * Data is little-endian, row-major, without holes or overlaps. A violation of the format is an
+ * error with the file, the tensor and the rule: a header that is truncated, over 100 MB, not UTF-8,
+ * not an object, or with a repeated key; metadata that is not strings; an unknown dtype or
+ * malformed shape; a size that does not match its shape; data with a hole, an overlap, or bytes
+ * that belong to no tensor. */
 #ifndef STATE_SAFETENSORS_H
 #define STATE_SAFETENSORS_H
 
 #include <stdio.h>
 #include "layout/layout.h"
 
-/* Types of the format; more than we compute with. */
+/* Types of the format; a superset of those that we compute with. */
 typedef enum {
     ST_BOOL,
     ST_U8,
@@ -41,7 +42,7 @@ typedef struct {
     StType type;
     int ndim;
     int64_t n[MAX_ST_DIMS];
-    int64_t at, bytes; /* in the data */
+    int64_t at, bytes; /* offset and length in the data */
 } StTensor;
 
 typedef struct {
@@ -54,26 +55,25 @@ typedef struct {
     StTensor *tensor; /* sorted by `at` */
     int n_pairs;
     const StPair *pair; /* of __metadata__ */
-    int64_t data_at;    /* in the file: 8 + N */
+    int64_t data_at;    /* offset in the file: 8 + N */
     int64_t data_bytes;
     uint64_t header_hash; /* XXH3 of the 8 + N bytes before the data */
 } StFile;
 
-/* Local. Reads and checks the header. ERR_IO, ERR_CHECK name the file and the rule. */
+/* Local. Reads and checks the header. ERR_IO and ERR_CHECK name the file and the rule. */
 Err st_read(const char *path, Arena *a, StFile *out);
-/* Local. The same from memory, for tests: `bytes` of a file of `file_bytes`. */
+/* Local. The same from memory, for tests: the first `bytes` bytes of a file of `file_bytes`. */
 Err st_parse(const char *path, const void *head, size_t bytes, int64_t file_bytes, Arena *a,
              StFile *out);
-/* Local. NULL: not there. */
+/* Local. NULL: not found. */
 const StTensor *st_find(const StFile *f, const char *name);
 const char *st_meta(const StFile *f, const char *key);
 const char *st_type_name(StType t);
 int st_type_bytes(StType t);
 StType st_type_of(DType dtype);
 
-/* Local. The header of a file to be written, with tensors that lie as their `at` says, in the
- * arena; its length is a multiple of 64, so data is aligned. Fails on what st_parse would refuse.
- * */
+/* Local. Writes the header of a file to the arena; the offsets of the tensors are their `at`. Its
+ * length is a multiple of 64, so data is aligned. Fails if st_parse would refuse it. */
 Err st_header(const StFile *f, Arena *a, const char **head, size_t *bytes);
 
 #endif

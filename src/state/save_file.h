@@ -1,4 +1,4 @@
-/* save_file.h -- what a rank writes: the boxes that it owns, as they lie in its file. For save.c.
+/* save_file.h -- the file that a rank writes: the boxes that it owns, in file order. For save.c.
  *
  *     file       header | box 0 | box 1 | box 2 ...
  *     snapshot            the same bytes, copied when the step ends
@@ -11,21 +11,21 @@
 
 typedef struct {
     StateTensors tensors;
-    StateParts parts;      /* that the rank owns */
-    ManifestPart *in_file; /* [parts.n]: the same; where they lie, from when a file is laid */
-    int64_t *at;           /* [parts.n + 1]: from the data's beginning on, in bytes */
+    StateParts parts;      /* owned by the rank */
+    ManifestPart *in_file; /* [parts.n]: the same; offsets are set by rank_file_layout */
+    int64_t *at;           /* [parts.n + 1]: offsets from the beginning of the data, in bytes */
     int64_t *first;        /* [parts.n + 1]: number of the first chunk */
     uint64_t *hash;        /* [chunks] */
-    char *snapshot;        /* NULL: there is none, and data is taken from the rank's homes */
-    char *buffer;          /* then, of SAVE_BUFFER_BYTES */
+    char *snapshot;        /* NULL: none; data is read from the rank's homes */
+    char *buffer;          /* used then, SAVE_BUFFER_BYTES */
 } SaveParts;
 
 enum { SAVE_WRITE_BYTES = 8 << 20, SAVE_BUFFER_BYTES = SAVE_WRITE_BYTES + CHUNK_BYTES };
 
-/* Local. What a rank of the mesh writes: all but the snapshot and the buffer; data is at[parts.n]
- * bytes. The linked program may be another rank's. */
+/* Local. Lists what a rank of the mesh writes, without snapshot and buffer. The data has
+ * at[parts.n] bytes. The linked program may be another rank's. */
 Err save_parts_open(SaveParts *p, const LinkedProgram *lp, int rank, Arena *a);
-/* Local. The rank's state as it is now. */
+/* Local. Copies the rank's current state to the snapshot. */
 Err save_parts_copy(const SaveParts *p, const Rank *r);
 
 typedef struct {
@@ -36,10 +36,10 @@ typedef struct {
     Arena *temp;
 } SaveFile;
 
-/* Local. Makes the folder, writes the rank's file and syncs it; nothing is written where the rank
- * owns nothing. *written: bytes of the file. */
+/* Local. Creates the folder, writes the rank's file and syncs it. A rank that owns nothing writes
+ * no file. *written: bytes of the file. */
 Err save_file_write(SaveParts *p, const SaveFile *f, int64_t *written);
-/* Local. Tells the hook, if there is one. */
+/* Local. Calls the hook, if there is one. */
 void save_point(const SaveFile *f, SavePoint point);
 
 #endif

@@ -1,4 +1,4 @@
-/* tensors.h -- the state of a job as logical tensors, and who has which boxes of them.
+/* tensors.h -- the state of a job as logical tensors, and the boxes of them that each rank has.
  *
  *     parameter "layers.0.mlp.up_proj.weight" [12, 8]  ->  three tensors: weight, moment1, moment2
  *     (sgd: one), each in the wide type
@@ -6,10 +6,10 @@
  *     dp=2 zero=1     rank 0: rows 0..6 and half of row 7       boxes [0,7) x [0,8)  [7,8) x [0,4)
  *                     rank 1: the rest                                [7,8) x [4,8)  [8,12) x [0,8)
  *
- * A box is in the coordinates of the parameter: nothing of packs, homes or ranks is left in it. The
- * boxes that ranks own tile every tensor, each element once; the boxes that they hold may overlap
- * (copies). Both follow from the homes of the linked program of any one rank, so every rank can say
- * what any other has. */
+ * A box is in the parameter's coordinates, independent of packs, homes and ranks. The boxes that
+ * ranks own tile every tensor, each element once. The boxes that they hold may overlap (copies).
+ * Both follow from the homes in the linked program of any rank, so every rank can compute what any
+ * other has. */
 #ifndef STATE_TENSORS_H
 #define STATE_TENSORS_H
 
@@ -19,7 +19,7 @@
 typedef enum { STATE_WEIGHT, STATE_MOMENT1, STATE_MOMENT2, N_STATE_ROLES } StateRole;
 
 typedef struct {
-    const char *name; /* of the parameter, as the model calls it */
+    const char *name; /* the model's name of the parameter */
     StateRole role;
     DType dtype; /* F32 or F64 */
     Shape shape;
@@ -27,15 +27,15 @@ typedef struct {
 
 typedef struct {
     int n;
-    StateTensor *tensor; /* by parameter, then by role; no copies of tied parameters */
+    StateTensor *tensor; /* by parameter, then by role; without copies of tied parameters */
 } StateTensors;
 
-/* A box of a tensor that one rank has at home. */
+/* A box of a tensor in one rank's home. */
 typedef struct {
     int tensor, unit;
     Box box;
-    int64_t at;               /* of its first element, in the rank's home of the unit */
-    int64_t stride[MAX_DIMS]; /* of the home's storage, in elements */
+    int64_t at;               /* offset of its first element in the rank's home of the unit */
+    int64_t stride[MAX_DIMS]; /* strides of the home's storage, in elements */
 } StatePart;
 
 typedef struct {
@@ -43,25 +43,25 @@ typedef struct {
     StatePart *part; /* by tensor, then by box, row-major */
 } StateParts;
 
-/* Local. All tensors of the job, the same on every rank. */
+/* Local. Lists all tensors of the job; the same on every rank. */
 Err state_tensors(const LinkedProgram *lp, Arena *a, StateTensors *out);
-/* Local. What a rank of the mesh has at home; `owned`: only what it writes. The linked program may
- * be another rank's. */
+/* Local. Lists the boxes in the home of a rank of the mesh, or with `owned` only those that it
+ * writes. The linked program may be another rank's. */
 Err state_parts(const LinkedProgram *lp, int rank, bool owned, Arena *a, StateParts *out);
 
-/* "weight", "moment1", "moment2"; -1: no such role */
+/* The names "weight", "moment1", "moment2"; -1: unknown role. */
 const char *state_role_name(StateRole role);
 int state_role_of(const char *name);
 
-/* ---- chunks: what is hashed, and read, at once ---- */
+/* ---- chunks: the unit of hashing and reading ---- */
 
-/* A box is cut into chunks that are boxes too, and runs of its row-major elements: so many whole
- * slices of the first dim that it can be cut along, at most `most` elements each, at least one
- * slice; slices that are larger are cut in their turn.
+/* A box is split into chunks that are boxes too, and contiguous in its row-major order. A chunk
+ * consists of whole slices of the first dim whose slices have at most `max` elements, as many
+ * slices as fit.
  *
  *     box [0,7) x [0,8), at most 20 elements:  2 rows, 2 rows, 2 rows, 1 row */
 int64_t chunk_count(const Box *box, int64_t max);
-/* Local. The i-th, and how many elements of the box lie before it. */
+/* Local. Returns chunk i; *before: the elements of the box before it. */
 Box chunk_at(const Box *box, int64_t max, int64_t i, int64_t *before);
 
 #endif
