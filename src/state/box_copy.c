@@ -1,5 +1,5 @@
-/* box_copy.c -- boxes, copied run by run: as many of the last dims as lie dense in both places are
- * one run. */
+/* box_copy.c -- copies boxes run by run. A run covers the trailing dims that are contiguous in
+ * both views. */
 #include "state/box_copy.h"
 
 #include <string.h>
@@ -24,7 +24,7 @@ BoxView box_inside(const BoxView *at, const Box *outer, const Box *inner, size_t
     return part;
 }
 
-/* The dims from the result on are one run of *count elements. */
+/* Returns the first dim of the trailing dims that form one run of *count elements. */
 static int run_from(const Box *box, const BoxView *at, int64_t *count)
 {
     int d = box->ndim;
@@ -43,7 +43,7 @@ bool box_is_run(const Box *box, const BoxView *at)
     return run_from(box, at, &count) == 0;
 }
 
-/* Steps the index of the dims before `dims` on; false after the last. */
+/* Advances the index over the first `dims` dims; false after the last. */
 static bool next_index(const Box *box, int dims, int64_t index[MAX_DIMS])
 {
     for (int d = dims - 1; d >= 0; d--) {

@@ -1,7 +1,7 @@
-/* chunk_read.c -- reading a chunk, and saying what is wrong with it.
+/* chunk_read.c -- reads one chunk and reports errors with its position.
  *
- *     ours          one run of its file, hashed
- *     another's     runs, `pitch` apart  -->  the tensor's type  -->  turned, where it is transposed */
+ *     our files       one run of the file, verified by its hash
+ *     other files     runs, `pitch` apart  -->  the tensor's type  -->  transposed back */
 #define _DEFAULT_SOURCE
 #include "state/chunk_read.h"
 
@@ -50,14 +50,14 @@ static Err file_of(ChunkReader *r, int file, int *fd)
     return OK;
 }
 
-/* What is being read, for messages. */
+/* The bytes and the box being read, for messages. */
 typedef struct {
     int64_t at;
     size_t bytes;
     Box box;
 } ChunkRange;
 
-/* "step-1/rank-0.safetensors, bytes 64 to 128, weight of wte [0:7, 2:8]" */
+/* Writes "step-1/rank-0.safetensors, bytes 64 to 128, weight of wte [0:7, 2:8]". */
 static const char *range_text(const ChunkReader *r, const ManifestPart *part, const ChunkRange *p,
                               char text[512])
 {
@@ -81,8 +81,8 @@ static Err read_all(ChunkReader *r, const ManifestPart *part, const ChunkRange *
     for (size_t done = 0; done < p->bytes;) {
         const ssize_t n = pread(fd, to + done, p->bytes - done, (off_t)p->at + (off_t)done);
         if (n < 0 && errno == EINTR) continue;
-        if (n <
-            0) /* EIO: the disk has lost it, so it is damage; the rest says nothing of the file */
+        /* EIO: the disk lost the data, so the file is damaged. Other errors do not prove damage. */
+        if (n < 0)
             return err_fail(errno == EIO ? ERR_CHECK : ERR_IO, "%s: %s",
                             range_text(r, part, p, text), strerror(errno));
         if (n == 0)
@@ -99,7 +99,8 @@ static int64_t extent(const Box *box, int d)
     return d >= 0 && d < box->ndim ? box->hi[d] - box->lo[d] : 1;
 }
 
-/* A chunk of another's file as it lies there, without what lies between its rows. */
+/* Reads a chunk of another program's file in its order and type, without the gaps between
+ * its rows. */
 static Err read_runs(ChunkReader *r, const ManifestPart *part, const Box *chunk, char *to)
 {
     const PartStored *s = part->stored;
@@ -119,7 +120,7 @@ static Err read_runs(ChunkReader *r, const ManifestPart *part, const Box *chunk,
     return OK;
 }
 
-/* Scratch: as the file has it, then in our type. */
+/* Scratch memory: the chunk as in the file, then in our type. */
 static Err read_stored(ChunkReader *r, const ManifestPart *part, const Box *chunk, void *to)
 {
     const StType type = st_type_of(r->manifest->tensors.tensor[part->tensor].dtype);

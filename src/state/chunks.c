@@ -1,4 +1,4 @@
-/* chunks.c -- names of roles, and boxes cut into chunks.
+/* chunks.c -- names of roles, and the split of a box into chunks.
  *
  *     box [3, 5, 4], at most 9 elements: a slice of dim 0 has 20, too many; one of dim 1 has 4
  *
@@ -18,11 +18,12 @@ int state_role_of(const char *name)
     return -1;
 }
 
-/* How a box is cut: along dim d, in runs of `rows` slices; the dims before it one by one. */
+/* The split of a box: along dim d, in runs of `rows` slices of `slice` elements. Each of the `lead`
+ * slices of the dims before d is split separately. */
 typedef struct {
     int d;
     int64_t lead, rows, slice;
-    int64_t runs; /* of one lead */
+    int64_t runs; /* per lead */
 } ChunkGrid;
 
 static ChunkGrid chunk_grid(const Box *box, int64_t max)

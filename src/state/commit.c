@@ -1,13 +1,13 @@
-/* commit.c -- how one more checkpoint gets into the folder: the protocol of folder.h, step by step.
+/* commit.c -- adds a checkpoint to the folder: the protocol of folder.h, step by step.
  *
  *     step-N.tmp/rank-*.safetensors     headers -> manifest, checked, written, synced
- *     step-N.tmp -> step-N              from here on it is whole, whatever happens
+ *     step-N.tmp -> step-N              from here on it is complete, whatever happens
  *     latest.tmp -> latest
- *     the oldest -> .tmp -> gone
+ *     the oldest -> .tmp -> removed
  *
- * Before each rename all that it makes visible is on the disk, and after it the folder is synced:
- * so after a crash at any place the names that are there are those of whole checkpoints. An error
- * before the first rename leaves the folder as it was, but for step-N.tmp. */
+ * Before each rename, everything that it makes visible is on disk; after it, the folder is synced.
+ * Hence after a crash at any point the final names are those of complete checkpoints. An error
+ * before the first rename leaves the folder unchanged except for step-N.tmp. */
 #define _POSIX_C_SOURCE 200809L
 #include <errno.h>
 #include <stdio.h>
@@ -51,7 +51,7 @@ static Err move(const char *from, const char *to, const char *folder)
 
 /* ---- the manifest, from the headers ---- */
 
-/* The header of each rank that wrote; n of the others stays 0. */
+/* Reads the header of each rank that wrote; n of the others stays 0. */
 static Err read_ranks(const Commit *c, RankFile *of_rank)
 {
     char name[RANK_FILE_NAME_BYTES], path[DISK_PATH_BYTES];
@@ -98,7 +98,7 @@ static Err make_manifest(const Commit *c, Manifest *m)
     return OK;
 }
 
-/* Two writes with a point between them, and a sync. */
+/* Writes a file in two halves with a save point between them, and syncs it. */
 static Err write_file(const Commit *c, const char *path, const char *text, SavePoint half)
 {
     const size_t bytes = strlen(text), first = bytes / 2;
@@ -110,7 +110,7 @@ static Err write_file(const Commit *c, const char *path, const char *text, SaveP
         err = disk_write(fd, path, (int64_t)first, text + first, bytes - first);
     }
     if (err == OK) return disk_finish(fd, path);
-    disk_close(fd); /* its message stays that of the write */
+    disk_close(fd); /* keeps the message of the failed write */
     return err;
 }
 
@@ -122,7 +122,8 @@ static Err write_manifest(const Commit *c, uint64_t *hash)
     size_t bytes;
     TRY(make_manifest(c, &m));
     TRY(manifest_text(&m, c->temp, &text, &bytes));
-    /* Read it as the loader will: what it would refuse is no checkpoint. */
+    /* Parse the manifest as the loader will: a checkpoint that it would refuse must not
+     * be committed. */
     TRY(manifest_parse(c->tmp, text, bytes, c->temp, &parsed));
     TRY(disk_path(c->tmp, "manifest.json", path));
     TRY(write_file(c, path, text, SAVE_MANIFEST_HALF));
@@ -132,9 +133,9 @@ static Err write_manifest(const Commit *c, uint64_t *hash)
     return OK;
 }
 
-/* What the run has written of its steps: a power cut takes no line of one that is saved. By another
- * descriptor than the one that it is written by, so nobody waits for a lock. */
-static Err sync_lines(const Commit *c)
+/* Syncs the logs of the run, so that a power failure loses no line of a saved step. A separate
+ * descriptor avoids waiting for the lock of the stream that writes them. */
+static Err sync_logs(const Commit *c)
 {
     char path[DISK_PATH_BYTES];
     struct stat st;
@@ -149,7 +150,7 @@ static Err sync_lines(const Commit *c)
     return disk_sync_folder(c->s->run_dir);
 }
 
-/* ---- what is seen from outside ---- */
+/* ---- visible names ---- */
 
 static Err write_latest(const Commit *c, uint64_t manifest_hash)
 {
@@ -173,7 +174,7 @@ static Err remove_old(const Commit *c)
     int n;
     TRY(folder_list(c->s->checkpoints, c->temp, &g, &n));
     for (int i = keep; i < n; i++) {
-        if (g[i].step == c->g.step) continue; /* there are newer ones, but this one is the run's */
+        if (g[i].step == c->g.step) continue; /* newer ones exist, but this one is the run's */
         TRY(disk_path(c->s->checkpoints, g[i].name, path));
         TRY(tmp_path(c->s->checkpoints, g[i].step, tmp));
         TRY(folder_remove(tmp, NULL, NULL));
@@ -192,7 +193,7 @@ static Err commit(const Commit *c)
                         "%s: already exists, and a checkpoint is never overwritten; move it away, "
                         "or use another run.dir",
                         c->path);
-    TRY(sync_lines(c));
+    TRY(sync_logs(c));
     TRY(write_manifest(c, &manifest_hash));
     TRY(move(c->tmp, c->path, c->s->checkpoints));
     reached(c, SAVE_RENAMED);

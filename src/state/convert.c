@@ -1,11 +1,11 @@
-/* convert.c -- by way of f32, whose bits the 16-bit types are cut from:
+/* convert.c -- converts via f32, of which the 16-bit types are truncations:
  *
  *     f32    s eeeeeeee mmmmmmmmmmmmmmmmmmmmmmm
  *     bf16   s eeeeeeee mmmmmmm                       the upper half
  *     f16    s eeeee mmmmmmmmmm                       another exponent: 2^-24 to 65504
  *
- * f64 to a 16-bit type is rounded to odd on the way, so that the second rounding sees what the first
- * dropped. */
+ * f64 is first rounded to odd if the target has 16 bits, so that the second rounding sees the bits
+ * that the first dropped. */
 #include "state/convert.h"
 
 #include <math.h>
@@ -35,13 +35,14 @@ static uint16_t to_bf16(uint32_t bits)
     return (uint16_t)((bits + 0x7FFFu + (bits >> 16 & 1)) >> 16);
 }
 
-/* Below 2^-14 the last place is 2^-24, whatever the exponent: adding 0.5 rounds there. */
+/* Subnormal results (below 2^-14) have the fixed last place 2^-24: adding 0.5 in f32
+ * rounds there. */
 static uint16_t to_f16(uint32_t bits)
 {
     const uint32_t sign = bits >> 16 & 0x8000u, rest = bits & 0x7FFFFFFFu;
     if (is_nan(bits))
         return (uint16_t)(sign | 0x7C00u | (rest & 0x7FE000u ? rest >> 13 & 0x3FFu : 0x200u));
-    if (rest >= 0x477FF000u) return (uint16_t)(sign | 0x7C00u); /* 65520 on */
+    if (rest >= 0x477FF000u) return (uint16_t)(sign | 0x7C00u); /* from 65520 on: infinite */
     if (rest < 0x38800000u)
         return (uint16_t)(sign | (bits_of(float_of(rest) + 0.5F) - bits_of(0.5F)));
     return (uint16_t)(sign | (rest - 0x38000000u + 0xFFFu + (rest >> 13 & 1)) >> 13);
@@ -55,13 +56,13 @@ static uint32_t from_f16(uint16_t half)
     return sign | (e + 112) << 23 | m << 13;
 }
 
-/* The neighbour whose last bit is 1, unless it is exact. */
+/* Rounds to odd: returns x if it is exact, else the neighbour whose last bit is 1. */
 static float to_odd(double x)
 {
     float near = (float)x;
     if (!((double)near != x) || isinf(x)) return near; /* exact, or NaN */
     uint32_t bits = bits_of(near);
-    if (fabs((double)near) > fabs(x)) bits--; /* towards zero, from infinity too */
+    if (fabs((double)near) > fabs(x)) bits--; /* towards zero, also from infinity */
     return float_of(bits | 1);
 }
 
@@ -103,7 +104,7 @@ static void from_floats(StType to, const float *in, char *out, int64_t n)
     }
 }
 
-/* Infinite ones of n elements. */
+/* Counts the infinite elements. */
 static int64_t infinite(StType type, const char *x, int64_t n)
 {
     int64_t count = 0;
@@ -130,7 +131,7 @@ bool convert_supports(StType t)
     return t == ST_F64 || t == ST_F32 || t == ST_F16 || t == ST_BF16;
 }
 
-/* Could a finite element be too large there? */
+/* True if a finite element may be too large for the target type. */
 static bool narrows(StType from, StType to)
 {
     return from != to && (from == ST_F64 || to == ST_F16 || (from == ST_F32 && to == ST_BF16));
@@ -151,7 +152,7 @@ int64_t convert(StType from, const void *in, StType to, void *out, int64_t n)
     }
     for (int64_t i = 0; i < n; i += TILE) {
         const int64_t now = n - i < TILE ? n - i : TILE;
-        memcpy(before, (const char *)in + i * a, (size_t)(now * a)); /* `out` may cover it */
+        memcpy(before, (const char *)in + i * a, (size_t)(now * a)); /* `out` may overlap it */
         to_floats(from, before, odd, tile, now);
         from_floats(to, tile, (char *)out + i * b, now);
         if (counts)

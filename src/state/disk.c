@@ -1,5 +1,5 @@
-/* disk.c -- read, write and fsync with what they may leave undone: calls that do less than asked,
- * signals, a disk that is full. */
+/* disk.c -- read, write and fsync with full error handling: short transfers, signals, a
+ * full disk. */
 #define _POSIX_C_SOURCE 200809L
 #include <errno.h>
 #include <fcntl.h>
@@ -9,7 +9,7 @@
 #include <unistd.h>
 #include "state/disk.h"
 
-enum { AT_ONCE = 1 << 30 }; /* Linux moves no more than 2 GiB in one call */
+enum { MAX_IO_BYTES = 1 << 30 }; /* Linux transfers less than 2 GiB per call */
 
 Err disk_path(const char *folder, const char *name, char *out)
 {
@@ -27,7 +27,7 @@ static Err failed(const char *path, const char *what)
 Err disk_open(const char *path, int *fd)
 {
     struct stat s;
-    const int got = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe would block here */
+    const int got = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* no wait for a pipe */
     if (got < 0 && (errno == ENOENT || errno == ENOTDIR))
         return err_fail(ERR_CHECK, "%s: does not exist: %s", path, strerror(errno));
     if (got < 0) return failed(path, "open");
@@ -51,7 +51,7 @@ Err disk_read(int fd, const char *path, int64_t at, void *out, size_t bytes)
 {
     char *to = out;
     while (bytes > 0) {
-        const ssize_t n = pread(fd, to, bytes < AT_ONCE ? bytes : AT_ONCE, at);
+        const ssize_t n = pread(fd, to, bytes < MAX_IO_BYTES ? bytes : MAX_IO_BYTES, at);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0 && errno == EIO)
             return err_fail(ERR_CHECK, "%s: cannot read from byte %lld on: %s", path, (long long)at,
@@ -85,7 +85,7 @@ Err disk_write(int fd, const char *path, int64_t at, const void *from, size_t by
 {
     const char *next = from;
     while (bytes > 0) {
-        const ssize_t n = pwrite(fd, next, bytes < AT_ONCE ? bytes : AT_ONCE, at);
+        const ssize_t n = pwrite(fd, next, bytes < MAX_IO_BYTES ? bytes : MAX_IO_BYTES, at);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return failed(path, "write");
         next += n, at += n, bytes -= (size_t)n;
@@ -96,7 +96,7 @@ Err disk_write(int fd, const char *path, int64_t at, const void *from, size_t by
 Err disk_finish(int fd, const char *path)
 {
     const Err err = fsync(fd) != 0 ? failed(path, "sync") : OK;
-    if (close(fd) != 0 && err == OK) return failed(path, "close"); /* NFS tells a full disk here */
+    if (close(fd) != 0 && err == OK) return failed(path, "close"); /* NFS: disk full */
     return err;
 }
 

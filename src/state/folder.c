@@ -1,7 +1,8 @@
-/* folder.c -- which checkpoints a folder holds, what `latest` says, and what crashes left.
+/* folder.c -- lists the checkpoints of a folder, reads `latest`, and removes the remains
+ * of crashes.
  *
- * Only names that we give are touched: step-N, step-N.tmp, step-N.damaged, latest, latest.tmp.
- * Whatever else lies there is somebody's. */
+ * Only our own names are touched: step-N, step-N.tmp, step-N.damaged, latest, latest.tmp. Other
+ * files belong to the user. */
 #define _POSIX_C_SOURCE 200809L
 #include <dirent.h>
 #include <errno.h>
@@ -48,7 +49,7 @@ Generation generation_of(int64_t step)
     return g;
 }
 
-/* Is it step-N, and N written as we write it? */
+/* Parses step-N; false unless N is written exactly as generation_of writes it. */
 static bool read_generation(const char *name, Generation *out)
 {
     if (strncmp(name, "step-", 5) != 0) return false;
@@ -93,7 +94,7 @@ Err folder_list(const char *checkpoints, Arena *a, Generation **out, int *n)
         }
         list[count++] = g;
     }
-    if (dir && err == OK && errno) /* what is not seen would be taken for what is not there */
+    if (dir && err == OK && errno) /* else a checkpoint would seem missing */
         err = err_fail(ERR_IO, "%s: cannot read the folder: %s", checkpoints, strerror(errno));
     if (dir) closedir(dir);
     TRY(err);
@@ -139,7 +140,7 @@ Err folder_latest(const char *checkpoints, Generation *out, uint64_t *manifest_h
                           n - (size_t)(space - text) > HASH_DIGITS &&
                           hash_of_digits(space + 1, &hash);
     if (space) *space = ' ';
-    if (readable) latest_line(&g, hash, line); /* there is one way to write it */
+    if (readable) latest_line(&g, hash, line); /* the only valid form */
     if (!readable || strlen(line) != n || memcmp(line, text, n) != 0)
         return err_fail(ERR_CHECK,
                         "%s: damaged: it is not a line with a checkpoint's name, its manifest's "
@@ -151,9 +152,9 @@ Err folder_latest(const char *checkpoints, Generation *out, uint64_t *manifest_h
     return OK;
 }
 
-/* ---- removing, and setting aside ---- */
+/* ---- removal and quarantine ---- */
 
-/* Where a test may stop a removal: with so many files gone, of all. */
+/* Counts the files of a folder, so that a test can stop a removal at half of them. */
 static int count_files(DIR *dir)
 {
     int n = 0;

@@ -1,8 +1,8 @@
 /* folder.h -- the folder of checkpoints: its layout, and the protocol that adds a checkpoint.
  *
- *     checkpoints/step-00000010/          complete: it gets this name after its manifest is on disk
+ *     checkpoints/step-00000010/          complete: named after its manifest was written and synced
  *     checkpoints/step-00000020/          complete; a run resumes from the newest complete one
- *     checkpoints/step-00000030.tmp/      being written, or left by a crash: removed at the next start
+ *     checkpoints/step-00000030.tmp/      being written, or left by a crash; a new run removes it
  *     checkpoints/step-00000005.damaged/  found damaged, kept for inspection
  *     checkpoints/latest                  "step-00000020 HASH HASH\n": name, hash of its manifest,
  *                                         and hash of the line before this field

@@ -1,5 +1,5 @@
-/* hash.c -- the one file that knows xxHash. Its header holds all of it, so that nothing has to be
- * linked or found when the program starts. */
+/* hash.c -- the only file that uses xxHash. The header contains all of its code, so no library has
+ * to be linked or found at run time. */
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 #include "state/hash.h"

@@ -1,4 +1,4 @@
-/* hf_extra.c -- what a Hugging Face folder has besides weights: config.json, and a tokenizer. */
+/* hf_extra.c -- the files of a Hugging Face folder besides weights: config.json and a tokenizer. */
 #define _POSIX_C_SOURCE 200809L
 #include <jansson.h>
 #include <stdio.h>
@@ -87,7 +87,7 @@ Err hf_copy_tokenizer(const char *from, const char *to, int *n)
     return OK;
 }
 
-/* An object of a file of the folder; NULL: it is not there. */
+/* Parses an object from a file in the folder; NULL: no such file. */
 static Err read_object(const char *dir, const char *name, size_t limit, Arena *temp, json_t **out)
 {
     char path[DISK_PATH_BYTES];
@@ -103,9 +103,9 @@ static Err read_object(const char *dir, const char *name, size_t limit, Arena *t
     return err;
 }
 
-/* ---- ids of tokens ---- */
+/* ---- token ids ---- */
 
-/* "</s>", or {"content": "</s>", ...} */
+/* Returns the text of "</s>" or of {"content": "</s>", ...}. */
 static const char *token_text(const json_t *x)
 {
     return json_string_value(json_is_object(x) ? json_object_get(x, "content") : x);
@@ -123,7 +123,8 @@ static json_t *id_of(const json_t *tokenizer, const char *text)
     return NULL;
 }
 
-/* bos, eos and pad: as a config.json beside the tokenizer has them, else as the tokenizer does. */
+/* Adds the ids of bos, eos and pad: from a config.json next to the tokenizer, else from
+ * the tokenizer. */
 static Err add_ids(const char *extra_dir, Arena *temp, json_t *config)
 {
     static const char *const key[][2] = {{"bos_token_id", "bos_token"},
@@ -156,8 +157,9 @@ static const char *torch_dtype_name(int type)
                             : "float32";
 }
 
-/* What transformers needs besides what makes the model; dropout, which it would assume. */
-static Err made_config(const HfWriteSettings *w, Arena *temp, json_t **out)
+/* Generates a config from the model, with the keys that transformers needs besides. Dropout is set
+ * to 0, since its default would be nonzero. */
+static Err generate_config(const HfWriteSettings *w, Arena *temp, json_t **out)
 {
     static const char *const dropout[] = {"attn_pdrop", "embd_pdrop", "resid_pdrop"};
     const Source *s = w->from;
@@ -175,8 +177,8 @@ static Err made_config(const HfWriteSettings *w, Arena *temp, json_t **out)
     return add_ids(w->extra_dir, temp, *out);
 }
 
-/* The source's own, every key of it. */
-static Err kept_config(const HfWriteSettings *w, Arena *temp, json_t **out)
+/* Returns the source's own config, with every key. */
+static Err source_config(const HfWriteSettings *w, Arena *temp, json_t **out)
 {
     TRY(read_object(w->from->dir, "config.json", MAX_CONFIG_BYTES, temp, out));
     MUST(*out, "%s has no config.json", w->from->dir);
@@ -191,7 +193,8 @@ static Err kept_config(const HfWriteSettings *w, Arena *temp, json_t **out)
 Err hf_config_text(const HfWriteSettings *w, Arena *a, const char **out)
 {
     json_t *config = NULL;
-    Err err = w->from->kind == SOURCE_HF ? kept_config(w, a, &config) : made_config(w, a, &config);
+    Err err =
+        w->from->kind == SOURCE_HF ? source_config(w, a, &config) : generate_config(w, a, &config);
     char *text = err == OK ? json_dumps(config, JSON_INDENT(2) | JSON_SORT_KEYS) : NULL;
     json_decref(config);
     TRY(err);

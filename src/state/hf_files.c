@@ -1,9 +1,10 @@
-/* hf_files.c -- the safetensors of a Hugging Face folder: one file, or shards that an index names.
+/* hf_files.c -- opens the safetensors of a Hugging Face folder: one file, or shards with an index.
  *
- *     index    {"metadata": {...}, "weight_map": {"model.norm.weight": "model-00003-of-00003.safetensors"}}
+ *     index    {"metadata": {...},
+ *               "weight_map": {"model.norm.weight": "model-00003-of-00003.safetensors"}}
  *
- * Where both are there, the one file counts, as it does for transformers. Index and shards must say
- * the same of every tensor. */
+ * If both exist, the single file is used, as in transformers. The index and the shards must agree
+ * on every tensor. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +27,7 @@ bool hf_is_folder(const char *dir)
     return is_there(dir, "config.json") && !is_there(dir, "manifest.json");
 }
 
-/* A name that leads nowhere else. */
+/* True if the name stays inside of the folder. */
 static bool is_plain(const char *name)
 {
     const size_t n = strlen(name);
@@ -77,7 +78,7 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* The files that the map names, each once. */
+/* Lists the files that the map names, each once. */
 static Err list_files(const HfIndexEntry *map, int n, Arena *a, HfFiles *f)
 {
     int kept = 0;
@@ -104,7 +105,7 @@ static Err no_files(const char *dir)
                     "%s: contains neither model.safetensors nor model.safetensors.index.json", dir);
 }
 
-/* What the index says, where there is one; *n is 0 where there is but one file. */
+/* Finds the files: the single one (*n is 0), or those that the index names. */
 static Err find_files(HfFiles *f, Arena *a, HfIndexEntry **map, int *n)
 {
     static const char single[] = "model.safetensors", index[] = "model.safetensors.index.json";
@@ -155,7 +156,7 @@ HfEntry *hf_find(const HfFiles *f, const char *name)
     return bsearch(&want, f->entry, (size_t)f->n, sizeof *f->entry, by_entry);
 }
 
-/* Both ways: what the map says is so, and what there is, is in the map. */
+/* Checks both directions: the map's entries exist, and every tensor is in the map. */
 static Err check_map(const HfFiles *f, const HfIndexEntry *map, int n)
 {
     for (int i = 0; i < n; i++) {

@@ -1,9 +1,9 @@
-/* hf_layout.c -- which tensor goes into which file, and the files made.
+/* hf_layout.c -- assigns tensors to safetensors files, and creates the files.
  *
- *     model.safetensors                    all of it, when it fits
+ *     model.safetensors                    everything, if it fits
  *     model-00001-of-00002.safetensors     else as many parameters as fit, in the model's order
  *
- * In a file wider types come first, so that every tensor is aligned. */
+ * In a file, wider types come first, so that every tensor is aligned. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 
 enum { LOOK_BACK = 8, NAME_BYTES = 64 };
 
-/* The type of a weight as the source has it; in a checkpoint all have one. */
+/* Returns the type of a weight in the source. A checkpoint has one type for all. */
 static StType type_there(const Source *s, const char *name)
 {
     const Manifest *m = &s->manifest;
@@ -23,7 +23,8 @@ static StType type_there(const Source *s, const char *name)
     return st_type_of(m->tensors.tensor[0].dtype);
 }
 
-/* Parts of one tensor follow each other closely. */
+/* Parameters that share a tensor (GPT-2's q, k, v) are close to each other, so few entries
+ * are searched. */
 static bool is_listed(const StTensor *list, int n, const char *name)
 {
     for (int i = n - 1; i >= 0 && i >= n - LOOK_BACK; i--)
@@ -49,7 +50,7 @@ static Err add_tensor(const HfWriteSettings *w, const Param *p, Arena *a, StTens
     return OK;
 }
 
-/* Tensors from..to of the list, the wider types first. */
+/* Lists n tensors in a file, the wider types first. */
 static Err fill_file(StFile *f, const StTensor *from, int n, Arena *a)
 {
     static const StPair format = {"format", "pt"};
@@ -66,7 +67,7 @@ static Err fill_file(StFile *f, const StTensor *from, int n, Arena *a)
     return OK;
 }
 
-/* How many tensors of the list, from i on, go into one file. */
+/* Returns how many tensors, from i on, fit into one file; at least one. */
 static int take(const StTensor *list, int i, int n, int64_t max_bytes)
 {
     int64_t bytes = 0;
@@ -99,7 +100,7 @@ Err hf_layout(const HfWriteSettings *w, Arena *a, HfShards *out)
     return OK;
 }
 
-/* The header, and a file as long as it will be. */
+/* Writes the header and extends the file to its full length. */
 static Err make_file(const StFile *f, const char *dir, Arena *temp)
 {
     char path[DISK_PATH_BYTES];

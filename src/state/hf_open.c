@@ -1,11 +1,11 @@
-/* hf_open.c -- where each parameter lies in the files of a Hugging Face folder.
+/* hf_open.c -- locates each parameter in the files of a Hugging Face folder.
  *
- *     ours                        names that their files have for it
+ *     our name                    names in files
  *     h.0.ln_1.weight             h.0.ln_1.weight  transformer.h.0.ln_1.weight
  *     model.norm.weight           model.norm.weight  norm.weight
- *     lm_head.weight              the same; not there, or equal to the embedding, where it is tied
+ *     lm_head.weight              the same; if tied, missing or equal to the embedding
  *
- * The embedding tells which of the spellings a folder has; then all have it. */
+ * The name of the embedding determines the style of all names. */
 #include <stdio.h>
 #include <string.h>
 #include "state/convert.h"
@@ -24,9 +24,9 @@ enum { NAME_BYTES = 224, SHAPE_BYTES = 96, COMPARE_BYTES = 1 << 20 };
 
 static const char head_name[] = "lm_head.weight";
 
-/* Tensors that follow from the config. */
+/* Tensors that follow from the config and are ignored. */
 static const char *const derived[] = {
-    "h.*.attn.bias", /* the causal mask; biases are of c_attn and c_proj */
+    "h.*.attn.bias", /* the causal mask; the biases are c_attn's and c_proj's */
     "h.*.attn.masked_bias", "transformer.h.*.attn.bias", "transformer.h.*.attn.masked_bias",
     "*rotary_emb.inv_freq",
 };
@@ -76,7 +76,7 @@ static const char *shape_text(const int64_t *n, int ndim, char out[SHAPE_BYTES])
     return out;
 }
 
-/* The shape that the whole tensor must have there. */
+/* Returns the shape that the whole tensor must have in the file. */
 static void shape_there(const HfPlace *place, const Param *p, int64_t n[2])
 {
     n[0] = place->transposed ? p->info.n[1] : place->rows;
@@ -139,7 +139,7 @@ static Err add_param(HfOpener *o, const Param *p)
     return OK;
 }
 
-/* All that is there was asked for, or follows from the config. */
+/* Checks that every tensor has been used, or follows from the config. */
 static Err check_rest(const HfOpener *o)
 {
     const HfFiles *f = &o->files;
@@ -159,7 +159,8 @@ static Err check_rest(const HfOpener *o)
     return OK;
 }
 
-/* Who else reads the folder must see the same headers. */
+/* Fills in files, hash and scalars of the manifest. All ranks compare the hash, which covers
+ * the headers. */
 static Err describe(const HfOpener *o, DType wide)
 {
     Manifest *m = o->m;
@@ -196,7 +197,7 @@ Err hf_open(const char *dir, const ModelConfig *c, DType wide, Arena *a, Manifes
     return describe(&o, wide);
 }
 
-/* ---- the head that is written out ---- */
+/* ---- a tied head that is stored nevertheless ---- */
 
 static Err same_bytes(const HfFiles *f, const HfEntry *a, const HfEntry *b, Arena *temp)
 {

@@ -1,9 +1,10 @@
-/* hf_write.c -- chunks of the source to their places in files that are there already.
+/* hf_write.c -- copies chunks of the source to their places in files that already exist.
  *
- *     thread 0   chunk 0   chunk 3   chunk 4 ...      whoever is free takes the next
+ *     thread 0   chunk 0   chunk 3   chunk 4 ...      each free thread takes the next
  *     thread 1   chunk 1   chunk 2   chunk 5 ...
  *
- * Where they go is what hf_open says of the new folder: reading and writing share one description. */
+ * The places are those that hf_open returns for the new folder: reading and writing share
+ * one description. */
 #define _DEFAULT_SOURCE
 #include "state/hf_write.h"
 
@@ -25,16 +26,16 @@ typedef struct {
     const HfWriteSettings *w;
     char dir[DISK_PATH_BYTES]; /* DST.tmp */
     Manifest to;
-    const ManifestPart **place; /* [source tensors]: in `to`; NULL: a moment */
-    int64_t *first;             /* [source parts + 1]: chunks before */
+    const ManifestPart **place; /* [source tensors]: part of `to`; NULL: a moment */
+    int64_t *first;             /* [source parts + 1]: number of chunks before */
     int n_files, *fd;
     char (*path)[DISK_PATH_BYTES];
     int threads;
-    char *buffer; /* three chunks a thread */
+    char *buffer; /* three chunks per thread */
     _Atomic int64_t next, done, overflow, elements;
     atomic_bool failed;
     pthread_mutex_t lock;
-    Err err; /* the first */
+    Err err; /* of the first failure */
     char text[1024];
 } HfWriter;
 
@@ -42,7 +43,7 @@ enum { BUFFERS_PER_THREAD = 3 };
 
 /* ---- one chunk ---- */
 
-/* In the order and type of its file. */
+/* Returns the chunk in the order and type of its file. */
 static const char *as_stored(HfWriter *x, const ManifestPart *to, const Box *box, char *buffer)
 {
     const StType from = st_type_of(x->to.tensors.tensor[to->tensor].dtype);
@@ -86,7 +87,7 @@ static const ManifestPart *part_of_chunk(const HfWriter *x, int64_t chunk, int64
         else
             hi = mid;
     }
-    while (x->first[lo + 1] <= chunk) lo++; /* past parts that have none */
+    while (x->first[lo + 1] <= chunk) lo++; /* skips parts without chunks */
     *number = chunk - x->first[lo];
     return &x->w->from->manifest.part[lo];
 }
@@ -105,7 +106,7 @@ static Err move_chunk(HfWriter *x, ChunkReader *reader, int64_t chunk, char *buf
     return OK;
 }
 
-/* ---- all of them ---- */
+/* ---- all chunks ---- */
 
 static void record_error(HfWriter *x, Err err)
 {
@@ -132,7 +133,7 @@ static void work(void *writing, int64_t thread)
     chunk_reader_close(&reader);
 }
 
-/* The part of the new folder that is the tensor of that name; mostly at the same place. */
+/* Finds the part of the new folder for a tensor, by name. It usually has the same index. */
 static const ManifestPart *place_of(const HfWriter *x, const char *name, int guess)
 {
     const int n = x->to.tensors.n;
@@ -143,7 +144,7 @@ static const ManifestPart *place_of(const HfWriter *x, const char *name, int gue
     return NULL;
 }
 
-/* Where each tensor of the source goes, and how many chunks come before each of its parts. */
+/* Computes the target of each tensor of the source, and the number of chunks before each part. */
 static Err list_work(HfWriter *x)
 {
     const Manifest *m = &x->w->from->manifest;
@@ -255,7 +256,7 @@ static Err name_folder(const HfWriter *x)
     return disk_sync_folder(slash ? parent : ".");
 }
 
-/* The first error is what counts. */
+/* Removes DST.tmp; the first error is returned. */
 static Err give_up(HfWriter *x, Err err)
 {
     char text[1024];

@@ -1,9 +1,10 @@
-/* home_copy.c -- a device's memory is copied by runs, not by elements. */
+/* home_copy.c -- copies device memory in contiguous ranges, since copies of single elements would
+ * be slow. */
 #include "state/home_copy.h"
 
 #include <stdlib.h>
 
-/* From the first element of the box to its last. */
+/* Returns the bytes from the first element of the box to its last, inclusive. */
 static size_t extent_bytes(const Box *box, const BoxView *at, size_t element)
 {
     int64_t last = 0;

@@ -1,14 +1,14 @@
-/* load.c -- the walk along the chunks of a checkpoint.
+/* load.c -- processes the chunks of a checkpoint in order.
  *
- *     slot 0   chunk 17, read here: sends to ranks 2 and 5 are under way
- *     slot 1   chunk 19, from rank 3: awaited
+ *     slot 0   chunk 17, read here: sends to ranks 2 and 5 are in flight
+ *     slot 1   chunk 19, from rank 3: receive in flight
  *     slot 2   chunk 22, read here, sent
  *     slot 3   next
  *
- * Slots are taken in turn; one that is still busy is finished first. A chunk that is finished on
- * all its ranks needs nothing more; of the first that is not, every member has begun its part, for
- * a rank waits only for chunks that it has begun, and begins them in order. So that chunk ends, and
- * the next, and the walk. */
+ * Slots are used in turn; a busy slot is finished first. Consider the first chunk that is not
+ * finished on all its ranks. Every member has begun its part, because a rank begins chunks in
+ * order and waits only for chunks that it has begun. So that chunk completes, then the next:
+ * no deadlock. */
 #include "state/load.h"
 
 #include <stdio.h>
@@ -19,17 +19,17 @@
 
 enum {
     LOAD_SLOTS = 4,
-    MAX_LOAD_TRANSFERS = 16,          /* transfers at once, of all slots */
+    MAX_LOAD_TRANSFERS = 16,          /* in flight, over all slots */
     ARENA_LOAD = MAX_COMM_ARENAS - 2, /* of the comm: the slots */
-    SLOT_BYTES = 2 * CHUNK_BYTES      /* the chunk, then messages that had to be packed */
+    SLOT_BYTES = 2 * CHUNK_BYTES      /* the chunk, then packed messages */
 };
 
 typedef struct {
-    size_t at; /* in ARENA_LOAD */
+    size_t at; /* offset in ARENA_LOAD */
     size_t packed;
     Ticket ticket[MAX_LOAD_TRANSFERS];
     int n_tickets;
-    int64_t n; /* boxes that come with the message: > 0 while it is awaited */
+    int64_t n; /* boxes in the message that is being received; 0: none */
     LoadMove *move;
     int tensor;
     size_t element;
@@ -43,11 +43,11 @@ typedef struct {
     Slot slot[LOAD_SLOTS];
     int next, in_flight;
     LoadResult result;
-    Err err; /* the first, of files */
+    Err err; /* the first error of files */
     char text[1024];
 } Load;
 
-/* Where a move lies at home. */
+/* Returns the view of a move's box in the rank's home. */
 static BoxView at_home(const Load *l, int tensor, const LoadMove *m)
 {
     static const ParamPart of_role[N_STATE_ROLES] = {PART_MASTER, PART_MOMENT1, PART_MOMENT2};
@@ -59,7 +59,7 @@ static BoxView at_home(const Load *l, int tensor, const LoadMove *m)
     return box_inside(&at, &m->want->box, &m->box, element);
 }
 
-/* A message's boxes to their places at home. */
+/* Copies the boxes of a received message to the home. */
 static Err unpack(const Load *l, const Slot *slot)
 {
     char *from = l->base + slot->at;
@@ -92,8 +92,8 @@ static Err take_slot(Load *l, Slot **out)
     return OK;
 }
 
-/* Begins a transfer between this rank and a peer; the oldest slots are finished first where too
- * much is under way. `slot` is the newest. */
+/* Begins a transfer with a peer. If too many are in flight, the oldest slots are finished first.
+ * `slot` is the newest. */
 static Err begin(Load *l, Slot *slot, const Transfer *t)
 {
     for (int i = 0; i < LOAD_SLOTS && l->in_flight == MAX_LOAD_TRANSFERS; i++)
@@ -104,7 +104,7 @@ static Err begin(Load *l, Slot *slot, const Transfer *t)
     return OK;
 }
 
-/* The boxes of a chunk that one rank wants. */
+/* The boxes of a chunk that one rank needs. */
 typedef struct {
     const LoadChunk *chunk;
     const LoadMove *move;
@@ -119,7 +119,8 @@ static Message message_of(const LoadChunk *c, int64_t from, int64_t to)
     return m;
 }
 
-/* Boxes of the chunk back to back, behind it; where they are one run of it already, there. */
+/* Packs the boxes of a message contiguously after the chunk. A single contiguous box is sent from
+ * the chunk itself. */
 static Err pack(Load *l, Slot *slot, const Message *m, size_t *at)
 {
     const LoadChunk *c = m->chunk;
@@ -155,7 +156,7 @@ static Transfer transfer_of(const Load *l, CommKind kind, int peer, const LoadCh
                       .tag = c->tensor};
 }
 
-/* What this rank itself wants of a chunk that it has read. */
+/* Copies the boxes that this rank needs of a chunk that it has read. */
 static Err copy_own(const Load *l, const Slot *slot, const Message *m)
 {
     const LoadChunk *c = m->chunk;
@@ -178,7 +179,7 @@ static Err send_message(Load *l, Slot *slot, const Message *m)
     return begin(l, slot, &t);
 }
 
-/* What is wrong with a file is told at the end: until then others wait for what is in it. */
+/* File errors are reported at the end: until then other ranks wait for this rank's messages. */
 static void record_error(Load *l, Err err)
 {
     if (err == OK || l->err != OK) return;
@@ -236,7 +237,7 @@ static Err walk(Load *l)
     return OK;
 }
 
-/* All that may fail before the first transfer. */
+/* Everything that may fail before the first transfer. */
 static Err open_load(Load *l)
 {
     const LoadSettings *s = l->s;
@@ -252,7 +253,7 @@ static Err open_load(Load *l)
     return comm_register(s->comm, ARENA_LOAD, base, (size_t)LOAD_SLOTS * SLOT_BYTES);
 }
 
-/* Moments of a job that starts. */
+/* Initializes the moments of a job that starts from weights. */
 static Err zero_moments(Rank *r)
 {
     const LinkedProgram *lp = r->settings.program;

@@ -1,4 +1,4 @@
-/* load_plan.c -- chunks, one after another: their readers and holders. */
+/* load_plan.c -- generates the chunks in order, with their readers and receivers. */
 #include "state/load_plan.h"
 
 #include <stdio.h>
@@ -13,7 +13,7 @@ static bool same_shape(const Shape *a, const Shape *b)
     return true;
 }
 
-/* The tensor of that name and role, or -1. Mostly it is at the same place. */
+/* Returns the tensor with that name and role, or -1. It usually has the same index. */
 static int find_tensor(const StateTensors *in, const StateTensor *t, int guess)
 {
     for (int i = 0; i < in->n; i++) {
@@ -83,7 +83,7 @@ static int by_first_row(const void *a, const void *b)
     return 0;
 }
 
-/* Wants of one parameter, sorted, with their reach; and room for the longest list. */
+/* Sorts the boxes of one parameter and sets their reach. */
 static int64_t sort_wants(LoadTarget *want, int64_t n)
 {
     int64_t reach = 0;
@@ -95,7 +95,7 @@ static int64_t sort_wants(LoadTarget *want, int64_t n)
     return n;
 }
 
-/* Parts of weights alone: moments lie likewise. */
+/* Counts the boxes of weights only: moments have the same layout. */
 static int64_t count_wants(const LoadPlan *p, const StateParts *of, int64_t *count)
 {
     int64_t n = 0;
@@ -118,7 +118,7 @@ static void put_wants(LoadPlan *p, const StateParts *of, int rank, int64_t *next
     }
 }
 
-/* What all ranks of the mesh have, by parameter. */
+/* Lists the boxes in the homes of all ranks of the mesh, by parameter. */
 static Err list_wants(LoadPlan *p, const LinkedProgram *lp, Arena *a)
 {
     const int ranks = lp->mesh->world, params = p->tensors.n / p->roles;
@@ -155,7 +155,7 @@ Err load_plan_open(LoadPlan *p, const LoadSettings *s, Arena *a)
     return list_wants(p, lp, a);
 }
 
-/* The first want that may reach the row. */
+/* Returns the first box that may reach the row, by binary search. */
 static const LoadTarget *first_reaching(const LoadTarget *want, int64_t n, int64_t row)
 {
     int64_t lo = 0;
@@ -176,7 +176,7 @@ static int by_rank(const void *a, const void *b)
     return x->want < y->want ? -1 : x->want > y->want;
 }
 
-/* What ranks want of the chunk. */
+/* Finds the intersections of the chunk with the ranks' boxes. */
 static int64_t find_moves(const LoadPlan *p, int tensor, const Box *box)
 {
     const int param = tensor / p->roles;
@@ -191,7 +191,8 @@ static int64_t find_moves(const LoadPlan *p, int tensor, const Box *box)
     return n;
 }
 
-/* Of those that want some of it, the one that has read least; of several, the first. */
+/* Returns the rank that has read the fewest bytes of those that need the chunk; of several,
+ * the first. */
 static int choose_reader(const LoadPlan *p, int64_t n)
 {
     int best = p->move[0].want->rank;
@@ -200,7 +201,7 @@ static int choose_reader(const LoadPlan *p, int64_t n)
     return best;
 }
 
-/* Past the parts of tensors that are not asked for. */
+/* Skips the parts of tensors that are not loaded. */
 static bool skip_parts(LoadPlan *p)
 {
     const Manifest *m = p->manifest;

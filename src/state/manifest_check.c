@@ -1,16 +1,16 @@
-/* manifest_check.c -- do boxes tile their tensors, each element exactly once? Do parts fill their
- * files?
+/* manifest_check.c -- checks that boxes tile their tensors exactly once, and that parts fill
+ * their files.
  *
- * A box is a sum of signed corners: its indicator is what one gets by summing up, along every dim,
- * +1 at its first corner, -1 where one dim ends, +1 where two do, ... Boxes tile a tensor exactly
- * when their corners, added up, are those of the tensor itself:
+ * A box is a sum of signed corners: its indicator function is the prefix sum, along every dim, of
+ * +1 at its first corner, -1 where one dim ends, +1 where two do, and so on. Boxes tile a tensor
+ * exactly if the sum of their corners is the corners of the tensor:
  *
  *     A A B     A +(0,0) -(0,2) -(2,0) +(2,2)      B +(0,2) -(0,3) -(2,2) +(2,3)
  *     A A B     together  +(0,0) -(0,3) -(2,0) +(2,3)      = the corners of [2, 3]
  *
- * So no pair of boxes is ever compared: n boxes of d dims are sorted, n 2^d corners. And the first
- * corner in row-major order that is left over is the first element that is in too many boxes (+) or
- * in none (-), since nothing before it is left to be added up there. */
+ * No pair of boxes is compared: n boxes of d dims need a sort of n 2^d corners. The first remaining
+ * corner in row-major order is the first element that is in too many boxes (+) or in none (-),
+ * because nothing before it contributes to the prefix sum there. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +20,7 @@
 #include "state/safetensors.h"
 
 typedef struct {
-    int64_t x[MAX_DIMS]; /* 0 behind the tensor's dims */
+    int64_t x[MAX_DIMS]; /* 0 past the tensor's dims */
     int64_t sign;
 } BoxCorner;
 
@@ -59,7 +59,7 @@ static Err fail_uncovered(const Manifest *m, const StateTensor *t, const BoxCorn
                     sum > 0 ? "more than one part" : "no part");
 }
 
-/* Do these parts tile the tensor? */
+/* Checks that these parts tile the tensor. */
 static Err check_cover(const Manifest *m, int tensor, const ManifestPart *part, int64_t n,
                        Arena *temp)
 {
@@ -120,8 +120,8 @@ static int by_range(const void *a, const void *b)
     return x->at < y->at ? -1 : x->at > y->at;
 }
 
-/* From its first part on, the parts of a file lie back to back until its end; before it is the
- * header. */
+/* Checks that the parts of a file are contiguous from the first one, after the header, to
+ * its end. */
 static Err check_file_ranges(const Manifest *m, int f, const FileRange *range, int64_t n)
 {
     const ManifestFile *file = &m->file[f];

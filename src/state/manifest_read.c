@@ -1,6 +1,8 @@
-/* manifest_read.c -- manifest.json read, and nothing in it believed: the hash of itself first, then
- * every member by its name and range. What it may allocate is in proportion to its own length: a
- * list is as long as its text, and hashes are counted in the text before room is made for them. */
+/* manifest_read.c -- parses manifest.json and trusts nothing in it: first its own hash, then every
+ * member by name and range.
+ *
+ * Allocations are proportional to the length of the file: a list is as long as its text, and hashes
+ * are counted in the text before their memory is allocated. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +14,7 @@
 
 enum { MAX_DEPTH = 4, MAX_NAME_BYTES = 255 };
 
-/* What is read into what, and where it stands, for messages. */
+/* The manifest being read, and its path for messages. */
 typedef struct {
     const char *path;
     Arena *arena;
@@ -72,7 +74,8 @@ static Err read_scalars(const ManifestReader *r, const json_t *o)
     return read_word(r, o, "model", &s->model);
 }
 
-/* As many integers of 0 .. INT64_MAX as `ndim`, or, where that is -1, as there are; *n counts. */
+/* Reads integers from 0 to INT64_MAX: `ndim` of them, or if that is -1 all of the list; *n:
+ * their number. */
 static bool read_list(const json_t *x, int ndim, int64_t *out, int *n)
 {
     const size_t count = json_array_size(x);
@@ -106,7 +109,8 @@ static Err read_tensor(const ManifestReader *r, const json_t *o, long long i, St
     return OK;
 }
 
-/* Letters, digits, '-', '_' and '.', not first: nothing that leads out of the folder. */
+/* True for letters, digits, '-', '_' and '.', which must not be first: no name leads out of
+ * the folder. */
 static bool is_plain(const char *name)
 {
     const size_t n = strlen(name);
@@ -214,8 +218,9 @@ static Err read_root(const ManifestReader *r, const json_t *o)
     return read_lists(r, o);
 }
 
-/* The first member, without reading more: another version may be anything else behind it. One that
- * is whole is not damaged, and nobody may set it aside: ERR_CONFIG. */
+/* Checks the first member without reading more, since another version may differ in
+ * everything after it. An undamaged manifest of another version is ERR_CONFIG, so that it is
+ * not quarantined. */
 static Err check_version(const char *path, const char *text, size_t bytes)
 {
     char head[32];
@@ -263,7 +268,7 @@ Err manifest_parse(const char *dir, const char *text, size_t bytes, Arena *a, Ma
     return OK;
 }
 
-/* All of it, and a zero behind it. */
+/* Reads the whole file and appends a NUL. */
 static Err read_text(const char *path, Arena *temp, const char **text, size_t *bytes)
 {
     int64_t length = 0;
@@ -284,7 +289,7 @@ static Err read_text(const char *path, Arena *temp, const char **text, size_t *b
     return OK;
 }
 
-/* A folder that has the name of a step holds that step: else another's files were put there. */
+/* Checks that a folder named step-N contains step N: otherwise other files were put there. */
 static Err check_name(const char *dir, const Manifest *m)
 {
     long long step;

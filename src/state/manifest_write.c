@@ -1,4 +1,4 @@
-/* manifest_write.c -- manifest.json as text: a line for each tensor, file and part.
+/* manifest_write.c -- writes manifest.json: one line per tensor, file and part.
  *
  *     {
  *     "version": 1,
@@ -6,8 +6,8 @@
  *     "parts": [
  *     {"tensor": 0, "file": 0, "lo": [0, 0], "hi": [7, 8], "at": 640, "hashes": "0123456789abcdef"}
  *     ],
- *     "hash": "0123456789abcdef"          XXH3 of all bytes before this line; nothing follows but
- *     }                                   the brace and a line's end */
+ *     "hash": "0123456789abcdef"          XXH3 of all bytes before this line; only the brace and a
+ *     }                                   newline follow */
 #include <string.h>
 #include "state/hash.h"
 #include "state/manifest.h"

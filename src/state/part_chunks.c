@@ -1,8 +1,8 @@
-/* part_chunks.c -- the chunks of a part: boxes of its tensor, cut so that each is as few runs of its file as
- * can be.
+/* part_chunks.c -- the chunks of a part: boxes of its tensor, each made of as few runs of its file
+ * as possible.
  *
  *     dense         rows of the box, one run
- *     transposed    columns of the box, which are rows there */
+ *     transposed    columns of the box, which are rows of the file */
 #include <string.h>
 #include "state/manifest.h"
 

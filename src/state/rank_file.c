@@ -1,4 +1,4 @@
-/* rank_file.c -- the header of a rank's file, made and read.
+/* rank_file.c -- writes and reads the header of a rank's file.
  *
  *     parts   -> names "NAME.ROLE@7,0", shapes, offsets, hashes -> st_header
  *     st_read -> names -> tensor and origin, shape -> box       -> parts */
@@ -27,7 +27,7 @@ int64_t rank_file_part_chunks(const StateTensors *t, const ManifestPart *p)
     return chunk_count(&p->box, CHUNK_BYTES / (int64_t)dtype_bytes(t->tensor[p->tensor].dtype));
 }
 
-/* ---- made ---- */
+/* ---- writing ---- */
 
 static void origin_text(const Box *box, char *out)
 {
@@ -55,7 +55,7 @@ static Err tensor_of(const StateTensors *t, const ManifestPart *p, Arena *temp, 
     return OK;
 }
 
-/* A part without hashes gets zeros: the length is the same. */
+/* Parts without hashes get zeros: the length is the same. */
 static Err hashes_text(const StateTensors *t, const RankFile *f, Arena *temp, const char **out)
 {
     int64_t chunks = 0;
@@ -127,14 +127,15 @@ Err rank_file_header(const StateTensors *t, const RankFile *f, Arena *a, const c
     return OK;
 }
 
-/* ---- read ---- */
+/* ---- reading ---- */
 
 static Err fail_entry(const char *path, const StTensor *x, const char *why)
 {
     return err_fail(ERR_CHECK, "%s: \"%.100s\" %s", path, x->name, why);
 }
 
-/* The tensor of that name and role: sought from `hint` on, since files have the tensors' order. */
+/* Returns the tensor with that name and role. The search begins at `hint`, since files follow the
+ * tensors' order. */
 static int find_tensor(const StateTensors *t, const char *name, size_t name_bytes, StateRole role,
                        int hint)
 {
@@ -148,7 +149,7 @@ static int find_tensor(const StateTensors *t, const char *name, size_t name_byte
     return -1;
 }
 
-/* "NAME.ROLE@ORIGIN": which tensor, and the text of the origin. */
+/* Parses "NAME.ROLE@ORIGIN": the tensor, and the text of the origin. */
 static Err read_name(const char *path, const StateTensors *t, const StTensor *x, int hint,
                      int *tensor, const char **origin)
 {
@@ -186,7 +187,7 @@ static Err read_part(const char *path, const StateTensors *t, const StTensor *x,
         p.box.hi[d] = lo + x->n[d];
         at = end + (*end == ',');
     }
-    origin_text(&p.box, canonical); /* so that there is one way to write it */
+    origin_text(&p.box, canonical); /* only one form is valid */
     if (strcmp(canonical, origin) != 0) return fail_entry(path, x, "has a malformed origin");
     *out = p;
     return OK;
@@ -204,7 +205,7 @@ static Err read_number(const char *path, const StFile *st, const char *key, int6
     return OK;
 }
 
-/* All hashes of the parts, in their order. */
+/* Reads the hashes of all parts, in order. */
 static Err read_hashes(const char *path, const StateTensors *t, const char *text, RankFile *f,
                        Arena *a)
 {

@@ -1,17 +1,17 @@
-/* rank_parts.c -- what a rank has at home, as boxes of tensors.
+/* rank_parts.c -- lists the contents of a rank's homes as boxes of tensors.
  *
- *     home of a unit   |piece of q: elements 20..48 of what use leaves|piece of k ...
- *     boxes of q       the rest of a row, whole rows, the start of a row: each with its place at home
+ *     home of a unit   |piece of q: elements 20..48 of the rank's `use` shard|piece of k ...
+ *     boxes of q       the end of a row, whole rows, the start of a row; with offsets at home
  *
- * All follows from the layouts and from which stage the unit is on, so it can be asked for any rank. */
+ * Everything follows from the layouts and the unit's stage, so it can be computed for any rank. */
 #include "state/tensors.h"
 
 #include <stdlib.h>
 
-/* Boxes of one piece: stretches of a parameter that `use` keeps in one go. */
+/* A piece of a parameter: a range of elements of the `use` shard, and its boxes. */
 typedef struct {
     int param, unit;
-    int64_t at; /* of the piece, at home */
+    int64_t at; /* offset of the piece in the home */
     Holding held;
     const HeldPiece *piece;
     int64_t n;
@@ -27,7 +27,7 @@ typedef struct {
     int64_t boxes;
 } PartLister;
 
-/* The parameter that lies at a place of the unit's pack. */
+/* Returns the parameter at that index of the unit's pack. */
 static int param_in_pack(const Model *m, int unit, int place)
 {
     const Unit *u = &m->unit[unit];
@@ -37,7 +37,7 @@ static int param_in_pack(const Model *m, int unit, int place)
     return -1;
 }
 
-/* Row-major elements [lo, hi) of what `use` leaves to the rank. */
+/* Adds the row-major elements [lo, hi) of the rank's `use` shard. */
 static Err add_piece(PartLister *l, int unit, const HomePiece *p)
 {
     const Home *home = &l->lp->unit[unit].home;
@@ -45,7 +45,7 @@ static Err add_piece(PartLister *l, int unit, const HomePiece *p)
     const Model *m = l->lp->model;
     ParamRange *s = &l->range[l->n];
     const int param = param_in_pack(m, unit, p->param), copy_of = m->param[param].copy_of;
-    if (copy_of >= 0 && l->owned) return OK; /* written where the first is */
+    if (copy_of >= 0 && l->owned) return OK; /* written with the original */
     *s = (ParamRange){copy_of >= 0 ? copy_of : param,
                       unit,
                       p->at,
@@ -71,7 +71,7 @@ static Err list_unit(PartLister *l, int unit, const HomePiece **piece, int *n)
     return l->owned ? home_owned(home, &has, l->rank, l->arena, piece, n) : OK;
 }
 
-/* All stretches of the rank, unit by unit. */
+/* Lists all pieces of the rank, unit by unit. */
 static Err list_all(PartLister *l)
 {
     const LinkedProgram *lp = l->lp;
@@ -101,7 +101,7 @@ static int by_box(const void *a, const void *b)
     return 0;
 }
 
-/* One part for each box; `tensor` is for now the parameter. */
+/* Creates one part per box; `tensor` is the parameter for now. */
 static void fill_boxes(const PartLister *l, StatePart *part)
 {
     int64_t n = 0;
@@ -119,7 +119,8 @@ static void fill_boxes(const PartLister *l, StatePart *part)
     if (n > 1) qsort(part, (size_t)n, sizeof *part, by_box);
 }
 
-/* Parameters that are no copies come first and in the order of tensors: see state_tensors. */
+/* Replicates the parts for each role. Tensors are numbered by parameter without copies,
+ * see state_tensors. */
 static void fill_roles(const Model *m, int roles, const StatePart *base, int64_t n, StateParts *out)
 {
     int tensor = 0, param = 0;

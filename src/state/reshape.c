@@ -1,4 +1,4 @@
-/* reshape.c -- the walk along the chunks of the target, tensor by tensor. */
+/* reshape.c -- assembles and writes the chunks of the target, tensor by tensor. */
 #include "state/reshape.h"
 
 #include <stdio.h>
@@ -10,16 +10,16 @@
 #include "state/reshape_source.h"
 #include "state/save_file.h"
 
-/* A rank's file of the target. */
+/* The target file of a rank. */
 typedef struct {
     SaveParts parts;
     RankFile layout;
     char path[DISK_PATH_BYTES];
-    int64_t next; /* part: of the tensor that comes next */
+    int64_t next; /* first part of the next tensor */
     bool made;
 } TargetFile;
 
-/* A chunk of the target: which, and of which rank. */
+/* A chunk of the target, and its rank. */
 typedef struct {
     int rank;
     int64_t part, number;
@@ -32,10 +32,10 @@ typedef struct {
     const ReshapeSettings *s;
     StateTensors tensors;
     ReshapeSource source;
-    char *out; /* a chunk of the target */
+    char *out; /* the chunk being assembled */
     int ranks;
     TargetFile *target;
-    int file[MAX_OPEN_FILES], fd[MAX_OPEN_FILES]; /* each file has one place, as in chunkread.h */
+    int file[MAX_OPEN_FILES], fd[MAX_OPEN_FILES]; /* each file has one entry, as in chunk_read.h */
     int64_t done_bytes;
     ReshapeResult result;
 } Reshaper;
@@ -86,7 +86,8 @@ static int by_rows(const void *a, const void *b)
     return x->number < y->number ? -1 : x->number > y->number;
 }
 
-/* The target's chunks of a tensor, of all ranks, by rows; out NULL: only counts. */
+/* Lists the target's chunks of a tensor, of all ranks, sorted by row; out == NULL: only
+ * counts them. */
 static int64_t list_chunks(Reshaper *r, int tensor, TargetChunk *out)
 {
     const int64_t max = max_chunk(&r->tensors.tensor[tensor]);
@@ -119,7 +120,7 @@ static Err reshape_tensor(Reshaper *r, int tensor)
     return OK;
 }
 
-/* Headers, and all of it to the disk. */
+/* Writes the headers and syncs the files. */
 static Err finish_files(Reshaper *r)
 {
     for (int k = 0; k < r->ranks; k++) {
@@ -160,7 +161,7 @@ static Err open_targets(Reshaper *r)
     return OK;
 }
 
-/* One chunk of the buffer is the target's, the others are the source's. */
+/* One chunk of the buffer is for the target; the others cache source chunks. */
 static Err open_buffer(Reshaper *r)
 {
     const ReshapeSettings *s = r->s;
@@ -195,7 +196,7 @@ static Err reshape_all(Reshaper *r)
     return folder_commit(&commit, s->temp);
 }
 
-/* Files that are open, and what an error left. */
+/* Closes files, and after an error removes the incomplete checkpoint. */
 static Err clear_up(Reshaper *r, Err err)
 {
     char text[1024];
@@ -204,7 +205,7 @@ static Err clear_up(Reshaper *r, Err err)
     chunk_reader_close(&r->source.reader);
     if (err == OK) return OK;
     snprintf(text, sizeof text, "%s", err_text());
-    (void)folder_abandon(r->s->checkpoints, r->s->scalars->step); /* the first error counts */
+    (void)folder_abandon(r->s->checkpoints, r->s->scalars->step); /* keeps the first error */
     return err_fail(err, "%s", text);
 }
 

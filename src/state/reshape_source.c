@@ -1,4 +1,4 @@
-/* reshape_source.c -- the chunks of a checkpoint that meet a box, found and read. */
+/* reshape_source.c -- finds and reads the chunks of a checkpoint that intersect a box. */
 #include "state/reshape_source.h"
 
 #include "state/box_copy.h"
@@ -25,7 +25,7 @@ Err reshape_source_open(ReshapeSource *s, const Manifest *m, const StateTensors 
     return OK;
 }
 
-/* The chunk, from memory or from its file. */
+/* Returns the chunk, from the cache or from its file. */
 static Err get_chunk(ReshapeSource *s, const ManifestPart *part, int64_t number,
                      const CachedChunk **out)
 {
@@ -46,8 +46,8 @@ static Err get_chunk(ReshapeSource *s, const ManifestPart *part, int64_t number,
     return OK;
 }
 
-/* The first chunk of the part that reaches the row. Rows of chunks only go up, but for a part that
- * another's file has turned. */
+/* Returns the first chunk of the part that reaches the row. The rows of chunks increase, except in
+ * a part that is stored transposed. */
 static int64_t first_chunk(const StateTensors *t, const ManifestPart *part, int64_t row)
 {
     int64_t lo = 0, n = part_chunks(t, part), before;
@@ -62,7 +62,7 @@ static int64_t first_chunk(const StateTensors *t, const ManifestPart *part, int6
     return lo;
 }
 
-/* What the part has of a box. */
+/* Copies the intersection of the part and a box. */
 static Err copy_part(ReshapeSource *s, const ManifestPart *part, const Box *want, char *to)
 {
     const StateTensors *t = &s->from->tensors;

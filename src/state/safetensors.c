@@ -1,10 +1,10 @@
-/* safetensors.c -- a header read and checked.
+/* safetensors.c -- reads and checks a header.
  *
  *     8 bytes N  ->  N bytes JSON  ->  entries  ->  sorted by offset: each begins where the one
  *     before it ends, the first at 0, the last ends with the file
  *
- * Nothing in the header is believed before it is compared with the length of the file, so what a
- * file can make us allocate is in proportion to its own length. */
+ * Every number of the header is checked against the length of the file before it is used, so
+ * allocations are proportional to that length. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +50,7 @@ static Err read_type(const char *path, const char *name, const json_t *x, StType
                     word ? "\"" : "", word ? word : "that is not a string", word ? "\"" : "");
 }
 
-/* The extents, and the bytes that they make. */
+/* Reads the shape and computes its bytes. */
 static Err read_shape(const char *path, const json_t *x, StTensor *t, int64_t *bytes)
 {
     const size_t ndim = json_array_size(x);
@@ -132,13 +132,13 @@ static Err read_metadata(const json_t *x, Arena *a, StFile *f)
     return OK;
 }
 
-/* ---- all of them ---- */
+/* ---- all entries ---- */
 
 static int by_offset(const void *x, const void *y)
 {
     const StTensor *a = x, *b = y;
     if (a->at != b->at) return a->at < b->at ? -1 : 1;
-    if (a->bytes != b->bytes) return a->bytes < b->bytes ? -1 : 1; /* empty ones first */
+    if (a->bytes != b->bytes) return a->bytes < b->bytes ? -1 : 1; /* empty tensors first */
     return strcmp(a->name, b->name);
 }
 
@@ -179,7 +179,7 @@ static Err read_entries(const json_t *root, Arena *a, StFile *f)
     return check_offsets(f);
 }
 
-/* Where the data begins, once that is known to lie in the file. */
+/* Returns the offset of the data, after checking that it is inside of the file. */
 static Err read_length(const char *path, const unsigned char *head, int64_t file_bytes,
                        int64_t *data_at)
 {

@@ -1,5 +1,5 @@
-/* safetensors_write.c -- a header made. What was made is read again before anybody gets it, so
- * nothing is written that would be refused. */
+/* safetensors_write.c -- writes a header. The result is parsed before it is returned, so that no
+ * refusable header is written. */
 #include <string.h>
 #include "state/safetensors.h"
 #include "state/strict.h"

@@ -1,12 +1,12 @@
-/* save.c -- the thread that writes, and what it is asked to do.
+/* save.c -- the writer thread and its requests.
  *
  *     the rank's thread                       the writer
  *     saver_begin    IDLE -> WRITING  ----->  writes, syncs         WRITING -> WRITTEN, FAILED
  *     saver_commit   -> COMMITTING    ----->  commits, on rank 0    COMMITTING -> COMMITTED, FAILED
  *     saver_end      -> IDLE
  *
- * The state and what goes with it are read and changed under one lock; the snapshot and the scalars
- * belong to the writer while it writes or commits, to the rank else. */
+ * One lock protects SaverShared. The snapshot and the scalars belong to the writer while it writes
+ * or commits, else to the rank. */
 #define _DEFAULT_SOURCE
 #include "state/save.h"
 
@@ -17,7 +17,7 @@
 #include "base/clock.h"
 #include "state/save_file.h"
 
-/* What both threads touch at the same time. */
+/* Accessed by both threads, under the lock. */
 typedef struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -33,13 +33,13 @@ struct Saver {
     SaveParts parts;
     StateScalars scalars;
     double blocked_s;
-    Arena temp; /* strings of the scalars, then what the writer needs for a while */
+    Arena temp; /* strings of the scalars, then temporary memory of the writer */
     size_t mark;
     SaverShared *shared;
     pthread_t thread;
 };
 
-/* A rank that owns less than a buffer holds needs no more than that. */
+/* A rank that owns less than a buffer needs only that much. */
 static int64_t memory_bytes(const SaveParts *p, SaveMemory memory)
 {
     const int64_t all = p->at[p->parts.n];
@@ -98,7 +98,7 @@ static void work(Saver *s, SaverState request)
 {
     arena_rewind(&s->temp, s->mark);
     const Err err = request == SAVER_WRITING ? write_once(s) : commit_once(s);
-    if (err != OK) { /* nobody reads the text before the state says so */
+    if (err != OK) { /* read only after the state is SAVER_FAILED */
         pthread_mutex_lock(&s->shared->lock);
         snprintf(s->shared->text, sizeof s->shared->text, "%s", err_text());
         pthread_mutex_unlock(&s->shared->lock);
@@ -107,7 +107,7 @@ static void work(Saver *s, SaverState request)
     set_state(s->shared, err == OK ? done : SAVER_FAILED);
 }
 
-/* What is asked for, or IDLE when it is time to end. */
+/* Waits for a request; IDLE: the thread must end. */
 static SaverState next_request(SaverShared *h)
 {
     pthread_mutex_lock(&h->lock);
@@ -119,7 +119,8 @@ static SaverState next_request(SaverShared *h)
     return state;
 }
 
-/* Pages are taken when they are first written: now, not while a step waits. */
+/* Touches the snapshot's pages first, so that the kernel allocates them now and not while a
+ * step waits. */
 static void *writer_main(void *saver)
 {
     Saver *s = saver;
@@ -132,7 +133,7 @@ static void *writer_main(void *saver)
     return NULL;
 }
 
-/* Signals are for the threads that were there before. */
+/* Starts the writer with all signals blocked: they are for the existing threads. */
 static Err start(Saver *s)
 {
     sigset_t all, before;
@@ -190,7 +191,7 @@ void saver_close(Saver *s)
     arena_close(&s->temp);
 }
 
-/* With all that it points to. */
+/* Copies the scalars and their strings. */
 static Err copy_scalars(Saver *s, const StateScalars *from)
 {
     s->scalars = *from;

@@ -1,4 +1,5 @@
-/* save_file.c -- boxes to a file: hashed chunk by chunk, written in long runs, the header last. */
+/* save_file.c -- writes boxes to a file: hashed chunk by chunk, written in long runs, the
+ * header last. */
 #include "state/save_file.h"
 
 #include <string.h>
@@ -39,7 +40,7 @@ Err save_parts_open(SaveParts *p, const LinkedProgram *lp, int rank, Arena *a)
     return OK;
 }
 
-/* Where a part lies in the rank's memory. */
+/* Returns the view of a part in the rank's home. */
 static BoxView at_home(const SaveParts *p, const Rank *r, int64_t part)
 {
     static const ParamPart of_role[N_STATE_ROLES] = {PART_MASTER, PART_MOMENT1, PART_MOMENT2};
@@ -50,7 +51,7 @@ static BoxView at_home(const SaveParts *p, const Rank *r, int64_t part)
     return at;
 }
 
-/* A chunk: its part, its box, and where its bytes are, from the data's beginning on. */
+/* A chunk: its part, its box, and its bytes, with the offset from the beginning of the data. */
 typedef struct {
     int64_t part;
     Box box;
@@ -80,7 +81,7 @@ typedef struct {
     const Rank *rank;
 } SnapshotCopy;
 
-/* A tile is a chunk, counted through all parts. */
+/* Copies one tile of the team: a chunk, numbered over all parts. */
 static Err copy_nth(const SnapshotCopy *c, int64_t tile)
 {
     const SaveParts *p = c->parts;
@@ -101,7 +102,7 @@ static void copy_tile(void *work, int64_t tile)
     MUST(copy_nth(work, tile) == OK, "the host's own memory is read");
 }
 
-/* By the team where the homes are the host's; a device has one thread at a time. */
+/* On the host the team copies. A device is used by one thread at a time. */
 Err save_parts_copy(const SaveParts *p, const Rank *r)
 {
     SnapshotCopy c = {p, r};
@@ -116,7 +117,7 @@ void save_point(const SaveFile *f, SavePoint point)
     if (f->hook->at) f->hook->at(f->hook->context, point, f->rank->settings.program->rank, f->step);
 }
 
-/* A file being written: bytes of its data that are hashed, and that are written. */
+/* A file being written. `ready` bytes of its data are hashed, `written` bytes are written. */
 typedef struct {
     SaveParts *parts;
     const SaveFile *file;
@@ -126,7 +127,7 @@ typedef struct {
     bool half;
 } RankFileWriter;
 
-/* Where the data's byte `at` is in memory, given that it is not written yet. */
+/* Returns the address of the data's byte `at`, which is not written yet. */
 static char *in_memory(const RankFileWriter *w, int64_t at)
 {
     return w->parts->snapshot ? w->parts->snapshot + at : w->parts->buffer + (at - w->written);

@@ -1,4 +1,4 @@
-/* source.c -- what a path is, and the manifest of it. */
+/* source.c -- identifies a path and opens its manifest. */
 #define _POSIX_C_SOURCE 200809L
 #include "state/source.h"
 
@@ -21,7 +21,8 @@ static bool is_there(const char *folder, const char *name)
     return disk_path(folder, name, path) == OK && stat(path, &s) == 0;
 }
 
-/* RUN/hf, of RUN/checkpoints/step-N: what `sheaf reshape` carried over from a Hugging Face folder. */
+/* Finds RUN/hf for RUN/checkpoints/step-N: the files that `sheaf reshape` copied from a Hugging
+ * Face folder. */
 static Err find_extra_dir(const char *step, Arena *a, const char **out)
 {
     char path[DISK_PATH_BYTES];
@@ -44,7 +45,7 @@ static Err read_step(const char *dir, Arena *a, Source *out)
     return find_extra_dir(out->dir, a, &out->extra_dir);
 }
 
-/* The newest that is whole; of those that are not the note tells. */
+/* Opens the newest complete checkpoint; the note describes the damaged ones that were skipped. */
 static Err read_newest(const char *path, const char *checkpoints, Arena *a, Source *out)
 {
     char dir[DISK_PATH_BYTES];

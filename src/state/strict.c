@@ -1,9 +1,9 @@
-/* strict.c -- jansson, asked less of. */
+/* strict.c -- parses JSON with jansson under further limits. */
 #include <stdlib.h>
 #include <string.h>
 #include "state/strict.h"
 
-/* The most brackets that are open at once, outside of strings. */
+/* Returns the maximum nesting of brackets, outside of strings. */
 static int depth_of(const char *text, size_t bytes)
 {
     int open = 0, max = 0;

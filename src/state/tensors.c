@@ -1,4 +1,4 @@
-/* tensors.c -- the tensors of a job. */
+/* tensors.c -- lists the tensors of a job. */
 #include "state/tensors.h"
 
 Err state_tensors(const LinkedProgram *lp, Arena *a, StateTensors *out)
