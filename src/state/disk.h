@@ -14,7 +14,7 @@ enum { DISK_PATH_BYTES = 1024 };
 Err disk_path(const char *folder, const char *name, char *out);
 
 /* Local. Opens a plain file for reading. ERR_CHECK if it does not exist. ERR_IO if it cannot be
- * opened (permissions, too many open files), which says nothing about its content. */
+ * opened (permissions, too many open files), which does not imply damage. */
 Err disk_open(const char *path, int *fd);
 Err disk_length(int fd, const char *path, int64_t *out);
 /* Local. Reads exactly `bytes` bytes at `at`. ERR_CHECK: the file ends before, or the disk

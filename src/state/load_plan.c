@@ -222,7 +222,7 @@ bool load_plan_next(LoadPlan *p, LoadChunk *out)
                    .element = dtype_bytes(m->tensors.tensor[part->tensor].dtype),
                    .move = p->move};
     c.n = find_moves(p, c.tensor, &c.box);
-    MUST(c.n > 0, "nobody has a box of tensor %d at home", c.tensor);
+    MUST(c.n > 0, "no rank has a box of tensor %d", c.tensor);
     c.reader = choose_reader(p, c.n);
     p->read[c.reader] += load_chunk_bytes(&c);
     if (++p->chunk == part_chunks(&m->tensors, part)) p->chunk = 0, p->part++;

@@ -1,5 +1,5 @@
-/* fuzz.h -- what the fuzz targets share: memory that is given back after each input, and bytes as a
- * file for parsers that take a path. */
+/* fuzz.h -- shared by the fuzz targets: memory that is freed after each input, and bytes as a file
+ * for parsers that take a path. */
 #ifndef FUZZ_FUZZ_H
 #define FUZZ_FUZZ_H
 
@@ -14,7 +14,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* An arena of this process, empty. */
+/* Returns the arena of this process, emptied. */
 static inline Arena *fuzz_arena(void)
 {
     static Arena arena;
@@ -23,7 +23,7 @@ static inline Arena *fuzz_arena(void)
     return &arena;
 }
 
-/* The path of a file in memory that holds the bytes, until the next call. */
+/* Returns the path of a file in memory with these bytes, valid until the next call. */
 static inline const char *fuzz_file(const uint8_t *data, size_t size)
 {
     static int fd = -1;

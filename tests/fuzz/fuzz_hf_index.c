@@ -1,4 +1,5 @@
-/* fuzz_hf_index.c -- the index of a folder's shards: an error, or tensors in plain files, in order. */
+/* fuzz_hf_index.c -- the index of a folder's shards: an error, or tensors in plain
+ * files, sorted. */
 #define _GNU_SOURCE /* memfd_create, of fuzz.h */
 #include "fuzz/fuzz.h"
 #include "state/hf.h"

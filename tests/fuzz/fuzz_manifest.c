@@ -1,5 +1,5 @@
-/* fuzz_manifest.c -- a manifest: an error, or one that is the same when it is written and read
- * again. The hash of itself is made right first, or nothing would get past it. */
+/* fuzz_manifest.c -- a manifest: an error, or one that is unchanged after writing and reading. Its
+ * own hash is corrected first, since otherwise no input would pass it. */
 #define _GNU_SOURCE
 #include "fuzz/fuzz.h"
 #include "state/hash.h"
@@ -14,7 +14,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     Manifest m, again;
     const char *text;
     size_t bytes;
-    char *copy = malloc(size + TAIL); /* exactly: the sanitizer sees one byte too many */
+    char *copy = malloc(size + TAIL); /* exact size, for the sanitizer */
     const size_t body = size > TAIL ? size - TAIL : 0;
     if (body) memcpy(copy, data, body);
     memcpy(copy + body, tail, TAIL);

@@ -1,5 +1,5 @@
-/* fuzz_safetensors.c -- a safetensors file: an error, or a header that can be made again and read
- * as the same. */
+/* fuzz_safetensors.c -- a safetensors file: an error, or a header that can be rewritten and read
+ * back unchanged. */
 #define _GNU_SOURCE
 #include "fuzz/fuzz.h"
 #include "state/safetensors.h"

@@ -1,12 +1,12 @@
-/* fuzz_tokenizer.c -- a tokenizer.json: an error, or a tokenizer that encodes any text, sound or not,
- * to ids of its vocabulary, without a byte lost.
+/* fuzz_tokenizer.c -- a tokenizer.json: an error, or a tokenizer that encodes any text, valid UTF-8
+ * or not, to ids of its vocabulary without losing a byte.
  *
  * The input is the file, then a zero byte, then the text. */
 #define _GNU_SOURCE /* memfd_create */
 #include "fuzz/fuzz.h"
 #include "data/tokenizer.h"
 
-/* Without normalization and stripping the bytes of the ids are those of the text. */
+/* True if the bytes of the ids are those of the text: without normalization and stripping. */
 static bool keeps_bytes(const Tokenizer *t)
 {
     bool keeps = !t->nfc && !t->prefix_space;

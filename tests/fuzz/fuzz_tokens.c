@@ -6,7 +6,7 @@
 #include "fuzz/fuzz.h"
 #include "data/tokens.h"
 
-/* In memory of exactly that size, so that the sanitizer sees one byte too many. */
+/* Memory of exactly that size, so that the sanitizer reports a read past the end. */
 static Bytes exact(const uint8_t *data, size_t size)
 {
     unsigned char *copy = malloc(size);

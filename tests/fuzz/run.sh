@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # run.sh -- builds the fuzz targets with clang into FOLDER and runs each for a few seconds.
 #
-#     tests/fuzz/run.sh FOLDER [SECONDS]      15 seconds each when left out
+#     tests/fuzz/run.sh FOLDER [SECONDS]      default: 15 seconds each
 #
-# Status 0: nothing found; 1: something was, and the input that did it is named; 77: no clang with
-# libFuzzer here, so nothing was run.
+# Status 0: no failure; 1: a failure, with the input that caused it; 77: no clang with libFuzzer, so
+# nothing was run.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 folder=$1
@@ -27,7 +27,7 @@ cmake --build "$folder" --target fuzz >"$folder/build.txt" || {
     exit 1
 }
 
-# Sound inputs to start from. Numbers are little-endian: 20240520 is 88 d8 34 01.
+# Valid inputs to start from. Numbers are little-endian: 20240520 is 88 d8 34 01.
 seed() { mkdir -p "$folder/seeds/$1" && cat >"$folder/seeds/$1/$2"; }
 zeros() { head -c "$1" /dev/zero; }
 u8() { printf '%b' "$(printf '\\x%02x' "$@")"; }

@@ -1,31 +1,31 @@
 #!/usr/bin/env python3
-"""make_golden.py -- losses and gradients of small models, computed by somebody else's library.
+"""make_golden.py -- losses and gradients of small models, computed by the transformers library.
 
-    make_golden.py            write NAME.json for every case below, then check what was written
-    make_golden.py --check    check the files that are there
-    make_golden.py --float32  say how near the library itself comes in float32, to set tolerances by
+    make_golden.py            write NAME.json for every case below, then check the files
+    make_golden.py --check    check the existing files
+    make_golden.py --float32  print the library's own error in float32, for choosing tolerances
 
-The models are those of the transformers library, run in float64. Nothing of Sheaf is in here, so a
-misreading of a model that Sheaf and its own tests share still shows.
+The models are those of the transformers library, run in float64. The script contains no code of
+Sheaf, so it also detects a misreading of a model that Sheaf and its own tests share.
 
 No weight is stored. Each is a formula of its name and its index in row-major order (FORMULA below;
 tests/support/golden.c is the same in C). Tokens, targets and loss weights come from the same hash
-and are stored as well. Every weight is a multiple of 2^-21 below 2 in size, so float32 holds it too.
+and are also stored. Every weight is a multiple of 2^-21 below 2 in size, hence exact in float32.
 
-What is differentiated is the sum over tokens of weight * cross entropy(logits, target), with
+The differentiated function is the sum over tokens of weight * cross entropy(logits, target), with
 upstream gradient 1. targets[b, t] is scored at position t: the library does not shift anything.
 
-A query t sees the keys [key_lo[b, t], t] of its sequence: that covers causal attention, sliding
-windows and packed documents alike.
+A query t attends to the keys [key_lo[b, t], t] of its sequence. This covers causal attention,
+sliding windows and packed documents.
 
-The library computes norms, rotary angles and the softmax in float32 whatever the type of the model.
-`widen` turns that off, and NoFloat32 fails the run if any tensor of fewer than 64 bits appears.
+The library computes norms, rotary angles and the softmax in float32 for any type of the model.
+`widen` disables that, and NoFloat32 fails the run if a tensor of fewer than 64 bits appears.
 
-Checked for every file, from the stored text alone:
-  - the formula gives the stored spot values, loss and gradients come out as stored;
+Checks of every file, from the stored text alone:
+  - the formula gives the stored sample weights; loss and gradients are reproduced;
   - central differences of the loss agree with three stored entries of the gradient;
-  - `sdpa` attention and an explicit mask built from key_lo agree with `eager` and the library's own
-    mask, so the file says in key_lo what the library did."""
+  - `sdpa` attention with an explicit mask built from key_lo agrees with `eager` attention and the
+    library's own mask, so key_lo describes what the library did."""
 
 import json
 import math
@@ -43,9 +43,9 @@ FORMULA = (
     "z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9; z = (z ^ z >> 27) * 0x94D049BB133111EB; "
     "z = z ^ z >> 31; weight = ((z >> 44) - 2^19) * 2^-21, plus 1 for weights of norms")
 
-# Sizes differ within a case and between cases, so that no two dims can be taken for one another.
-# Configurations are spelled as published checkpoints spell them: older ones with rope_theta and
-# rope_scaling, newer ones with rope_parameters.
+# Sizes differ within a case and between cases, so that no two dims can be confused. Configurations
+# use the keys of published checkpoints: older ones rope_theta and rope_scaling, newer ones
+# rope_parameters.
 CASES = {
     "gpt2": dict(
         T=13, batch=3, weights="binary",
@@ -54,7 +54,7 @@ CASES = {
                     activation_function="gelu_new", layer_norm_epsilon=1e-5, attn_pdrop=0.0,
                     embd_pdrop=0.0, resid_pdrop=0.0, tie_word_embeddings=True, bos_token_id=0,
                     eos_token_id=0)),
-    "gpt2_packed": dict(  # two documents to a sequence; positions start again
+    "gpt2_packed": dict(  # two documents per sequence; positions restart
         T=14, batch=2, weights="fraction", documents=[[5, 9], [10, 4]],
         config=dict(model_type="gpt2", architectures=["GPT2LMHeadModel"], n_embd=20, n_head=5,
                     n_layer=3, n_inner=None, n_positions=19, vocab_size=53,
@@ -72,7 +72,7 @@ CASES = {
                                       high_freq_factor=4.0, original_max_position_embeddings=64),
                     attention_bias=False, mlp_bias=False, attention_dropout=0.0,
                     tie_word_embeddings=False)),
-    "llama_tied": dict(  # and one head of keys to each of queries, and linear scaling
+    "llama_tied": dict(  # as many key heads as query heads, and linear scaling
         T=11, batch=2, weights="fraction",
         config=dict(model_type="llama", architectures=["LlamaForCausalLM"], hidden_size=24,
                     num_attention_heads=3, num_key_value_heads=3, num_hidden_layers=3,
@@ -89,14 +89,14 @@ CASES = {
                     rms_norm_eps=1e-6, hidden_act="silu", rope_theta=10000.0, rope_scaling=None,
                     attention_bias=False, mlp_bias=False, attention_dropout=0.0,
                     tie_word_embeddings=False)),
-    "mistral": dict(  # a window of 5 keys, the query's own among them
+    "mistral": dict(  # a window of 5 keys, including the query's own
         T=17, batch=2, weights="binary",
         config=dict(model_type="mistral", architectures=["MistralForCausalLM"], hidden_size=30,
                     num_attention_heads=4, num_key_value_heads=2, head_dim=6, num_hidden_layers=2,
                     intermediate_size=38, vocab_size=67, max_position_embeddings=64,
                     sliding_window=5, rms_norm_eps=1e-5, hidden_act="silu", rope_theta=10000.0,
                     attention_dropout=0.0, tie_word_embeddings=False)),
-    "qwen2": dict(  # biases on q, k and v alone
+    "qwen2": dict(  # biases on q, k and v only
         T=12, batch=3, weights="fraction",
         config=dict(model_type="qwen2", architectures=["Qwen2ForCausalLM"], hidden_size=32,
                     num_attention_heads=4, num_key_value_heads=1, num_hidden_layers=2,
@@ -196,7 +196,7 @@ def model_of(case, attention):
 
 
 def explicit_mask(case):
-    """[batch, 1, T, T], 0 where the query of the row sees the key of the column, else -inf."""
+    """[batch, 1, T, T], 0 if the query of the row attends to the key of the column, else -inf."""
     T, low = case["T"], torch.tensor(case["key_lo"]).reshape(case["batch"], 1, case["T"], 1)
     key, query = torch.arange(T), torch.arange(T).reshape(T, 1)
     seen = (key >= low) & (key <= query)
@@ -249,7 +249,7 @@ def complete(name, case):
 
 
 def spread(count, want):
-    """Up to `want` indices below count, evenly, first and last among them."""
+    """Up to `want` indices below count, evenly spaced, including the first and the last."""
     if count <= want:
         return list(range(count))
     return [i * (count - 1) // (want - 1) for i in range(want)]
@@ -278,7 +278,7 @@ def make(name):
 
 
 def text_of(name, case):
-    """JSON with a line to each thing; numbers as repr writes them, so they read back exactly."""
+    """JSON with one line per item; numbers as repr writes them, so they read back exactly."""
     head = dict(format="sheaf golden 1", name=name, torch=torch.__version__.split("+")[0],
                 transformers=transformers.__version__, formula=FORMULA)
     lines = [f"{json.dumps(k)}: {json.dumps(v)}" for k, v in (head | case).items()

@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""compare.py SHEAF TEST_HF_LOGITS -- the official transformers library and Sheaf read each other's folders.
+"""compare.py SHEAF TEST_HF_LOGITS -- Sheaf and the transformers library read each other's folders.
 
-For gpt2, llama (grouped keys, llama3 and linear rotary scaling), mistral (a window), qwen2 and qwen3, of
-random weights:
+For gpt2, llama (grouped keys, llama3 and linear rotary scaling), mistral (a window), qwen2 and
+qwen3, with random weights:
 
-    theirs  written by save_pretrained: Sheaf's logits are the library's to 1e-4 (float32), on one rank and on tp=2 pp=2
-    ours    trained by Sheaf from there for some steps on two ranks, written by `sheaf reshape --hf`, in shards: the
-            library reads it without a missing or unexpected tensor, and the logits agree likewise
-    back    theirs, through a checkpoint of ours on four ranks, is the same tensors to the bit
+    theirs  written by save_pretrained: Sheaf's logits agree with the library's to 1e-4 (float32), on
+            one rank and on tp=2 pp=2
+    ours    trained further by Sheaf for some steps on two ranks, written by `sheaf reshape --hf` in
+            shards: the library reads it without missing or unexpected tensors, and logits agree
+    back    theirs, through a checkpoint of ours on four ranks, gives the same tensors to the bit
     types   --dtype bf16 and f16 round as torch does
 
-A tokenizer is carried along, and AutoTokenizer reads it. Status 77: the libraries are not here."""
+A tokenizer is copied too, and AutoTokenizer reads it. Status 77: the libraries are not installed."""
 
 import json
 import os
@@ -60,7 +61,7 @@ def run(*command):
 
 
 def make(config, folder, seed):
-    """A folder of random weights, large enough that each shows."""
+    """A folder of random weights, large enough that each affects the logits."""
     torch.manual_seed(seed)
     model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(**config))
     with torch.no_grad():
@@ -72,7 +73,7 @@ def make(config, folder, seed):
 
 
 def read(folder):
-    """The library's model of a folder; nothing is missing in it and nothing is left over."""
+    """The library's model of a folder, without missing or unexpected tensors."""
     model, told = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, output_loading_info=True,
                                                                     attn_implementation="eager")
     for what in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs"):
@@ -94,7 +95,7 @@ def expect(folder):
 
 
 def same_tensors(a, b, dtype=torch.float32):
-    """Every tensor of b is that of a, as the type holds it."""
+    """Every tensor of b equals that of a, converted to the type."""
     one, two = (transformers.AutoModelForCausalLM.from_pretrained(x, dtype=torch.float32).state_dict() for x in (a, b))
     if one.keys() != two.keys():
         fail(f"{a}, {b}: {sorted(one.keys() ^ two.keys())}")

@@ -1,4 +1,4 @@
-"""checkpoint.sh runs this; it says what it is for."""
+"""checkpoint.sh runs this script and describes it."""
 import glob, pathlib, re, shutil, subprocess, sys, tempfile
 import numpy as np
 from safetensors import safe_open
@@ -48,7 +48,7 @@ for path in sorted(glob.glob(f"{golden}/*.safetensors")):
         ok(key, box.dtype == want[name, role].dtype and np.array_equal(box, want[name, role][place]))
 ok("two files", n == 2)
 
-# the reader of the document reads them, and finds what is damaged
+# the reader of docs/CHECKPOINT.md reads them, and detects damage
 text = (root / "docs/CHECKPOINT.md").read_text()
 reader = {}
 exec(re.search(r"```python\n(.*?)```", text, re.S).group(1), reader)
@@ -70,7 +70,7 @@ for name, at in (("rank-00001.safetensors", 850), ("manifest.json", 60)):
 if not reader["xxhash"]:
     print("SKIPPED: the reader found nothing damaged, since there is no xxhash (pip install xxhash)")
 
-# we read what the official library writes
+# we read files of the official library
 random = np.random.default_rng(5)
 types = "bool int8 uint8 int16 uint16 float16 int32 uint32 float32 float64 int64 uint64".split()
 words = "BOOL I8 U8 I16 U16 F16 I32 U32 F32 F64 I64 U64".split()
@@ -89,7 +89,7 @@ for turn in range(40):
         all_there = all_there and row in rows
     ok(f"theirs, {len(tensors)} tensors", all_there)
 
-# a real run, cut unevenly: the reader's tensors are what the library finds in the files, box by box
+# a real run with uneven shards: the reader's tensors equal the library's, box by box
 run = pathlib.Path(temp.name) / "run"
 (pathlib.Path(temp.name) / "text").write_text("the quick brown fox jumps over the lazy dog\n" * 200)
 words = "model.name=llama-tiny data.seq_len=33 batch.global=4 run.steps=2 run.save_every=1 run.ranks=3 mesh.tp=3".split()

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# checkpoint.sh BINARY -- our files read by others, and theirs by us: the official safetensors library, and the reader that
-# docs/CHECKPOINT.md shows. SHEAF_TEST_PYTHON names a Python that has safetensors and numpy (and xxhash, else hashes are
-# not checked); python3 when it is not set. Status 77: there is none here, so nothing was tested.
+# checkpoint.sh BINARY -- other programs read our files, and we read theirs: the official safetensors
+# library, and the reader that docs/CHECKPOINT.md shows. SHEAF_TEST_PYTHON is a Python with
+# safetensors and numpy (and xxhash, else hashes are not checked); default python3. Status 77: no
+# such Python, so nothing was tested.
 set -euo pipefail
 python=${SHEAF_TEST_PYTHON:-python3}
 skip() {

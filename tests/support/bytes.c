@@ -1,4 +1,4 @@
-/* bytes.c -- buffers that grow and files in a folder of their own. */
+/* bytes.c -- growing buffers, and files in a scratch folder. */
 #define _POSIX_C_SOURCE 200809L
 #include "support/bytes.h"
 
@@ -78,7 +78,7 @@ void scratch_remove(void)
 const char *scratch_write(const char *name, const Buffer *b)
 {
     const char *path = scratch(name);
-    remove(path); /* some file systems flush a file that is emptied and written again */
+    remove(path); /* some file systems flush a file that is truncated and rewritten */
     FILE *f = fopen(path, "wb");
     if (!f || (b->bytes && fwrite(b->at, 1, b->bytes, f) != b->bytes) || fclose(f) != 0)
         give_up(path);

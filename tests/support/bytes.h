@@ -1,5 +1,4 @@
-/* bytes.h -- files written byte by byte, for tests of what reads them: nothing here is of src/data.
- */
+/* bytes.h -- files written byte by byte, for tests of their readers; independent of src/data. */
 #ifndef SUPPORT_BYTES_H
 #define SUPPORT_BYTES_H
 
@@ -12,14 +11,14 @@ typedef struct {
 } Buffer;
 
 void buffer_free(Buffer *b);
-/* `width` bytes of x, the lowest first. */
+/* Appends `width` bytes of x, little-endian. */
 void buffer_put(Buffer *b, uint64_t x, int width);
 void buffer_text(Buffer *b, const char *text);
 void buffer_raw(Buffer *b, const void *from, size_t bytes);
 void buffer_set(Buffer *b, size_t at, uint64_t x, int width);
 
-/* A folder of this process, made once and emptied by scratch_remove; the path of a file in it,
- * valid for the next eight calls. */
+/* Returns the path of a file in a folder of this process, valid for the next eight calls. The
+ * folder is created once and emptied by scratch_remove. */
 const char *scratch(const char *name);
 void scratch_remove(void);
 const char *scratch_write(const char *name, const Buffer *b);

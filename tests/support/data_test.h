@@ -1,5 +1,5 @@
-/* data_test.h -- what tests of src/data share: an arena, a scratch folder, calls that must succeed.
- */
+/* data_test.h -- shared by tests of src/data: an arena, a scratch folder, calls that
+ * must succeed. */
 #ifndef SUPPORT_DATA_TEST_H
 #define SUPPORT_DATA_TEST_H
 
@@ -35,7 +35,7 @@ static int teardown(void **state)
     return 0;
 }
 
-/* That error, with a message that holds the part. */
+/* Checks the error, and that its message contains `part`. */
 static inline void refused(Err got, Err want, const char *part)
 {
     if (got != want || !strstr(err_text(), part))
@@ -48,7 +48,7 @@ static inline void assert_tokens(const Tokens *t, const int64_t *id, int n)
     for (int i = 0; i < n; i++) assert_int_equal(tokens_at(t, i), id[i]);
 }
 
-/* The borders past the first token, found one after another. */
+/* Checks the borders past the first token, found one after another. */
 static inline void assert_borders(const Tokens *t, const int *border, int n)
 {
     int64_t at = 0;

@@ -1,7 +1,7 @@
-/* golden.c -- golden files into structs, and the formula for weights.
+/* golden.c -- reads golden files into structs; the formula of their weights.
  *
- * Reading trusts nothing: a file that was cut short or edited must fail here, by name, and not as a
- * wrong gradient in somebody's test. */
+ * Nothing in a file is trusted: a truncated or edited file must fail here, by name, and not as a
+ * wrong gradient in a test. */
 #include "support/golden.h"
 
 #include <errno.h>
@@ -27,7 +27,8 @@ static uint64_t random_bits(const char *name, int64_t index)
     return z ^ z >> 31;
 }
 
-/* "....input_layernorm.weight", "....ln_1.weight", "....q_norm.weight"; never a bias. */
+/* True for "....input_layernorm.weight", "....ln_1.weight", "....q_norm.weight"; never for
+ * a bias. */
 static bool is_norm(const char *name)
 {
     const char *kind = strrchr(name, '.');
@@ -45,7 +46,7 @@ double golden_weight(const char *name, int64_t index)
     return (double)steps * 0x1p-21 + (is_norm(name) ? 1.0 : 0.0); /* exact: 22 bits in all */
 }
 
-/* What is being read: for messages, and where the copies go. */
+/* The file being read, for messages, and the arena of the copies. */
 typedef struct {
     const char *path;
     Arena *arena;
@@ -132,7 +133,7 @@ static Err read_params(const Reader *r, json_t *list, Golden *g)
                         &p->name, "shape", &shape, "norm", &p->norm, "max", &p->max, "entries",
                         &entries) != 0)
             return malformed(r, "params", "one lacks a name, shape, norm, max or entries");
-        TRY(arena_string(r->arena, p->name, &p->name)); /* json's own text goes with the json */
+        TRY(arena_string(r->arena, p->name, &p->name)); /* the JSON's own string is freed with it */
         TRY(read_shape(r, shape, p));
         TRY(read_entries(r, entries, p));
     }

@@ -1,16 +1,16 @@
-/* golden.h -- losses and gradients that another library computed: tests/golden/NAME.json, read.
+/* golden.h -- losses and gradients that another library computed: reads tests/golden/NAME.json.
  *
  *     Golden g;
  *     golden_load("qwen3", arena, &g)
- *     golden_write_config(&g, "config.json")        what a user would point model.name at
+ *     golden_write_config(&g, "config.json")        a file for model.name
  *     w[i] = golden_weight("model.norm.weight", i)  every weight, by formula, exact in f32
  *     ... train on g.tokens, g.targets, g.weights ...
  *     compare with g.loss, g.logit[], g.param[].value[]
  *
- * T tokens to a sequence, `batch` sequences one after the other, so token n is position n % T of
- * sequence n / T. The loss is the sum over n of weights[n] * cross entropy(logits[n], targets[n]).
- * Names, shapes and element indices are those of a Hugging Face checkpoint: GPT-2's products are
- * [in, out] there, and its q, k and v are one tensor. Tied parameters come once. */
+ * `batch` sequences of T tokens are concatenated, so token n is position n % T of sequence n / T.
+ * The loss is the sum over n of weights[n] * cross entropy(logits[n], targets[n]). Names, shapes
+ * and element indices are those of a Hugging Face checkpoint: GPT-2's linear weights are [in, out]
+ * there, and its q, k and v are one tensor. Tied parameters are listed once. */
 #ifndef SUPPORT_GOLDEN_H
 #define SUPPORT_GOLDEN_H
 
@@ -18,7 +18,7 @@
 #include "base/arena.h"
 #include "base/err.h"
 
-#ifndef GOLDEN_DIR /* the build gives the full path; this serves from the top of the repository */
+#ifndef GOLDEN_DIR /* the build defines the full path; this works from the top of the repository */
 #define GOLDEN_DIR "tests/golden"
 #endif
 
@@ -42,14 +42,14 @@ typedef struct {
 typedef struct {
     const char *param;
     int64_t index;
-    double value; /* of the weight, as the script that made the file saw it */
+    double value; /* of the weight, in the script that made the file */
 } GoldenSpot;
 
 typedef struct {
     const char *name, *config; /* config: text of config.json */
     int64_t T, batch, vocab, n_tokens;
     int32_t *tokens, *targets, *positions; /* [n_tokens] */
-    int32_t *key_lo; /* [n_tokens] position t sees the positions key_lo .. t of its sequence */
+    int32_t *key_lo; /* [n_tokens] position t attends to positions key_lo .. t of its sequence */
     double *weights; /* [n_tokens] */
     double loss;
     int64_t n_logits, n_params, n_spots;
@@ -58,22 +58,22 @@ typedef struct {
     GoldenSpot *spot;
 } Golden;
 
-/* Every file there is; ends with NULL. */
+/* All golden files; ends with NULL. */
 extern const char *const golden_names[];
 
-/* Local. Reads GOLDEN_DIR/NAME.json. ERR_IO when it cannot be read, ERR_CHECK when its parts do not
- * agree; the message names the file and the place. */
+/* Local. Reads GOLDEN_DIR/NAME.json. ERR_IO if it cannot be read, ERR_CHECK if its parts are
+ * inconsistent; the message names the file and the place. */
 Err golden_load(const char *name, Arena *arena, Golden *out);
-/* Local. Likewise, from any path, which is the name then and must outlive the struct. */
+/* Local. The same from any path, which becomes the name and must outlive the struct. */
 Err golden_load_file(const char *path, Arena *arena, Golden *out);
-/* Local. The configuration alone, as a file for the model reader. */
+/* Local. Writes the configuration as a file for the model reader. */
 Err golden_write_config(const Golden *g, const char *path);
-/* Local. NULL when there is none of that name. */
+/* Local. NULL: no parameter of that name. */
 const GoldenParam *golden_param(const Golden *g, const char *name);
 /* Local. Element `index` of the named weight; any name and index have a value. */
 double golden_weight(const char *name, int64_t index);
-/* Local. ranges[n_tokens, 4] as the attention kernel reads them, keys counted over the whole batch
- * side by side: lo, hi, and an empty second range. */
+/* Local. ranges[n_tokens, 4] for the attention kernel, with keys numbered over the whole batch: lo,
+ * hi, and an empty second range. */
 void golden_ranges(const Golden *g, int32_t *ranges);
 
 #endif

@@ -1,4 +1,4 @@
-/* hf_folders.c -- golden folders read the slow way. */
+/* hf_folders.c -- reads golden folders element by element. */
 #define _DEFAULT_SOURCE
 #include "support/hf_folders.h"
 
@@ -64,7 +64,7 @@ static double element(const unsigned char *at, StType type)
     return (double)x;
 }
 
-/* With either prefix, in whichever file of the folder has it. */
+/* Finds a tensor with either prefix, in any file of the folder. */
 static bool find(const char *dir, const char *name, Arena *a, StFile *file, StTensor *out)
 {
     static const char *const prefix[] = {"", "transformer."};
@@ -113,7 +113,7 @@ void hf_folder_copy(const char *dir, const char *to)
     char from[1024], path[1024], buffer[4096];
     DIR *d = opendir(dir);
     assert_non_null(d);
-    mkdir(to, 0777); /* it may be there */
+    mkdir(to, 0777); /* may exist */
     for (const struct dirent *e; (e = readdir(d));) {
         if (e->d_name[0] == '.') continue;
         snprintf(from, sizeof from, "%s/%s", dir, e->d_name);

@@ -10,20 +10,20 @@
 /* Ends with NULL. */
 extern const char *const hf_folders[];
 
-/* A prompt, and the logits that transformers has for it. */
+/* A prompt, and the logits of transformers for it. */
 typedef struct {
     int64_t T, vocab;
     int32_t *token;
     double *logit; /* [T, vocab] */
 } HfExpected;
 
-/* All fail the test when something is wrong. */
+/* All functions fail the test on an error. */
 const char *hf_folder_path(const char *name, Arena *a);
 void hf_folder_expected(const char *dir, Arena *a, HfExpected *out);
-/* Every element of a weight of ours as its file has it, element by element: not by hf_open. */
+/* Reads every element of one of our weights from its file, one by one and without hf_open. */
 void hf_folder_weight(const char *dir, const ModelConfig *c, const Param *p, Arena *a, double *out);
 
-/* A copy, which must be removed: state_folder_remove. */
+/* Copies a folder; remove the copy with state_folder_remove. */
 void hf_folder_copy(const char *dir, const char *to);
 
 #endif

@@ -1,4 +1,4 @@
-/* state_test.h -- what tests of a checkpoint's files share: an arena, random numbers, and a small
+/* state_test.h -- shared by tests of checkpoint files: an arena, random numbers, and a small
  * checkpoint described in memory. */
 #ifndef SUPPORT_STATE_TEST_H
 #define SUPPORT_STATE_TEST_H
@@ -33,7 +33,7 @@ typedef struct {
     uint64_t next;
 } Dice;
 
-/* 0 .. n - 1 */
+/* Returns a number from 0 to n - 1. */
 static inline int64_t roll(Dice *d, int64_t n)
 {
     return (int64_t)(random_bits(&d->random, d->next++) % (uint64_t)n);
@@ -70,7 +70,7 @@ static inline void assert_box(const Box *a, const Box *b)
     for (int d = 0; d < a->ndim; d++) assert_true(a->lo[d] == b->lo[d] && a->hi[d] == b->hi[d]);
 }
 
-/* "up" [12, 8] with its moments, "bias" [5]; two ranks have them as zero=1 cuts them:
+/* "up" [12, 8] with its moments, "bias" [5]; on two ranks, sharded as with zero=1:
  *
  *     rank 0: rows 0..6 and half of row 7; bias 0..1      rank 1: the rest of both */
 enum { EXAMPLE_TENSORS = 4, EXAMPLE_RANKS = 2 };
@@ -86,7 +86,7 @@ static inline StateTensors example_tensors(void)
     return (StateTensors){EXAMPLE_TENSORS, t};
 }
 
-/* What a part holds: element k, row-major, of tensor t is 1000 t + k + 1/4. */
+/* The data of a part: element k, row-major, of tensor t is 1000 t + k + 1/4. */
 static inline void example_data(const StateTensors *t, const ManifestPart *p, Buffer *out)
 {
     const StateTensor *of = &t->tensor[p->tensor];
@@ -108,7 +108,7 @@ static inline void example_data(const StateTensors *t, const ManifestPart *p, Bu
     }
 }
 
-/* What a rank writes, laid and with hashes, one for each part. */
+/* Returns a rank's file with its layout and hashes, one per part. */
 static inline RankFile example_rank(const StateTensors *t, int rank)
 {
     RankFile f = {.step = example_scalars.step, .rank = rank};
@@ -152,7 +152,7 @@ static inline Manifest example_manifest(void)
     return m;
 }
 
-/* The rank's file. */
+/* Writes the rank's file. */
 static inline void example_write(const StateTensors *t, const RankFile *f, const char *path)
 {
     const char *head;

@@ -1,9 +1,10 @@
-"""Ids of `sheaf data build` against those of the official tokenizers library, on hard texts from a seed.
+"""Compares the ids of `sheaf data build` with those of the official tokenizers library.
 
-    python3 tests/tokenizer/compare.py build/release/sheaf [MEGABYTES [SEED]]      24 and 3 when left out
+    python3 tests/tokenizer/compare.py build/release/sheaf [MEGABYTES [SEED]]      default: 24 and 3
 
-Two vocabularies or more, with different pre-tokenizers, are trained on part of the texts. Status 0: all ids are equal; 1: some
-are not, and the first is shown; 77: no tokenizers library is installed, so nothing was compared.
+The hard texts come from the seed. Two vocabularies or more, with different pre-tokenizers, are
+trained on a part of them. Status 0: all ids are equal; 1: some differ, and the first is shown; 77:
+the tokenizers library is not installed, so nothing was compared.
 """
 import json
 import os
@@ -23,7 +24,7 @@ SIZES = {"gpt2": 4000, "llama3": 12000, "qwen2": 3000, "odd": 2000}
 
 
 def built(binary, source, name, *flags):
-    """The ids of each document, as a Megatron pair has them; and what was printed."""
+    """The ids of each document, read from a Megatron pair, and the printed output."""
     said = subprocess.run([binary, "data", "build", source, "-o", name + ".bin", "--format", "megatron", "--eot", "none", *flags],
                           check=True, capture_output=True, text=True).stdout
     index = open(name + ".idx", "rb").read()
@@ -50,7 +51,7 @@ def write_lines(path, texts):
 
 
 def every_code():
-    """Every code point, beside words, spaces that are stripped, and itself; 64 to a text."""
+    """Every code point, next to words, stripped spaces, and itself; 64 per text."""
     codes = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
     for at in range(0, len(codes), 64):
         yield "".join(f"word{c} a{c}<mask>{c}{c}1{c}word" for c in map(chr, codes[at : at + 64]))
@@ -76,7 +77,7 @@ def compare(binary, kind, texts, folder):
 
 
 def compare_raw(binary, kind, path, folder):
-    """One text with bytes that are not UTF-8: U+FFFD stands for them, and their number is said."""
+    """One text with invalid UTF-8: U+FFFD replaces it, and the count is printed."""
     raw = bytearray(" and the \xff\xfe end ".encode("latin-1").join(t.encode() for t in nasty.documents(9, 600000)))
     for i in range(7, len(raw), 1013):
         raw[i] = 0x80 | raw[i]

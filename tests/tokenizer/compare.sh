@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# compare.sh -- runs compare.py by a python that has the official tokenizers library: $SHEAF_TEST_PYTHON, or python3.
+# compare.sh -- runs compare.py with a Python that has the official tokenizers library:
+# $SHEAF_TEST_PYTHON, or python3.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 python=${SHEAF_TEST_PYTHON:-python3}

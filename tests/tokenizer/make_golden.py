@@ -1,4 +1,4 @@
-"""Writes tests/golden/tokenizer: small vocabularies and the ids that the official library gives hard texts.
+"""Writes tests/golden/tokenizer: small vocabularies, and the official library's ids of hard texts.
 
     python3 -m venv venv && venv/bin/pip install tokenizers==0.23.3
     venv/bin/python tests/tokenizer/make_golden.py

@@ -1,9 +1,12 @@
-"""Writes src/data/unicode_table.c: the general categories that the official library's patterns go by (Unicode 16), and
-the characters that its normalization (Unicode 9) does not know yet, found by asking it.
+"""Writes src/data/unicode_table.c.
+
+The table has the general categories that the official library's patterns use (Unicode 16), and the
+characters that its normalization (Unicode 9) does not have, found by calling the library.
 
     venv/bin/pip install tokenizers==0.23.3 unicodedata2==18.0.0
     venv/bin/pip install --target u16 unicodedata2==16.0.0
-    PYTHONPATH=u16 venv/bin/python -c 'import unicodedata2 as u; print(*(u.category(chr(c)) for c in range(0x110000)))' >16.txt
+    PYTHONPATH=u16 venv/bin/python -c 'import unicodedata2 as u
+    print(*(u.category(chr(c)) for c in range(0x110000)))' >16.txt
     venv/bin/python tests/tokenizer/make_unicode.py 16.txt >src/data/unicode_table.c
 """
 import sys
@@ -27,13 +30,13 @@ def category_runs(categories):
 
 
 def known_mark(c):
-    """Whether U+0334 (class 1) moves before it: it does not pass what the library takes for a letter."""
+    """True if U+0334 (class 1) moves before it: it does not move before a letter of the library."""
     text = "q\u0345" + chr(c) + "\u0334"
     return nfc(text) != text
 
 
 def inert():
-    """Characters that matter to today's NFC and not to the library's."""
+    """Characters that affect today's NFC but not the library's."""
     marks = {c for c in ALL if ucd.combining(chr(c))}
     known = {c for c in marks if known_mark(c)}
     out = marks - known

@@ -1,4 +1,4 @@
-"""Texts that are hard for tokenizers, from a seed; and vocabularies trained on them by the official library."""
+"""Hard texts for tokenizers, from a seed, and vocabularies that the official library trains on them."""
 import json
 import random
 
@@ -69,7 +69,7 @@ def document(r, pieces):
 
 
 def documents(seed, total_bytes):
-    """Documents of 0 to some thousands of characters, total_bytes in all or a little more."""
+    """Documents of 0 to some thousand characters, total_bytes in all or slightly more."""
     r, done = random.Random(seed), 0
     while done < total_bytes:
         text = document(r, r.choice([0, 1, 2, 5, 40, 200, 800]))
@@ -110,7 +110,7 @@ def train(kind, texts, size):
     t.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=size, show_progress=False, special_tokens=special if kind == "gpt2" else [],
                                                      initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
     t.add_special_tokens([AddedToken(s, normalized=False, special=True) for s in special])
-    t.add_tokens(ADDED if kind != "qwen2" else [a for a in ADDED if not a.rstrip and " " not in a.content])  # text may be cut
+    t.add_tokens(ADDED if kind != "qwen2" else [a for a in ADDED if not a.rstrip and " " not in a.content])  # text may be split
     t.post_processor = processors.ByteLevel(trim_offsets=False)
     if kind == "llama3":
         bos = t.token_to_id("<|begin_of_text|>")
@@ -121,7 +121,7 @@ def train(kind, texts, size):
 
 
 def save(t, path, merges_as_text):
-    """A tokenizer.json; merges as files of old had them, or as lists."""
+    """A tokenizer.json; merges as strings, as in old files, or as lists."""
     value = json.loads(t.to_str())
     if merges_as_text:
         value["model"]["merges"] = [" ".join(m) for m in value["model"]["merges"]]

@@ -1,13 +1,14 @@
-/* test_data_dataset.c -- samples: every row against a definition that looks at each token alone. */
+/* test_data_dataset.c -- checks every row of samples against a definition that considers each
+ * token separately. */
 #include "data/dataset.h"
 #include "support/data_test.h"
 
 enum { MAX_STREAM = 512, MAX_ROWS = 128, EOT = 50256 };
 
-/* What the files hold, told token by token while they are written. */
+/* The expected stream, recorded token by token while the files are written. */
 typedef struct {
     int64_t id[MAX_STREAM];
-    int document[MAX_STREAM]; /* each token's own */
+    int document[MAX_STREAM]; /* of each token */
     int n, n_documents;
 } Stream;
 
@@ -18,7 +19,8 @@ static void stream_add(Stream *s, int64_t id, bool starts)
     s->id[s->n++] = id;
 }
 
-/* JSONL, then llm.c, an empty text, a Megatron pair, a text: documents of 0 to 9 tokens. */
+/* Writes JSONL, an llm.c file, an empty text, a Megatron pair and a text: documents of 0 to
+ * 9 tokens. */
 static void write_files(Stream *s, const char **path, const Random *r)
 {
     Buffer jsonl = {0}, none = {0};
@@ -47,8 +49,8 @@ static void write_files(Stream *s, const char **path, const Random *r)
 
     int size[30], document[31] = {0}, n_docs = 0;
     Buffer bin = {0};
-    bool pending = false;          /* a document has started and has no token yet */
-    for (int q = 0; q < 30; q++) { /* sequences; some of them start a document */
+    bool pending = false;          /* a document has started but has no token yet */
+    for (int q = 0; q < 30; q++) { /* sequences, some of which start a document */
         size[q] = (int)(random_bits(r, k++) % 5);
         if (q == 0 || random_bits(r, k++) % 2) document[n_docs++] = q, pending = true;
         for (int i = 0; i < size[q]; i++, pending = false) {
@@ -92,7 +94,8 @@ static bool sees(const Stream *s, bool pack, int64_t window, int64_t query, int6
            (window == 0 || query - key < window);
 }
 
-/* In llm.c's file (tokens from..to) an EOT target ends the document before it. */
+/* True if the target of token g has weight 1. In llm.c's file (tokens from..to) an end-of-text
+ * target ends the document before it. */
 static bool counts(const Stream *s, bool pack, int64_t g, int64_t from, int64_t to)
 {
     const bool ends = g >= from && g < to && s->id[g + 1] == EOT;
@@ -118,7 +121,7 @@ static void check_sample(const Dataset *d, const Stream *s, int64_t sample, int6
             assert_true(got.tokens[r] == 0 && got.targets[r] == 0 && got.positions[r] == 0);
             continue;
         }
-        int64_t first = i; /* row of the sample where this row's document starts */
+        int64_t first = i; /* first row of this row's document in the sample */
         while (first > 0 && sees(s, pack, 0, g, at + first - 1)) first--;
         assert_int_equal(got.tokens[r], s->id[g]);
         assert_int_equal(got.targets[r], s->id[g + 1]);

@@ -1,5 +1,5 @@
-/* test_data_formats.c -- token files of every format, written here byte by byte as their programs
- * write them, read by src/data. */
+/* test_data_formats.c -- token files of every format, written here byte by byte as the other
+ * programs do, and read by src/data. */
 #include "data/tokens.h"
 #include "support/data_test.h"
 
@@ -51,7 +51,7 @@ static void plain_arrays_when_asked(void **state)
     buffer_free(&four);
 }
 
-/* Every type of token; documents of several sequences, one of none, one without tokens. */
+/* Every token type; documents with several sequences, with none, and without tokens. */
 static void megatron_pairs_of_all_types(void **state)
 {
     (void)state;
@@ -70,7 +70,7 @@ static void megatron_pairs_of_all_types(void **state)
         assert_int_equal(t.width, type[k].width);
         assert_tokens(&t, id, 9);
         assert_int_equal(t.n_starts, 5);
-        assert_borders(&t, border, 2); /* 3, twice more 3, 7, and 9 is the end */
+        assert_borders(&t, border, 2); /* borders 3 (three times), 7, and 9, the end */
         assert_int_equal(tokens_next_start(&t, 4, 6), 6);
         tokens_close(&t);
         opens(scratch("m"), FORMAT_AUTO, FORMAT_MEGATRON, &t); /* by its stem */
@@ -83,7 +83,7 @@ static void megatron_pairs_of_all_types(void **state)
     }
 }
 
-/* Some writers leave out the closing entry. */
+/* Some writers omit the closing entry. */
 static void megatron_without_a_last_entry(void **state)
 {
     (void)state;
@@ -135,7 +135,7 @@ static void a_scan_counts(void **state)
     Buffer b = llmc_file(20240520, 1, id, 8, 2);
     Tokens t;
     opens(scratch_write("s.bin", &b), FORMAT_AUTO, FORMAT_TOKENS, &t);
-    for (int step = 1; step <= 8; step++) { /* in pieces of any size */
+    for (int step = 1; step <= 8; step++) { /* in ranges of any size */
         TokenStats stats;
         DO(token_stats_init(&stats, &arena));
         for (int at = 0; at < 8; at += step)

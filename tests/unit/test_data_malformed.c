@@ -1,5 +1,5 @@
-/* test_data_malformed.c -- files that are not what they say: mutations by the thousand, each an
- * error or a file that can be read to its end. Worth most under the address sanitizer. */
+/* test_data_malformed.c -- thousands of mutated files: each is an error, or can be read to its end.
+ * Most useful under the address sanitizer. */
 #include "base/philox.h"
 #include "data/dataset.h"
 #include "support/data_test.h"
@@ -11,7 +11,7 @@ static Arena lasting; /* not rewound after each mutant */
 static const TokenFormat kind_format[N_KINDS] = {FORMAT_TOKENS, FORMAT_TOKENS, FORMAT_MEGATRON,
                                                  FORMAT_JSONL, FORMAT_UINT16};
 
-/* A sound file of each kind, and the index that a Megatron pair has. */
+/* Builds a valid file of each kind, with the index of a Megatron pair. */
 static void sound(int kind, Buffer *data, Buffer *index)
 {
     static const int64_t id[] = {4, 250, 9, 12, 255, 0, 1, 77, 200, 131, 5};
@@ -34,7 +34,7 @@ typedef struct {
 
 static uint64_t roll(Dice *d, uint64_t n) { return random_bits(&d->random, d->next++) % n; }
 
-/* Bytes that readers trip over: counts and offsets at the edges of their types. */
+/* Inserts bytes that readers fail on: counts and offsets at the limits of their types. */
 static void mutate(Buffer *b, Dice *dice)
 {
     static const uint64_t edge[] = {0,
@@ -61,10 +61,10 @@ static void mutate(Buffer *b, Dice *dice)
     if (at < b->bytes) buffer_set(b, at, edge[roll(dice, 11)], width);
 }
 
-/* As a walk of the trainer would: every token, every border. */
+/* Reads every token and every border, as the trainer does. */
 static void read_whole(const Tokens *t)
 {
-    static TokenStats stats; /* its bits are not cleared in between: they are not looked at */
+    static TokenStats stats; /* its bits are not cleared between calls; they are not used */
     if (!stats.seen) DO(token_stats_init(&stats, &lasting));
     stats.n_documents = 0;
     assert_true(t->n_tokens >= 0);
@@ -77,7 +77,7 @@ static void read_whole(const Tokens *t)
     }
 }
 
-/* In memory of exactly that size: the sanitizer sees one byte too many. */
+/* Memory of exactly that size, so that the sanitizer reports a read past the end. */
 static Bytes exact(const Buffer *b)
 {
     unsigned char *copy = malloc(b->bytes);
@@ -102,7 +102,7 @@ static bool survives(int kind, const Buffer *data, const Buffer *index)
     return err == OK;
 }
 
-/* The same through a file and a data set, whatever auto takes it for. */
+/* The same through a file and a data set, in any format that auto chooses. */
 static void survives_as_a_file(const Buffer *data, const Buffer *index)
 {
     const size_t mark = arena_mark(&arena);
@@ -134,7 +134,7 @@ static void mutants_are_refused_or_read(void **state)
         const int kind = m % N_KINDS, changes = 1 + (int)roll(&dice, 3);
         Buffer data, index;
         sound(kind, &data, &index);
-        assert_true(survives(kind, &data, &index)); /* it was sound before */
+        assert_true(survives(kind, &data, &index)); /* the unmodified file is valid */
         for (int c = 0; c < changes; c++)
             mutate(index.bytes && roll(&dice, 3) ? &index : &data, &dice);
         sound_ones += survives(kind, &data, &index);
@@ -143,7 +143,7 @@ static void mutants_are_refused_or_read(void **state)
         buffer_free(&index);
     }
     arena_close(&lasting);
-    assert_in_range(sound_ones, MUTANTS / 20, MUTANTS * 3 / 4); /* both kinds were tried */
+    assert_in_range(sound_ones, MUTANTS / 20, MUTANTS * 3 / 4); /* mutants of both kinds occurred */
 }
 
 static void deep_nesting_is_refused(void **state)
@@ -152,7 +152,7 @@ static void deep_nesting_is_refused(void **state)
     Buffer b = {0}, none = {0};
     buffer_text(&b, "{\"text\": ");
     for (int i = 0; i < 100000; i++) buffer_text(&b, "[");
-    assert_false(survives(3, &b, &none)); /* refused: nothing to read */
+    assert_false(survives(3, &b, &none)); /* refused: there is nothing to read */
     buffer_free(&b);
 }
 

@@ -1,5 +1,5 @@
-/* test_data_mistakes.c -- what people get wrong with data files, and what they are told: the file,
- * the place, the value, the limit and the way out. */
+/* test_data_mistakes.c -- common mistakes with data files, and their messages: the file, the place,
+ * the value, the limit and the way out. */
 #include "support/data_test.h"
 #include "data/dataset.h"
 #include "data/writer.h"
@@ -80,7 +80,7 @@ static void mistakes_with_pairs(void **state)
     buffer_free(&index);
 }
 
-/* Numbers made to wrap: each passes when products are not guarded. */
+/* Counts chosen to overflow: each passes if multiplications are not guarded. */
 static void indices_that_lie(void **state)
 {
     (void)state;
@@ -91,7 +91,7 @@ static void indices_that_lie(void **state)
         uint64_t value[2];
         const char *says;
     } lie[] = {
-        {{18, 26}, {0x5555555555555556u, 5}, "number of sequences"}, /* 12 of them wrap to 8 */
+        {{18, 26}, {0x5555555555555556u, 5}, "number of sequences"}, /* times 12 wraps to 8 */
         {{26, 26}, {((uint64_t)1 << 61) + 3, ((uint64_t)1 << 61) + 3}, "number of documents"},
         {{42, 50}, {2, 0}, "sequence 0 starts at byte 2, and the one before ends at 0"},
         {{66, 74}, {2, 1}, "document 2 starts with sequence 1; the index must start with 0"},
@@ -154,7 +154,7 @@ static void mistakes_with_sets(void **state)
     refused(dataset_open(&s, &arena, &d), ERR_CHECK, "`sheaf data check --vocab 50257 /tmp/");
     s.vocab = 50258;
     assert_int_equal(dataset_open(&s, &arena, &d), OK);
-    d.settings.vocab = 50257; /* as of a stream too long to be looked at whole */
+    d.settings.vocab = 50257; /* as if the stream were too long to be scanned */
     refused(dataset_fill(&d, 0, 0, &in, 0), ERR_CHECK,
             "token 1 (byte 1026) is 50257, and the vocabulary has 50257 ids; use tokens of the "
             "model's tokenizer or a model with model.vocab_size=50258 or more");

@@ -1,5 +1,5 @@
-/* test_data_order.c -- the order of samples: each once an epoch, whoever reads it; and what makes
- * two streams the same. */
+/* test_data_order.c -- the order of samples: each once per epoch, under any number of ranks; and
+ * the identity of streams. */
 #include "support/data_test.h"
 #include "data/dataset.h"
 
@@ -31,7 +31,7 @@ static void an_epoch_holds_each_sample_once(void **state)
     }
 }
 
-/* How many places of two orders agree: about one, when they have nothing to do with each other. */
+/* Counts the equal places of two orders: about one, if the orders are independent. */
 static int agreeing(const Dataset *a, int64_t from_a, const Dataset *b, int64_t from_b)
 {
     int n = 0;
@@ -57,7 +57,7 @@ static void epochs_and_seeds_differ(void **state)
     dataset_close(&again);
 }
 
-/* Steps of `batch` samples, each dealt out to the ranks there are at that time. */
+/* Steps of `batch` samples, each distributed over the current number of ranks. */
 static void read_by_ranks(const Dataset *d, int steps, int batch, const int *ranks, int *count)
 {
     int64_t cursor = 0;

@@ -1,5 +1,5 @@
-/* test_data_verbs.c -- `sheaf data` and `sheaf inspect` from argv to exit status and output: built
- * files are shown as built, and messages about mistakes name the way out. */
+/* test_data_verbs.c -- `sheaf data` and `sheaf inspect` from argv to exit status and output: the
+ * built file is the one shown, and messages name the way out. */
 #define _POSIX_C_SOURCE 200809L
 #include <unistd.h>
 #include "support/data_test.h"
@@ -47,7 +47,7 @@ static void a_check_has_a_status(void **state)
     assert_int_equal(SHEAF("data", "check", good, "--vocab", "50257"), 0);
     assert_int_equal(SHEAF("data", "check", good, "--vocab", "50256"), 1);
     assert_said("good.bin: token 1 (byte 1026) is 50256, and the vocabulary has 50256 ids");
-    assert_int_equal(SHEAF("data", "check", cut, good), 1); /* and the other is checked too */
+    assert_int_equal(SHEAF("data", "check", cut, good), 1); /* the other file is checked too */
     assert_said("cut.bin: byte 8: 5 tokens are 10 bytes, and 9 follow the header");
     assert_said("good.bin: valid");
     assert_int_equal(SHEAF("data", "show", good), 0);
@@ -76,7 +76,7 @@ static void bad_requests_are_refused(void **state)
     assert_said("no input; give text or JSONL files");
     assert_int_equal(SHEAF("data", "build", text, "-o", text), 2);
     assert_said("already exists and is not a token file");
-    const char *device = scratch("device"); /* a link: a test must not put the device at risk */
+    const char *device = scratch("device"); /* a link, so that the test cannot harm the device */
     assert_int_equal(symlink("/dev/null", device), 0);
     assert_int_equal(SHEAF("data", "build", text, "-o", device), 2);
     assert_said("device: already exists and is a link to a device; choose another name");
@@ -128,8 +128,8 @@ static void inspect_describes_sheaf_files(void **state)
     assert_int_equal(SHEAF("inspect"), 2);
 }
 
-/* After a kill the complete lines are described, and the rest of the folder too. */
-static void an_incomplete_last_line_is_reported(void **state)
+/* A killed run: its complete lines are shown, and the whole folder is described. */
+static void a_cut_last_line_is_said(void **state)
 {
     (void)state;
     char folder[] = "/tmp/sheaf-run-XXXXXX", file[64];

@@ -1,4 +1,4 @@
-/* test_data_writer.c -- what we write is what the formats say, and is read back. */
+/* test_data_writer.c -- written files follow the formats and can be read back. */
 #define _POSIX_C_SOURCE 200809L
 #include <sys/stat.h>
 #include <unistd.h>
@@ -30,7 +30,7 @@ static void write_two(const char *path, TokenFormat format)
 
 static const int64_t two_texts[] = {'h', 'e', 'l', 'l', 'o', ' ', 0xFF, 'y', 'o', 'u'};
 
-/* Read back, and the same bytes as the format spelled out here. */
+/* The files are read back, and equal the bytes of the format written out here. */
 static void our_files_are_theirs(void **state)
 {
     (void)state;
@@ -38,7 +38,7 @@ static void our_files_are_theirs(void **state)
     Buffer llmc = llmc_file(20240520, 1, two_texts, 10, 2), bin = array_file(two_texts, 10, 2),
            idx = megatron_index(8, 2, size, 2, document, 3);
     Tokens t;
-    for (int again = 0; again < 2; again++) { /* a token file may be written over */
+    for (int again = 0; again < 2; again++) { /* a token file may be overwritten */
         write_two(scratch("w.bin"), FORMAT_TOKENS);
         opens(scratch("w.bin"), FORMAT_AUTO, FORMAT_TOKENS, &t);
         assert_tokens(&t, two_texts, 10);
@@ -62,7 +62,7 @@ static void our_files_are_theirs(void **state)
     buffer_free(&idx);
 }
 
-/* More sizes than the writer's first block holds, documents longer than its buffer. */
+/* More sizes than the writer's first block, documents longer than its buffer. */
 static void many_documents_come_back(void **state)
 {
     (void)state;
@@ -101,7 +101,7 @@ static void what_is_not_finished_is_not_there(void **state)
     assert_int_equal(tokens_open(scratch("half.idx.part"), FORMAT_AUTO, &arena, &t), ERR_IO);
 }
 
-/* Refused, and as it was: kind, length and all. */
+/* Refused, and the file keeps its kind, length and content. */
 static void stays(const char *path, TokenFormat format, const char *kept, const char *says)
 {
     struct stat before, after;
@@ -125,7 +125,7 @@ static void what_is_no_file_stays(void **state)
     stays(folder, FORMAT_TOKENS, folder, "folder.bin: already exists and is a folder");
     stays(link, FORMAT_TOKENS, link, "link.bin: already exists and is a link to a FIFO");
     stays(nothing, FORMAT_MEGATRON, nothing, "and is a link to nothing");
-    remove(link); /* a link: a test must not put the device at risk */
+    remove(link); /* a link, so that the test cannot harm the device */
     assert_int_equal(symlink("/dev/null", link), 0);
     stays(link, FORMAT_TOKENS, link, "link.bin: already exists and is a link to a device");
     stays(scratch("taken.bin"), FORMAT_MEGATRON, idx, "taken.idx: already exists and is a fold");

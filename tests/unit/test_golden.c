@@ -1,8 +1,8 @@
 #define _DEFAULT_SOURCE
-/* Losses and gradients that PyTorch computed in f64, computed here through every stage:
- * configuration, graph, passes, program, schedule, linked list, executor, on `ref`. f64 within 1e-9
- * and f32 within 1e-5 of the tensor's largest entry; whole, in chunks of rows, recomputed, with I
- * and W apart, and in several micro-batches. */
+/* Losses and gradients that PyTorch computed in f64, reproduced through every stage on `ref`:
+ * configuration, graph, passes, program, schedule, linked list, executor. Tolerances relative to
+ * the tensor's largest entry: f64 1e-9, f32 1e-5. Variants: whole, in chunks of rows, recomputed,
+ * with I and W apart, and in several micro-batches. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,7 +27,7 @@ typedef struct {
     double tolerance;
     Recompute recompute;
     const char *offload;
-    int micros; /* sequences are dealt out to them one by one */
+    int micros; /* sequences are distributed round-robin */
     const char *schedule;
     bool split;
     int64_t chunk;
@@ -53,7 +53,7 @@ static const char *golden_name(const ModelConfig *c, const char *name)
     return whole;
 }
 
-/* Our element e of parameter p, in the tensor that holds it there. */
+/* Index of our element e of parameter p in the file's tensor. */
 static int64_t there(const HfPlace *at, const Param *p, int64_t e)
 {
     const int64_t columns = p->info.ndim == 2 ? p->info.n[1] : 1;
@@ -69,12 +69,12 @@ static void fill_weights(const Job *job, Rank *r)
         for (int64_t e = 0; e < q->count; e++) {
             set_real(&w, e,
                      golden_weight(golden_name(job->settings.config, at.name), there(&at, q, e)));
-            set_real(&dw, e, (double)NAN); /* sums start by themselves */
+            set_real(&dw, e, (double)NAN); /* NaN: sums must be initialized by the run */
         }
     }
 }
 
-/* Micro-batch m has the sequences m, m + micros, ...; those that are missing are not live. */
+/* Micro-batch m has the sequences m, m + micros, ...; missing ones are not live. */
 static void fill_inputs(const Golden *g, Rank *r, int micros)
 {
     int32_t *ranges = calloc((size_t)g->n_tokens, 4 * sizeof *ranges);

@@ -1,8 +1,9 @@
-/* test_golden_format.c -- the golden files are whole, and we make the weights that they were made
- * of.
+/* test_golden_format.c -- the golden files are complete, and our formula gives the weights that
+ * they were made with.
  *
- * What a file says is compared with what its configuration implies (the shapes of the embedding,
- * the masks), so that a reader of it can trust sizes. Files broken on purpose must be refused. */
+ * The content of a file is compared with the implications of its configuration (the shape of
+ * the embedding, the masks), so that readers can trust its sizes. Files broken on purpose must
+ * be refused. */
 #define _DEFAULT_SOURCE
 #include <dirent.h>
 #include <jansson.h>
@@ -49,7 +50,7 @@ static void test_every_file_is_listed(void **state)
         n_files += dot && strcmp(dot, ".json") == 0;
     }
     closedir(dir);
-    assert_int_equal(n_files, n_listed); /* each of the list is loaded below */
+    assert_int_equal(n_files, n_listed); /* each file of the list is loaded below */
     assert_true(n_listed >= 8);
 }
 
@@ -65,7 +66,7 @@ static void check_sizes(const Golden *g)
         live += g->weights[n] != 0;
     }
     assert_true(live > 0 && live < g->n_tokens); /* some targets are ignored, not all */
-    /* Near the loss of a guess: a sum over tokens, not a mean. */
+    /* Near the loss of random guessing: a sum over tokens, not a mean. */
     assert_true(g->loss > (double)live * log((double)g->vocab) / 4);
     assert_int_equal(g->param[0].dim[0], g->vocab);
 }
@@ -78,7 +79,7 @@ static void check_param(const GoldenParam *p)
     assert_int_equal(p->index[p->n_entries - 1], p->n_elements - 1);
     for (int64_t i = 0; i < p->n_entries; i++) squares += p->value[i] * p->value[i];
     if (p->n_entries == p->n_elements)
-        assert_true(fabs(sqrt(squares) - p->norm) <= 1e-14 * p->norm); /* that is all of it */
+        assert_true(fabs(sqrt(squares) - p->norm) <= 1e-14 * p->norm); /* no entry is missing */
     else
         assert_true(sqrt(squares) <= p->norm);
     assert_true(p->max > 0 && p->max <= p->norm);
@@ -110,7 +111,7 @@ static void test_weights_are_the_formula(void **state)
     }
 }
 
-/* Only the query's own document, and only its window, is seen. */
+/* A query attends only to its own document and window. */
 static void test_ranges(void **state)
 {
     const Golden packed = load("gpt2_packed", *state), window = load("mistral", *state);
@@ -149,7 +150,7 @@ static void test_config_is_a_file(void **state)
     assert_int_equal(golden_write_config(&g, "/nowhere/config.json"), ERR_IO);
 }
 
-/* Each row spoils one thing of a good file; the message must name the thing. */
+/* Each row breaks one thing of a good file; the message must name it. */
 typedef struct {
     const char *key, *text, *says;
 } Fault;

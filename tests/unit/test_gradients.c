@@ -1,7 +1,7 @@
-/* Every op that has a gradient, through graph, passes, program, list and executor, against
- * differences in f64: relative error below 1e-6 of the tensor's largest entry. Two micro-batches of
- * different sizes, so sums go on from what the first left; merged and split backward; nothing, the
- * cheap and everything recomputed. */
+/* Every op with a gradient, through graph, passes, program, list and executor, against f64 finite
+ * differences: relative error below 1e-6 of the tensor's largest entry. Two micro-batches of
+ * different sizes, so that sums accumulate; merged and split backward; nothing, the cheap ops and
+ * everything recomputed. */
 #include <math.h>
 
 #include "support/expect.h"
@@ -24,7 +24,7 @@ static Value body_linear(Graph *g, Dim rows, Value x)
     return linear(g, y, tiny_param(g, "v", 15, 7), tiny_param(g, "b", 15, 0));
 }
 
-/* x reaches the output by three ways, one of them twice. */
+/* x reaches the output by three paths, one of them twice. */
 static Value body_add_scale(Graph *g, Dim rows, Value x)
 {
     (void)rows;
@@ -52,7 +52,7 @@ static Value body_gelu(Graph *g, Dim rows, Value x)
     return linear(g, gelu(g, up), tiny_param(g, "down", 15, 19), NO_VALUE);
 }
 
-/* gate and up are fused to one product: weights lie back to back. */
+/* gate and up are fused into one GEMM, since their weights are adjacent. */
 static Value body_swiglu(Graph *g, Dim rows, Value x)
 {
     (void)rows;
@@ -97,7 +97,8 @@ static Value body_rope(Graph *g, Dim rows, Value x)
     return x;
 }
 
-/* Grouped: four query heads on two key heads; two ranges of keys a row, within documents. */
+/* Grouped-query attention: four query heads on two key heads; two key ranges per row,
+ * within documents. */
 static Value body_attention(Graph *g, Dim rows, Value x)
 {
     const Value wq = tiny_param(g, "q", 12, 15), wk = tiny_param(g, "k", 6, 15),
@@ -109,7 +110,7 @@ static Value body_attention(Graph *g, Dim rows, Value x)
     return linear(g, merge(g, o), tiny_param(g, "o", 15, 12), NO_VALUE);
 }
 
-/* One matrix in two products, one vector in two norms: their gradients have two terms. */
+/* One matrix in two GEMMs, one vector in two norms: their gradients have two terms. */
 static Value body_shared(Graph *g, Dim rows, Value x)
 {
     (void)rows;
@@ -177,7 +178,7 @@ static void every_op(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) check_case(&cases[i]);
 }
 
-/* Rounding to f32 on the way cannot be seen by differences; the gradient is that of no rounding. */
+/* Finite differences cannot see a rounding to f32 in between; its gradient is the identity. */
 static Value body_narrow(Graph *g, Dim rows, Value x)
 {
     (void)rows;
@@ -225,7 +226,7 @@ static void casts_pass_gradients(void **state)
     for (int i = 0; i < 2; i++) tiny_close(&t[i]);
 }
 
-/* A gradient that nobody sums up would be lost without a word. */
+/* A gradient that is never accumulated would be lost silently. */
 static Value body_lost(Graph *g, Dim rows, Value x)
 {
     (void)rows;
@@ -247,7 +248,7 @@ static void no_gradient_is_lost(void **state)
     tiny_close(&t);
 }
 
-/* What a unit hands on is made in it: a view would leave the next unit without its bytes. */
+/* A unit's output must be computed in it: a view would leave the next unit without its bytes. */
 static void a_view_is_not_handed_on(void **state)
 {
     (void)state;

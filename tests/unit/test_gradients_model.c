@@ -1,6 +1,6 @@
-/* Gradients of whole models of two layers against differences in f64, below 1e-6 of the tensor's
- * largest entry: every family, grouped heads, three ropes, windows, tied and untied; packed
- * documents; two micro-batches of different sizes in flight. */
+/* Gradients of whole models of two layers against f64 finite differences, below 1e-6 of the
+ * tensor's largest entry: every family, grouped heads, three ropes, windows, tied and untied;
+ * packed documents; two micro-batches of different sizes in flight. */
 #include "support/expect.h"
 #include "support/jobs.h"
 #include "support/slopes.h"

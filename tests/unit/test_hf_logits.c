@@ -1,8 +1,8 @@
-/* test_hf_logits.c -- folders that the transformers library wrote, loaded here: the logits of a prompt
- * are its own, to 1e-4, for every family, on both devices and on meshes.
+/* test_hf_logits.c -- loads folders that the transformers library wrote; the logits of a prompt
+ * agree to 1e-4, for every family, on both devices and on meshes.
  *
- *     test_hf_logits FOLDER ...      the same of these folders, which have an expected.json each: what
- *                                    tests/hf/compare.py asks for */
+ *     test_hf_logits FOLDER ...      the same for these folders, with an expected.json each; for
+ *                                    tests/hf/compare.py */
 #include <math.h>
 #include <stdio.h>
 
@@ -120,7 +120,7 @@ static void on_meshes(void **state)
     }
 }
 
-/* Of the command line. */
+/* Folders of the command line. */
 static char **given;
 
 static void of_folders_given(void **state)

@@ -1,6 +1,6 @@
-/* test_hf_read.c -- folders of transformers under many layouts: every element of every tensor is the
- * one that its file has, to the bit, moments are 0, each byte is read once; and what a folder must not
- * be is refused by name. */
+/* test_hf_read.c -- reads folders of transformers under many layouts: every element equals
+ * the file's to the bit, moments are 0, and each byte is read once. Invalid folders are
+ * refused by name. */
 #define _DEFAULT_SOURCE
 #include <jansson.h>
 #include <stdio.h>
@@ -87,13 +87,13 @@ static void under_all_layouts(void **state)
         }
 }
 
-/* ---- what is refused ---- */
+/* ---- refused folders ---- */
 
-/* A tensor, renamed or gone, of a type or shape that is another, or other values. */
+/* A tensor that is renamed, removed, or has another type, shape or values. */
 typedef struct {
     const char *folder, *tensor;
-    const char *name; /* of now; NULL: it is gone */
-    StType type;      /* with shape: what it is of now */
+    const char *name; /* new name; NULL: removed */
+    StType type;      /* new type and shape */
     int64_t shape[2];
     bool values;
     const char *says;
@@ -108,7 +108,7 @@ static void put_file(const char *path, const char *head, size_t bytes, const cha
     fclose(f);
 }
 
-/* model.safetensors again, with the damage. */
+/* Rewrites model.safetensors with the damage. */
 static void apply(const Damage *d, const char *dir, Arena *a)
 {
     char path[300];
@@ -202,7 +202,7 @@ static void damaged_folders(void **state)
     }
 }
 
-/* Other prefixes than those that transformers writes now. */
+/* Other prefixes than those that transformers writes today. */
 static void without_its_prefix(void **state)
 {
     (void)state;

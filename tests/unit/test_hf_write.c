@@ -1,7 +1,7 @@
-/* test_hf_write.c -- Hugging Face folders written: from theirs and from our checkpoints of any layout,
- * in one file and in shards, by several threads; every element is the source's, to the bit where
- * the type holds it, else rounded to the nearest. Nothing is overwritten, and nothing half written
- * stays. */
+/* test_hf_write.c -- writes Hugging Face folders from others and from checkpoints of any layout,
+ * in one file and in shards, with several threads. Every element equals the source's to the bit if
+ * the type can represent it, else rounded to nearest. Nothing is overwritten, and no partial
+ * output remains. */
 #define _DEFAULT_SOURCE
 #include <jansson.h>
 #include <math.h>
@@ -51,7 +51,7 @@ static Err write_as(Bench *b, int type, int64_t shard_bytes)
     return hf_write(&w, &b->result);
 }
 
-/* Every weight of the folder is what `from` has, as the type holds it. */
+/* Checks that every weight of the folder equals that of `from`, in the given type. */
 static void compare(Bench *b, const char *from, int type)
 {
     Model model;
@@ -125,7 +125,7 @@ static void from_theirs(void **state)
         }
 }
 
-/* ---- by way of a checkpoint ---- */
+/* ---- through a checkpoint ---- */
 
 typedef struct {
     const Source *from;
@@ -201,7 +201,7 @@ static Err fill_or_load(StateRank *r, void *work)
                               .all = r->world->all,
                               .temp = r->world->arena};
     TRY(world_agree(r->world, state_load(&set, &loaded)));
-    return state_collect(r, &x->whole); /* an error where it is not what is there */
+    return state_collect(r, &x->whole); /* an error if the state differs */
 }
 
 static void run_large(StateWorld *w, const StateSpec *spec, Large *x)
@@ -263,7 +263,7 @@ static void tensors_of_several_chunks(void **state)
     bench_close(&b);
 }
 
-/* ---- what else is there, and what goes wrong ---- */
+/* ---- other files, and errors ---- */
 
 static void put(const char *dir, const char *name, const char *text)
 {
@@ -275,7 +275,7 @@ static void put(const char *dir, const char *name, const char *text)
     fclose(f);
 }
 
-/* Of a checkpoint the ids are the tokenizer's. */
+/* A checkpoint's ids come from the tokenizer. */
 static void a_tokenizer_is_carried(void **state)
 {
     (void)state;
@@ -317,7 +317,7 @@ static void nothing_is_overwritten(void **state)
     bench_close(&b);
 }
 
-/* A file that ends early while it is read: DST.tmp goes too. */
+/* A file that ends early while it is read: DST.tmp is removed too. */
 static void nothing_half_stays(void **state)
 {
     (void)state;

@@ -1,16 +1,15 @@
-/* Initial weights. Every tensor has the mean and the deviation that its ParamInfo says, and that is
- * what the models' authors published; norms are 1 and biases 0 exactly. The seed decides the rest.
- */
+/* Initial weights: every tensor has the mean and the standard deviation of its ParamInfo, which are
+ * the published ones; norms are exactly 1 and biases 0. The seed determines the rest. */
 #include <math.h>
 
 #include "support/expect.h"
 #include "support/jobs.h"
 
-/* Names as they end; a weight that no row names is a matrix of deviation 0.02. */
+/* Name suffixes; a weight without a row is a matrix with standard deviation 0.02. */
 static const struct {
     const char *end;
     double mean, std;
-    bool shrinks; /* by the root of the number of residual branches: GPT-2, two a layer */
+    bool shrinks; /* divided by the root of the number of residual branches: GPT-2, two per layer */
 } recipe[] = {
     {".bias", 0, 0, false},
     {"ln_1.weight", 1, 0, false},
@@ -34,7 +33,7 @@ typedef struct {
     TestJob job;
 } Fresh;
 
-/* A preset of so many layers, with the weights that a run of this seed begins with. */
+/* A preset with that many layers and the initial weights of a run with this seed. */
 static void fresh_open(Fresh *f, const char *preset, const char *layers, DType dtype, uint64_t seed)
 {
     const ModelField field = {strncmp(preset, "gpt2", 4) == 0 ? "n_layer" : "num_hidden_layers",
@@ -55,7 +54,7 @@ static void fresh_close(Fresh *f)
     arena_close(&f->arena);
 }
 
-/* Five deviations of what a sample of n shows; there are some thirty samples. */
+/* Within five standard errors of a sample of n; there are about thirty samples. */
 static void expect_moments(const char *name, const Tensor *w, double mean, double std)
 {
     const double n = (double)tensor_count(w);
@@ -106,7 +105,7 @@ static void weights_follow_the_recipe(void **state)
     }
 }
 
-/* The same seed, the same bits; another seed, other numbers in every matrix. */
+/* The same seed gives the same bits; another seed changes every matrix. */
 static void the_seed_decides(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Models that must be refused, each with its reason, instead of training something else. */
+/* Invalid models are refused with a reason, instead of training something else. */
 #include "support/expect.h"
 
 #include <string.h>
@@ -24,7 +24,7 @@ static void build_loss(Graph *g, Arena *a)
     token_loss(g, x, w, targets, input(g, INPUT_WEIGHTS, dim_of(T)));
 }
 
-/* Two losses share one cell: the second would replace the first. */
+/* Two losses would share one cell: the second would overwrite the first. */
 static void two_losses(void **state)
 {
     (void)state;
@@ -40,7 +40,7 @@ static void two_losses(void **state)
     arena_close(&a);
 }
 
-/* A parameter that nothing reads would decay, and count in the norm with whatever its sum holds. */
+/* A parameter without readers would decay, and its undefined gradient sum would enter the norm. */
 static void idle_parameter(void **state)
 {
     (void)state;
@@ -79,7 +79,7 @@ static void sizes(void **state)
     arena_close(&a);
 }
 
-/* Two attentions in one unit: names are the model's to give. */
+/* Two attentions in one unit: the model must give the names. */
 static void two_attentions(void **state)
 {
     (void)state;

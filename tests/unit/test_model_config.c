@@ -1,5 +1,5 @@
-/* test_model_config.c -- presets, config.json files and overrides become the model that was asked
- * for, or a refusal that says why not. */
+/* test_model_config.c -- presets, config.json files and overrides give the requested model, or an
+ * error with the reason. */
 #define _POSIX_C_SOURCE 200809L
 #include <setjmp.h>
 #include <stdarg.h>
@@ -71,14 +71,14 @@ static int64_t layer_params(const ModelConfig *c)
 {
     const int64_t q = c->n_heads * c->head_size, kv = c->n_kv_heads * c->head_size;
     if (c->family ==
-        FAMILY_GPT2) /* two norms of weight and bias, four attention and two mlp products */
+        FAMILY_GPT2) /* two norms with weight and bias; four attention and two mlp projections */
         return 4 * c->width + 4 * c->width * (c->width + 1) + 2 * c->width * c->ff_width +
                c->ff_width + c->width;
     return 2 * c->width + c->width * (q + 2 * kv) + (c->qkv_bias ? q + 2 * kv : 0) + q * c->width +
            (c->qk_norm ? 2 * c->head_size : 0) + 3 * c->width * c->ff_width;
 }
 
-/* Published parameter counts: a wrong size of any preset cannot hide from them. */
+/* Published parameter counts, which detect any wrong size of a preset. */
 static void presets_have_published_sizes(void **state)
 {
     static const struct {
@@ -119,8 +119,7 @@ static void every_preset_loads(void **state)
     assert_int_equal(tiny, 2);
 }
 
-/* As the model hub has it, dropouts and all: the dropouts are refused, and one override each away.
- */
+/* As on the model hub, with dropout: each dropout is refused until an override sets it to 0. */
 static const char hub_gpt2[] =
     "{\"activation_function\": \"gelu_new\", \"architectures\": [\"GPT2LMHeadModel\"],"
     "\"attn_pdrop\": 0.1, \"bos_token_id\": 50256, \"embd_pdrop\": 0.1, \"eos_token_id\": 50256,"
@@ -146,7 +145,7 @@ static void hub_gpt2_needs_its_dropouts_off(void **state)
     assert_int_equal(c.ff_width, 3072);
     assert_true(c.tied && c.qkv_bias && c.o_bias && c.mlp_bias);
     assert_true(c.init_std == 0.03);
-    ModelConfig used, parsed; /* who does not train has no dropout */
+    ModelConfig used, parsed; /* inference ignores dropout */
     assert_int_equal(model_config_inference(f->folder, &f->arena, &used), OK);
     assert_int_equal(model_config_parse(used.name, hub_gpt2, strlen(hub_gpt2), &f->arena, &parsed),
                      OK);
@@ -155,7 +154,7 @@ static void hub_gpt2_needs_its_dropouts_off(void **state)
     assert_memory_equal(&parsed, &c, sizeof c);
 }
 
-/* Features that real files have and this version does not: by name, whether one trains or not. */
+/* Unsupported features of real files are refused by name, in training and in inference. */
 static void features_are_never_dropped(void **state)
 {
     static const struct {
@@ -219,7 +218,7 @@ static void llama_in_old_and_new_words(void **state)
         assert_true(c.rope.theta == 5000 && c.rope.factor == 8);
         assert_true(c.rope.low == 1.5 && c.rope.high == 4.5);
         assert_int_equal(c.rope.original, 77);
-        assert_true(c.norm_eps == 1e-6); /* silent: the default of the class */
+        assert_true(c.norm_eps == 1e-6); /* not set: the default of the class */
     }
 }
 
@@ -357,7 +356,7 @@ static void bad_files_say_why(void **state)
     }
 }
 
-/* Through a file and back: the same text, and the same model but for where it came from. */
+/* Written to a file and read back: the same text, and the same model except for its name. */
 static void assert_written(Fixture *f, const ModelConfig *c)
 {
     const char *text, *again;
@@ -410,7 +409,7 @@ static void print_says_it_in_words(void **state)
                         "  tied embedding; norm eps 1e-05; init std 0.02\n");
 }
 
-/* Whatever the bytes, an answer comes back: a model that passes its own check, or a message. */
+/* Any bytes give a result: a model that passes its own check, or a message. */
 static void mutated_files_never_crash(void **state)
 {
     static const char pieces[] = "{}[]\",:0123456789.eE-+ntf\\u\x80\xff\n";

@@ -1,4 +1,4 @@
-/* Patterns of value names: however long they are, and however many names there are to match. */
+/* Patterns of value names, of any length and for any number of names. */
 #include "compile/names.h"
 #include "support/bed.h"
 
@@ -6,7 +6,7 @@
 
 enum { LONG = 300, NAMES = 150 };
 
-/* A run of stars is one star, whatever its length: what decides stands behind it. */
+/* A run of stars is one star, whatever its length: the text after it decides. */
 static void patterns_have_any_length(void **state)
 {
     char pattern[LONG + 32];
@@ -27,8 +27,7 @@ static void patterns_have_any_length(void **state)
     assert_false(names_listed(NULL, "mid"));
 }
 
-/* A unit with more names than a table of fixed size would hold; the last is found like the first.
- * */
+/* A unit with more names than a fixed table would hold; the last is found as well as the first. */
 static void all_names_are_known(void **state)
 {
     Bed b;

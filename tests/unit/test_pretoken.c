@@ -1,5 +1,5 @@
-/* Patterns: those with a matcher by hand cut as PCRE2 does, what means another thing to the two
- * engines is refused; and the composed form of characters. */
+/* Patterns: hand-written matchers split as PCRE2 does; syntax with different meanings in the two
+ * engines is refused. Also the composed form of characters. */
 #include <utf8proc.h>
 #include "base/philox.h"
 #include "data/pretoken.h"
@@ -12,7 +12,7 @@ static int setup_traits(void **state)
     return setup(state) != 0 || unicode_traits(&arena, &traits) != OK;
 }
 
-/* Characters that the patterns tell apart, more often than their number. */
+/* Returns characters that the patterns distinguish more often than their share. */
 static uint32_t some_code(const Random *r, uint64_t i)
 {
     static const uint32_t common[] = {
@@ -101,7 +101,7 @@ static void what_differs_is_refused(void **state)
     }
 }
 
-/* Pieces are matches and what stands between them. */
+/* Pieces are the matches and the text between them. */
 static void pieces(const char *source, const char *text, const char *want)
 {
     char got[256] = "";
@@ -134,7 +134,7 @@ static void other_patterns_match(void **state)
     pieces(literal, "a.b(axb(", "a.b(|axb(");
 }
 
-/* A code point by itself and after letters: utf8proc's, unless it is inert. */
+/* A code point alone and after letters composes as in utf8proc, unless it is inert. */
 static void composition_is_utf8procs(void **state)
 {
     (void)state;
@@ -162,7 +162,7 @@ static void composition_is_utf8procs(void **state)
     }
 }
 
-/* Rows of marks take no more than their sort; utf8proc's own takes the square. */
+/* Long sequences of marks take only a sort; utf8proc's own sort is quadratic. */
 static void long_rows_of_marks_are_sorted(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_state_convert.c -- 16-bit types: every one of their numbers goes to f32 and f64 and back
- * unchanged; any number becomes the nearest of theirs, ties the even one; overflows are counted. */
+/* test_state_convert.c -- every number of the 16-bit types converts to f32 and f64 and back
+ * unchanged; any number rounds to the nearest, ties to even; overflows are counted. */
 #include <math.h>
 #include <stdio.h>
 
@@ -31,7 +31,7 @@ static void there_and_back(void **state)
         convert(narrow[k], half, ST_F32, wide.f32, ALL);
         assert_int_equal(convert(ST_F32, wide.f32, narrow[k], back, ALL), 0);
         assert_memory_equal(half, back, sizeof half);
-        memcpy(wide.half + ALL, half, sizeof half); /* both end together */
+        memcpy(wide.half + ALL, half, sizeof half); /* both end at the same address */
         convert(narrow[k], wide.half + ALL, ST_F32, wide.f32, ALL);
         assert_int_equal(convert(ST_F32, wide.f32, narrow[k], wide.half, ALL), 0);
         assert_memory_equal(half, wide.half, sizeof half);
@@ -46,7 +46,7 @@ static void there_and_back(void **state)
     assert_true(value(ST_BF16, 0x3F80) == 1 && value(ST_BF16, 0xC040) == -3);
 }
 
-/* Positive numbers of a 16-bit type are in the order of their bits. */
+/* Positive numbers of a 16-bit type have the order of their bits. */
 static void expect_nearest(StType t, double x, uint16_t got)
 {
     const double at = value(t, got), off = fabs(at - x);
@@ -69,8 +69,8 @@ static void to_the_nearest(void **state)
         const uint64_t bits = random_bits(&random, (uint64_t)i);
         const int exponent = (int)(bits % 45) - 30;
         double x = ldexp((double)(bits >> 20), exponent - 44);
-        if (i % 3 == 0) x = ldexp((double)(bits >> 52), exponent - 12); /* ties are among these */
-        if (i % 5 == 0) x = nextafter(x, 1e300);                        /* almost one */
+        if (i % 3 == 0) x = ldexp((double)(bits >> 52), exponent - 12); /* includes ties */
+        if (i % 5 == 0) x = nextafter(x, 1e300);                        /* almost a tie */
         if (bits >> 63) x = -x;
         const float f = (float)x;
         for (int k = 0; k < 2; k++) {

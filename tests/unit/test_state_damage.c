@@ -1,6 +1,6 @@
-/* A checkpoint that is not what it was: the first byte, the last, any byte of a rank's data, a file
- * that is short, or gone, is found and named on all ranks, and nobody hangs; one of another model is
- * refused. */
+/* Damaged checkpoints: the first byte, the last, any byte of a rank's data, and short or
+ * missing files are detected and named on all ranks without a hang. A checkpoint of another
+ * model is refused. */
 #define _DEFAULT_SOURCE
 #include "support/states.h"
 
@@ -66,7 +66,7 @@ static int open_file(const Bed *b, int file, char path[160])
     return fd;
 }
 
-/* The part that the byte belongs to. */
+/* Returns the part that contains the byte. */
 static const ManifestPart *part_at(const Bed *b, int file, int64_t at)
 {
     const ManifestPart *found = NULL;
@@ -127,7 +127,7 @@ static void a_flipped_byte(void **state)
                           (unsigned char)(1u << (bits >> 61)));
         }
     }
-    DO(state_world_run(&b.to, load_all, &b)); /* all is as it was */
+    DO(state_world_run(&b.to, load_all, &b)); /* undamaged again */
     bed_close(&b);
 }
 
@@ -168,7 +168,7 @@ static void a_missing_file(void **state)
     bed_close(&b);
 }
 
-/* ---- checkpoints of something else ---- */
+/* ---- checkpoints of other models ---- */
 
 static void refused(Bed *b, const StateSpec *spec, const char *says)
 {

@@ -1,5 +1,5 @@
-/* The folder of checkpoints: committed step by step, killed at every step, on a disk that is full;
- * what is listed is whole, always. */
+/* The folder of checkpoints: committed step by step, killed at every step, and on a full disk; all
+ * listed checkpoints are always complete. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <fcntl.h>
@@ -51,7 +51,7 @@ static const StateTensors *tensors(void)
     return &t;
 }
 
-/* Both ranks' part of a save. */
+/* Writes the files of both ranks. */
 static void write_ranks(int64_t step)
 {
     char folder[DISK_PATH_BYTES], path[DISK_PATH_BYTES], name[RANK_FILE_NAME_BYTES];
@@ -72,7 +72,7 @@ static Err commit_with(int64_t step, const SaveHook *hook)
 {
     StateScalars s = example_scalars;
     s.step = step;
-    /* three ranks, of which the last owns nothing */
+    /* three ranks, the last of which owns nothing */
     const CommitSettings c = {.checkpoints = root,
                               .ranks = EXAMPLE_RANKS + 1,
                               .keep = 3,
@@ -90,7 +90,7 @@ static void save(int64_t step)
     DO(commit_with(step, NULL));
 }
 
-/* The steps listed, all whole; in text, newest first. */
+/* Returns the listed steps as text, newest first; all must be complete. */
 static const char *steps_there(void)
 {
     static char out[256];
@@ -141,17 +141,17 @@ static void generations(void **state)
     save(100000000); /* nine digits */
     assert_string_equal(steps_there(), "100000000 50 40 ");
     assert_false(there(in_root("step-00000030.tmp", 0)));
-    /* names that are not ours are not listed, and stay */
+    /* other names are not listed, and stay */
     assert_int_equal(mkdir(in_root("step-7", 0), 0777), 0);
     assert_int_equal(mkdir(in_root("step-000000051", 0), 0777), 0);
     assert_int_equal(mkdir(in_root("other.tmp", 0), 0777), 0);
-    close(open(in_root("step-00000060", 0), O_CREAT | O_WRONLY, 0666)); /* no folder */
+    close(open(in_root("step-00000060", 0), O_CREAT | O_WRONLY, 0666)); /* not a folder */
     DO(folder_tidy(root));
     assert_string_equal(steps_there(), "100000000 50 40 ");
     assert_true(there(in_root("other.tmp", 0)) && there(in_root("step-7", 0)));
 }
 
-/* Never over one that is there; never with a rank's file missing, or of another step. */
+/* Refuses to overwrite a checkpoint, and to commit a missing file or one of another step. */
 static void refused(void **state)
 {
     (void)state;
@@ -202,7 +202,7 @@ static void flip(const char *path, int64_t bit)
     fclose(f);
 }
 
-/* How many files may be open, from now on; returns how many it was. */
+/* Sets the limit of open files and returns the old one. */
 static rlim_t limit_files(rlim_t n)
 {
     struct rlimit l;
@@ -250,7 +250,7 @@ static void flipped(void **state)
     expect_error("gone", manifest_check_files(&m, &arena), ERR_CHECK, "does not exist");
 }
 
-/* What cannot be looked at is not damaged; what stands under another's name is. */
+/* A file that cannot be opened is not damaged; a file under another step's name is. */
 static void not_what_it_should_be(void **state)
 {
     Manifest m;
@@ -275,16 +275,16 @@ static void not_what_it_should_be(void **state)
     assert_int_equal(rename(in_root("best", 0), step), 0);
     assert_int_equal(unlink(manifest), 0);
     expect_error("gone", manifest_read(step, &arena, &m), ERR_CHECK, "does not exist");
-    assert_int_equal(mkfifo(manifest, 0600), 0); /* who opens it would wait for a writer */
+    assert_int_equal(mkfifo(manifest, 0600), 0); /* opening it would wait for a writer */
     expect_error("pipe", manifest_read(step, &arena, &m), ERR_CHECK, "not a plain file");
     assert_int_equal(unlink(in_root("latest", 0)), 0);
     assert_int_equal(mkdir(in_root("latest", 0), 0700), 0);
     expect_error("folder", folder_latest(root, &g, &hash, &found), ERR_CHECK, "not a plain file");
 }
 
-/* ---- in which order things come to the disk ---- */
+/* ---- the order of writes to disk ---- */
 
-static char order[2048]; /* of all that was synced and renamed */
+static char order[2048]; /* of all syncs and renames */
 
 static void note(const char *what, const char *path)
 {
@@ -293,7 +293,7 @@ static void note(const char *what, const char *path)
     snprintf(order + n, sizeof order - n, "%s %s\n", what, slash ? slash + 1 : path);
 }
 
-/* In place of the library's: the same, and noted. */
+/* Replaces the library's function: the same, and recorded. */
 int fsync(int fd)
 {
     char link[64], path[256] = "";
@@ -333,7 +333,7 @@ static void die(void *context, SavePoint point, int rank, int64_t step)
     if (point == *(SavePoint *)context) kill(getpid(), SIGKILL);
 }
 
-/* A child saves and is killed at the point; says whether it was. */
+/* A child saves and is killed at the point; true if it was killed. */
 static bool killed_at(SavePoint point, int64_t step)
 {
     const pid_t pid = fork();
@@ -364,7 +364,7 @@ static void killed(void **state)
         DO(folder_tidy(root));
         assert_false(there(in_root("step-00000040.tmp", 0)) || there(in_root("latest.tmp", 0)) ||
                      there(in_root("step-00000010.tmp", 0)));
-        save(50); /* and the next one is as if nothing had been */
+        save(50); /* the next save is not affected */
         assert_string_equal(steps_there(), committed ? "50 40 30 " : "50 30 20 ");
         latest_is(50);
         remove_root(NULL);
@@ -372,9 +372,9 @@ static void killed(void **state)
     }
 }
 
-/* ---- full ---- */
+/* ---- full disk ---- */
 
-/* /dev/full in the place of what is to be written: the write fails as on a full disk. */
+/* /dev/full in place of the file: the write fails as on a full disk. */
 static void full(void **state)
 {
     (void)state;
@@ -394,7 +394,7 @@ static void full(void **state)
     latest_is(10);
 }
 
-/* A limit on a file's length: the write stops in its middle. */
+/* A limit on the file's length: the write fails in its middle. */
 static void short_write(void **state)
 {
     struct rlimit was, limit;

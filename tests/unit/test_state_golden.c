@@ -1,8 +1,8 @@
-/* Files that must stay as they are: one written by the official safetensors library, which we read;
- * and a small checkpoint of ours, which is written again byte for byte.
+/* Files that must not change: one written by the official safetensors library, which we read; and a
+ * small checkpoint of ours, which is reproduced byte for byte.
  *
- *     build/release/tests/test_state_golden write       writes tests/golden/checkpoint anew; needed
- *                                                       when the format changes, and never else */
+ *     build/release/tests/test_state_golden write      rewrites tests/golden/checkpoint, if the
+ *                                                      format changes */
 #define _POSIX_C_SOURCE 200809L
 #include <sys/stat.h>
 #include <unistd.h>
@@ -52,7 +52,7 @@ static void official(void **state)
     assert_int_equal(st_find(&f, "na\xc3\xafve \"name\"\\")->ndim, 4);
 }
 
-/* The example, saved at its step by two ranks into the folder. */
+/* Saves the example at its step with two ranks. */
 static void save_example(const char *folder)
 {
     const StateTensors t = example_tensors();
@@ -98,7 +98,7 @@ static void ours(void **state)
     assert_int_equal(rmdir(folder), 0);
 }
 
-/* And read: every chunk hashes as the manifest says, and holds what was written. */
+/* Every chunk has the hash of the manifest and the data that was written. */
 static void read_ours(void **state)
 {
     Manifest m;

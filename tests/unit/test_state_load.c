@@ -1,6 +1,6 @@
-/* Saved under one layout, loaded under another, for all pairs: every tensor and moment is the slice
- * of the whole, to the bit; each byte is read once and sent to whoever else wants it; and training
- * goes on as it would have. */
+/* Saved under one layout, loaded under another, for all pairs: every tensor and moment is the right
+ * slice to the bit, each byte is read once and sent to the other holders, and training continues as
+ * without the save. */
 #include "support/states.h"
 
 #include <math.h>
@@ -68,7 +68,7 @@ static Err load_and_train(StateRank *r, void *work)
     return OK;
 }
 
-/* Bytes of all tensors; and of all that ranks have at home. */
+/* Counts the bytes of all tensors, and of all homes. */
 static void count_bytes(const StateWorld *w, int64_t *once, int64_t *held)
 {
     StateTensors t;
@@ -89,7 +89,7 @@ static void count_bytes(const StateWorld *w, int64_t *once, int64_t *held)
     arena_close(&a);
 }
 
-/* Each byte is read once; what a rank has and has not read itself came to it. */
+/* Each byte is read once; the bytes of a home that its rank did not read were sent to it. */
 static void check_bytes(const Loading *x, const StateWorld *b)
 {
     int64_t once, held, read = 0, sent = 0, taken = 0, most = 0;
@@ -110,7 +110,7 @@ static void check_bytes(const Loading *x, const StateWorld *b)
                  b->words, b->ranks, (long long)most, (long long)once);
 }
 
-/* Layouts that differ in what zero shares, and in nothing else, add up in one order. */
+/* True if the layouts differ only in ZeRO sharding, so that sums have the same order. */
 static bool same_sums(const StateWorld *a, const StateWorld *b)
 {
     ParallelSettings x = a->set.parallel, y = b->set.parallel;
@@ -146,7 +146,7 @@ static void all_pairs(void **state)
     for (int i = 0; i < n; i++) saved_close(&saved[i]);
 }
 
-/* State by the thousand that no step made. */
+/* Fills the state with numbers that no step would produce, and saves it. */
 static Err fill_and_save(StateRank *r, void *work)
 {
     Saved *s = work;
@@ -155,7 +155,7 @@ static Err fill_and_save(StateRank *r, void *work)
     return state_save(r, s->folder, SAVED_AT, false);
 }
 
-/* Weights as programs use them are the master weights, rounded to bf16. */
+/* The weights that programs use are the master weights rounded to bf16. */
 static Err weights_are_rounded(const StateRank *r)
 {
     for (int u = 0; u < r->job->model.n_units; u++) {
@@ -202,7 +202,7 @@ static void check_large(const StateSpec *from, const StateSpec *to)
     saved_close(&s);
 }
 
-/* A table of several chunks, of 4 MiB each; columns are cut too, so that messages are packed. */
+/* A table of several chunks of 4 MiB; columns are sharded too, so that messages are packed. */
 static void several_chunks(void **state)
 {
     (void)state;
@@ -211,13 +211,13 @@ static void several_chunks(void **state)
                 &(StateSpec){.words = "tp=3", .vocab = VOCAB});
     check_large(&(StateSpec){.words = "pp=2 tp=2", .vocab = VOCAB},
                 &(StateSpec){.words = "dp=3 zero=3", .vocab = VOCAB});
-    /* a chunk in which a shard ends, in the midst of a row: messages of several boxes for all copies
-     * of both, more than there is room for at once */
+    /* A shard ends inside of a chunk, in the middle of a row: messages with several boxes for all
+     * copies of both shards, more than fit into a slot at once. */
     check_large(&(StateSpec){.words = "tp=2", .vocab = VOCAB},
                 &(StateSpec){.words = "dp_replicate=4 dp_shard=2 zero=3", .vocab = VOCAB});
 }
 
-/* More ranks want a chunk than transfers may be under way at once. */
+/* More ranks need a chunk than transfers may be in flight. */
 static void many_holders(void **state)
 {
     (void)state;
@@ -232,7 +232,7 @@ static void without_moments(void **state)
                 &(StateSpec){.words = "tp=3 pp=2", .kind = OPTIM_SGD, .dtype = F32});
 }
 
-/* bf16 weights are made from the master weights that were loaded. */
+/* bf16 weights are derived from the loaded master weights. */
 static void narrow_weights(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* manifest.json: written and read again, every flipped bit found, hostile ones refused, and boxes
- * that tile told from boxes that do not. */
+/* manifest.json: written and read back, every flipped bit detected, malicious ones refused, and
+ * tilings distinguished from other sets of boxes. */
 #include <stdio.h>
 #include "support/state_test.h"
 
@@ -77,7 +77,7 @@ static void flipped(void **state)
     free(copy);
 }
 
-/* ---- hostile: the text with something replaced, under a hash that is right again ---- */
+/* ---- malicious: the text with a replacement, under a correct hash ---- */
 
 static Err parse_replaced(const char *text, const char *from, const char *to)
 {
@@ -156,7 +156,8 @@ static void hostile(void **state)
         expect_error(row[i].to, parse_replaced(text, row[i].from, row[i].to), ERR_CHECK,
                      row[i].says);
     expect_error("version", parse_replaced(text, "\"version\": 1", "\"version\": 2"), ERR_CONFIG,
-                 "has version 2, and this program reads version 1"); /* whole: not damaged */
+                 "has version 2, and this program reads version 1"); /* undamaged, but
+                                                                      * another version */
     DO(parse_replaced(text, "\"step\": 20", "\"step\": 21"));
 }
 
@@ -184,7 +185,7 @@ static void places(void **state)
 
 /* ---- tilings ---- */
 
-/* Cuts the box in random places until it is about n boxes. */
+/* Splits the box at random places into about n boxes. */
 static void cut(Dice *dice, const Box *box, int64_t n, BoxList *out)
 {
     const int d = (int)roll(dice, box->ndim);
@@ -246,7 +247,7 @@ static void tilings(void **state)
             expect_error("missing", check(&s, &l), ERR_CHECK, "in no part");
             l.box[l.n++] = was;
         }
-        const int d = (int)roll(&dice, s.ndim); /* moved by one, where there is room */
+        const int d = (int)roll(&dice, s.ndim); /* moved by one, if possible */
         Box *b = &l.box[l.n - 1];
         const int64_t by = b->hi[d] < s.n[d] ? 1 : b->lo[d] > 0 ? -1 : 0;
         if (by) {
@@ -257,8 +258,8 @@ static void tilings(void **state)
     }
 }
 
-/* Boxes that no straight cut parts; boxes whose volumes add up though two overlap; an empty tensor;
- * a scalar. */
+/* Boxes that no straight cut separates; boxes whose volumes add up although two overlap; an empty
+ * tensor; a scalar. */
 static void odd_tilings(void **state)
 {
     Box wheel[] = {box2(0, 1, 0, 2), box2(0, 2, 2, 3), box2(2, 3, 1, 3), box2(1, 3, 0, 1),
@@ -285,7 +286,7 @@ static void odd_tilings(void **state)
     expect_error("no scalar", manifest_check(&m, &arena), ERR_CHECK, "in no part");
 }
 
-/* A hundred thousand boxes side by side: pairs of them would be five billion. */
+/* A hundred thousand boxes; five billion pairs would be too many to compare. */
 static void many(void **state)
 {
     enum { N = 100000 };

@@ -1,10 +1,10 @@
-/* The boxes of all ranks: those that they own tile every tensor, those that they hold are what they
- * have at home; asked of any rank, the answer is the same. */
+/* The boxes of all ranks: the owned ones tile every tensor, the held ones are the contents of the
+ * homes; the program of any rank gives the same result. */
 #include "support/states.h"
 
 #include <stdlib.h>
 
-/* Counts of owners of each element, by tensor. */
+/* Number of owners of each element, by tensor. */
 typedef struct {
     StateTensors tensors;
     int **owners, **holders;
@@ -21,7 +21,7 @@ static void cover_open(Cover *c, const StateWorld *w, Arena *a)
     }
 }
 
-/* Calls see(context, element of the tensor, element of the home) for each of a part. */
+/* Called for each element of a part: its index in the tensor, and in the home. */
 typedef void See(void *context, const StatePart *p, int64_t global, int64_t at);
 
 static void each_element(const StateTensor *t, const StatePart *p, See *see, void *context)
@@ -46,11 +46,11 @@ static void count(void *counts, const StatePart *p, int64_t global, int64_t at)
     of[p->tensor][global]++;
 }
 
-/* Of a unit's home on one rank: which element of which parameter each is, from its pieces. */
+/* A unit's home on one rank: the parameter and element of each position, from its pieces. */
 typedef struct {
     const char *where;
     const LinkedProgram *lp;
-    int64_t **global; /* [units][home]: -1 once it was seen as often as there are roles */
+    int64_t **global; /* [units][home]: -1 once it was visited as often as there are roles */
     int **param, **seen;
 } Homes;
 
@@ -110,7 +110,7 @@ static void in_order(const char *where, const StateParts *p)
     }
 }
 
-/* What rank `of` has, asked of the program of rank `of`, and of all others. */
+/* Checks the boxes of rank `of`, computed from the program of every rank. */
 static void check_rank(const StateWorld *w, int of, Cover *c, Arena *a)
 {
     StateParts owned, held, other;
@@ -166,7 +166,7 @@ static void owned_boxes_tile(void **state)
     check_layout("dp=2 tp=3 zero=1", OPTIM_SGD);
 }
 
-/* The tied table is one tensor, also where two stages have it. */
+/* The tied table is one tensor, also if two stages have it. */
 static void tensors_are_the_models(void **state)
 {
     (void)state;

@@ -1,9 +1,9 @@
-/* Chunks of boxes, and a rank's file: its header is as long before its hashes are known as after,
- * and says all that the manifest needs. */
+/* Chunks of boxes, and a rank's file: the length of its header does not depend on the hashes, and
+ * it contains everything that the manifest needs. */
 #include <stdio.h>
 #include "support/state_test.h"
 
-/* Chunks in their order are the box's row-major elements, none larger than allowed. */
+/* Chunks in order are the box's row-major elements; none exceeds the limit. */
 static void chunks(void **state)
 {
     Dice dice = dice_of(3);
@@ -31,7 +31,7 @@ static void chunks(void **state)
             }
             assert_int_equal(before, sum);
             assert_int_equal(first, sum);
-            /* a run: behind its first dim of more than one, all dims are whole */
+            /* contiguous: after its first dim of more than one, all dims are whole */
             int d = 0;
             while (d < box.ndim && c.hi[d] - c.lo[d] == 1) d++;
             for (d++; d < box.ndim; d++) assert_true(c.lo[d] == box.lo[d] && c.hi[d] == box.hi[d]);
@@ -64,7 +64,7 @@ static void round_trip(void **state)
     }
 }
 
-/* Many chunks in a part, so many hashes: laid before they are known. */
+/* A part with many chunks and hashes: its layout is computed before they are known. */
 static void chunked(void **state)
 {
     StateTensor of = {"big", STATE_WEIGHT, F32, {2, {3, 1500000}}};
@@ -89,7 +89,7 @@ static void chunked(void **state)
     assert_non_null(st_find(&st, "big.weight@2,0"));
 }
 
-/* A header made by hand: what is not a rank's file of this job is refused. */
+/* Headers made by hand that are not a rank's file of this job are refused. */
 static void strange(void **state)
 {
     static const struct {

@@ -1,5 +1,5 @@
-/* A checkpoint reshaped to another layout is the one that this layout would have saved: the same
- * files, byte for byte; memory for data is the buffer. */
+/* A reshaped checkpoint equals the one that the target layout would have saved, byte for byte;
+ * memory for data is the buffer. */
 #define _DEFAULT_SOURCE
 #include "support/states.h"
 
@@ -37,7 +37,7 @@ static void saved_close(Saved *s)
     state_world_close(&s->world);
 }
 
-/* All of a file; NULL: it is not there. */
+/* Reads a whole file; NULL: it does not exist. */
 static char *slurp(const char *folder, const char *name, long *bytes)
 {
     char path[160];
@@ -113,7 +113,7 @@ static void all_pairs(void **state)
     for (int i = 0; i < n; i++) saved_close(&saved[i]);
 }
 
-/* Tables of several chunks: read once with the usual buffer, right with the least. */
+/* Tables of several chunks: read once with the default buffer, correct with the smallest. */
 static void large_tables(void **state)
 {
     (void)state;
@@ -152,7 +152,7 @@ static void what_is_refused(void **state)
     expect_error("damaged", reshape(&from, &from.world, folder, RESHAPE_BUFFER, &r), ERR_CHECK,
                  "rank-00001.safetensors");
     snprintf(path, sizeof path, "%s/step-%08d.tmp", folder, STEP);
-    assert_int_not_equal(access(path, F_OK), 0); /* nothing is left */
+    assert_int_not_equal(access(path, F_OK), 0); /* nothing remains */
     state_folder_remove(folder);
     state_world_close(&other);
     saved_close(&from);

@@ -1,5 +1,5 @@
-/* Safetensors headers: what is made can be read, what breaks a rule is refused with the rule, and a
- * flipped bit never passes for the header that it was. */
+/* Safetensors headers: written headers can be read, violations are refused with the rule, and a
+ * flipped bit never goes unnoticed. */
 #include <stdio.h>
 #include "support/state_test.h"
 
@@ -72,7 +72,7 @@ static void hostile(void **state)
     }
 }
 
-/* The eight bytes of the length, and files that end too soon. */
+/* The eight bytes of the length, and truncated files. */
 static void lengths(void **state)
 {
     unsigned char head[16] = {2, 0, 0, 0, 0, 0, 0, 0, '{', '}'};
@@ -94,7 +94,7 @@ static void lengths(void **state)
     expect_error("a folder", st_read("/", &arena, &f), ERR_CHECK, "not a plain file");
 }
 
-/* Random files: any types, shapes with zeros and of no dims, names that need quoting. */
+/* Random files: any types, shapes with zeros or without dims, names that need quoting. */
 static StFile random_file(Dice *dice)
 {
     static const char *const stem[] = {"a", "b\"c", "d\\e", "\xc3\xa4", "f/g", "h i", "@1,2", "\n"};
@@ -148,7 +148,7 @@ static void round_trip(void **state)
     }
 }
 
-/* What would be refused is not made. */
+/* Headers that would be refused are not written. */
 static void not_made(void **state)
 {
     const char *head;
@@ -163,8 +163,8 @@ static void not_made(void **state)
     expect_error("overlap", st_header(&f, &arena, &head, &bytes), ERR_CHECK, "overlap");
 }
 
-/* Each bit of a header, flipped: an error, or another hash. And by the manifest's own rule, that
- * the header must hash as it did, each is found. */
+/* Flips each bit of a header: an error, or another hash. The manifest requires the original hash,
+ * so each flip is detected. */
 static void flipped(void **state)
 {
     const StateTensors t = example_tensors();
@@ -186,7 +186,7 @@ static void flipped(void **state)
             assert_true(h.header_hash != g.header_hash);
         arena_rewind(&arena, mark);
     }
-    assert_true(n_errors > bytes); /* so most were read, and refused */
+    assert_true(n_errors > bytes); /* most were parsed and refused */
     free(copy);
 }
 

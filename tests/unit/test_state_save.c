@@ -1,5 +1,5 @@
-/* The saver: what it writes is what was when it began, with a snapshot or without; it says what
- * failed, and leaves the generation before alone. */
+/* The saver writes the state at the time it began, with a snapshot or without; it reports failures
+ * and leaves the previous generation unchanged. */
 #define _DEFAULT_SOURCE
 #include "support/states.h"
 
@@ -30,7 +30,7 @@ static void bed_close(Bed *b)
     state_world_close(&b->world);
 }
 
-/* What is on disk at that step is the whole. */
+/* Checks that the checkpoint of that step contains the whole state. */
 typedef struct {
     Bed *bed;
     int64_t step;
@@ -44,14 +44,14 @@ static Err compare_disk(StateRank *r, void *work)
     return state_collect(r, &d->bed->whole);
 }
 
-/* ---- a gate in the writer: it waits at a point until it is let on ---- */
+/* ---- a gate in the writer: it waits at a point until it is released ---- */
 
 typedef struct {
     Bed *bed;
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool open;
-    int seen[64], n; /* points, of rank 0, in their order */
+    int seen[64], n; /* points of rank 0, in order */
 } Gate;
 
 static void at_point(void *context, SavePoint point, int rank, int64_t step)
@@ -165,7 +165,7 @@ static void without_a_snapshot(void **state)
     }
 }
 
-/* Data is longer than the buffer that chunks are packed to. */
+/* The data is longer than the buffer that chunks are packed into. */
 static void longer_than_the_buffer(void **state)
 {
     (void)state;
@@ -195,7 +195,7 @@ static void bytes_are_predicted(void **state)
     bed_close(&bed);
 }
 
-/* What a saver takes of the arena is what was predicted, and its lists, for which LISTS is a bound. */
+/* The saver's memory is the predicted one plus its lists, for which LISTS is a bound. */
 static Err open_and_measure(StateRank *r, void *work)
 {
     enum { LISTS = 1 << 17 };
@@ -230,7 +230,7 @@ static void memory_is_predicted(void **state)
     bed_close(&bed);
 }
 
-/* ---- no room on the disk ---- */
+/* ---- full disk ---- */
 
 static Err limit_files(rlim_t bytes)
 {
@@ -240,7 +240,7 @@ static Err limit_files(rlim_t bytes)
     return setrlimit(RLIMIT_FSIZE, &l) == 0 ? OK : err_fail(ERR_IO, "no limit can be set");
 }
 
-/* One rank: a save, one that fails, one more. */
+/* On one rank: a save, one that fails, one more. */
 static Err fill_the_disk(StateRank *r, void *work)
 {
     Bed *b = work;
@@ -300,7 +300,7 @@ static void a_full_disk(void **state)
     bed_close(&bed);
 }
 
-/* Closed in the midst of it: the writer ends, and what is there is no generation. */
+/* Closed during a save: the writer ends, and no generation is added. */
 static Err close_early(StateRank *r, void *work)
 {
     Bed *b = work;

@@ -1,4 +1,4 @@
-/* Ids and texts against those of the official tokenizers library: tests/golden/tokenizer. */
+/* Ids and texts equal those of the official tokenizers library: tests/golden/tokenizer. */
 #include <jansson.h>
 #include "data/tokenizer.h"
 #include "support/data_test.h"
@@ -96,7 +96,7 @@ static void llama3_agrees(void **state)
     agrees("llama3");
 }
 
-/* The template's tokens stand around a text when they are asked for. */
+/* `special` adds the template's tokens before and after a text. */
 static void the_template_is_put_around(void **state)
 {
     (void)state;
@@ -115,8 +115,8 @@ static void the_template_is_put_around(void **state)
     tokenizer_close(t);
 }
 
-/* A text whose parts are cut where tokenizer_cuts allows, or repeated in one encoder, has the same
- * ids: nothing is left over from one text to the next. */
+/* Texts that are split where tokenizer_cuts allows, or encoded repeatedly by one encoder, have the
+ * same ids: no state remains between texts. */
 static void encoders_remember_nothing(void **state)
 {
     (void)state;
@@ -137,7 +137,8 @@ static void encoders_remember_nothing(void **state)
     tokenizer_close(t);
 }
 
-/* What is not UTF-8 is U+FFFD, once for each part that begins a character and does not end it. */
+/* Invalid UTF-8 becomes U+FFFD, once for each sequence that begins a character and does not
+ * end it. */
 static void wrong_utf8_is_replaced_and_counted(void **state)
 {
     (void)state;
@@ -150,7 +151,7 @@ static void wrong_utf8_is_replaced_and_counted(void **state)
         {"\xE2\x82\xAC", "\u20AC", 0},
         {"\xF0\x9F\x98x", "\uFFFDx", 1},
         {"\xED\xA0\x80", "\uFFFD\uFFFD\uFFFD", 3}, /* a surrogate */
-        {"\xC0\xAF", "\uFFFD\uFFFD", 2},           /* a long spelling */
+        {"\xC0\xAF", "\uFFFD\uFFFD", 2},           /* an overlong encoding */
         {"\xF4\x90\x80\x80", "\uFFFD\uFFFD\uFFFD\uFFFD", 4},
         {"12345678\x80", "12345678\uFFFD", 1},
         {"\xE0\x80g\xC3", "\uFFFD\uFFFDg\uFFFD", 3},

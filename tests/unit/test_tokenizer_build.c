@@ -1,5 +1,5 @@
-/* `sheaf data build` by a tokenizer: the same file with any number of threads, documents with their
- * borders, and what is said of it. */
+/* `sheaf data build` with a tokenizer: the same file with any number of threads, documents with
+ * their borders, and the printed summary. */
 #include "cli/verbs.h"
 #include "data/map.h"
 #include "data/tokenize.h"
@@ -27,12 +27,12 @@ static Bytes some_text(size_t bytes)
     return (Bytes){text, used};
 }
 
-/* The tokenizer without tokens that strip: text may be cut. */
+/* A tokenizer without tokens that strip: text may be split. */
 static Tokenizer *cutting(void)
 {
     Tokenizer *t;
     DO(tokenizer_load(LLAMA3, &arena, &t));
-    assert_false(tokenizer_cuts(t)); /* <rest> strips what follows it */
+    assert_false(tokenizer_cuts(t)); /* <rest> strips the white space after it */
     for (int i = 0; i < t->n_added; i++) {
         if (!t->added[i].rstrip && !memchr(t->added[i].content.at, ' ', t->added[i].content.bytes))
             continue;
@@ -65,7 +65,7 @@ static Bytes build(const Tokenizer *t, Bytes text, int threads, size_t part_byte
     return file;
 }
 
-/* Cuts and threads change nothing: neither the ids, nor where they are. */
+/* Splits and threads change neither the ids nor their positions. */
 static void any_threads_write_the_same(void **state)
 {
     (void)state;
@@ -122,7 +122,7 @@ static void lines_keep_their_order(void **state)
     tokenizer_close(t);
 }
 
-/* A line that is wrong is named by its number, whoever met it. */
+/* A malformed line is named by its number, in any thread. */
 static void a_wrong_line_is_named(void **state)
 {
     (void)state;
@@ -143,7 +143,7 @@ static void a_wrong_line_is_named(void **state)
     tokenizer_close(t);
 }
 
-/* The header names what starts documents, so a vocabulary of any kind has borders. */
+/* The header names the token that starts documents, so any vocabulary has borders. */
 static void borders_are_in_the_header(void **state)
 {
     (void)state;
@@ -183,7 +183,7 @@ static int sheaf(const char *const *words)
 }
 #define SHEAF(...) sheaf((const char *const[]){__VA_ARGS__, NULL})
 
-/* Ids that stand between documents: before each, or after; as the tokenizer has it by itself. */
+/* Ids between documents: before each or after each; by default as the tokenizer has them. */
 static void documents_are_parted(void **state)
 {
     (void)state;

@@ -1,11 +1,11 @@
-/* What a tokenizer.json asks for and is not honoured is refused by name, with its place in the file;
- * and so is what is no tokenizer at all. Each row changes one thing in a file that is sound. */
+/* Unsupported features of a tokenizer.json are errors that name the feature and its place in the
+ * file; so are files that are no tokenizer. Each row changes one thing in a valid file. */
 #include <jansson.h>
 #include "data/tokenizer.h"
 #include "support/data_test.h"
 
-/* Where, what to put there as JSON (NULL: nothing), and what is said. A place is a path of names and
- * of numbers, dots between them. */
+/* The place, the JSON to put there (NULL: removed), and the message. A place is a path of names and
+ * numbers with dots. */
 typedef struct {
     const char *place, *value, *says;
 } Row;
@@ -130,7 +130,7 @@ static void faults_are_named(void **state)
     REFUSES("gpt2", rows);
 }
 
-/* What says nothing, or what cannot come about, is no reason to refuse. */
+/* Sections without effect are accepted. */
 static void what_does_nothing_is_taken(void **state)
 {
     (void)state;

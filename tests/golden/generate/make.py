@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""make.py -- small folders as the transformers library writes them, and what it generates from them.
+"""make.py -- small folders written by the transformers library, with the text that it generates.
 
     make.py            write NAME/ for every case below
     make.py FOLDER     write them to FOLDER instead
 
-Each holds config.json, model.safetensors (bf16, computed with in float32) and expected.json: a prompt, the
-200 tokens that greedy generation goes on with, and the 200 with a repetition penalty; both with the least
-distance of the two largest scores over all positions. Seeds are tried until that is large enough for the
-tokens not to depend on the order of sums."""
+Each contains config.json, model.safetensors (bf16, computed in float32) and expected.json: a prompt,
+the 200 tokens of greedy generation, and the 200 with a repetition penalty; both with the smallest
+distance between the two largest scores over all positions. Seeds are tried until that distance is
+so large that the tokens do not depend on the order of sums."""
 
 import json
 import os
@@ -20,7 +20,7 @@ import transformers
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOKENS, PENALTY, MARGIN = 200, 1.3, 1.5e-3
 
-# Sizes differ within a case, so that no two dims can be taken for one another.
+# Sizes differ within a case, so that no two dims can be confused.
 CASES = {
     "gpt2": dict(model_type="gpt2", n_embd=24, n_head=3, n_layer=2, n_inner=40, n_positions=230, vocab_size=97,
                  attn_pdrop=0.0, embd_pdrop=0.0, resid_pdrop=0.0, bos_token_id=0, eos_token_id=0),
@@ -55,7 +55,7 @@ def build(config, seed):
 
 
 def go_on(model, prompt, **how):
-    """The tokens, and the least distance of the two largest scores."""
+    """The tokens, and the smallest distance between the two largest scores."""
     ids = torch.tensor([prompt])
     out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=TOKENS, do_sample=False,
                          eos_token_id=None, pad_token_id=0, output_scores=True,

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""make.py -- small folders as the transformers library writes them, and the logits that it computes.
+"""make.py -- small folders written by the transformers library, with the logits that it computes.
 
     make.py            write NAME/ for every case below
     make.py FOLDER     write them to FOLDER instead
 
-Each holds config.json, model.safetensors or shards with an index, and expected.json: a prompt, and the
-logits of each of its positions in float32. Weights are random, norms and biases too, and large enough
-that every one of them shows in the logits. `gpt2_hub` is as the folders of 2019 on the hub are: names
-without a prefix, masks among the tensors, the tied head written out."""
+Each contains config.json, model.safetensors or shards with an index, and expected.json: a prompt,
+and the logits of each of its positions in float32. Weights are random, including norms and biases,
+and large enough that each of them affects the logits. `gpt2_hub` is like the folders of 2019 on the
+hub: names without a prefix, masks among the tensors, the tied head stored too."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
-# Sizes differ within a case, so that no two dims can be taken for one another.
+# Sizes differ within a case, so that no two dims can be confused.
 CASES = {
     "gpt2": dict(config=dict(
         model_type="gpt2", n_embd=24, n_head=3, n_layer=2, n_inner=40, n_positions=16, vocab_size=37,
@@ -55,7 +55,7 @@ T = 11
 
 
 def build(case, seed):
-    """A model with random weights; its numbers are those of the type that it is stored in."""
+    """A model with random weights, rounded to the type that it is stored in."""
     torch.manual_seed(seed)
     config = transformers.AutoConfig.for_model(**case["config"])
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
@@ -69,7 +69,7 @@ def build(case, seed):
 
 
 def write_hub(model, folder):
-    """The same tensors as a folder of 2019: no prefix, buffers, and the head that is the embedding."""
+    """The same tensors as in a folder of 2019: no prefix, buffers, and the tied head."""
     path = os.path.join(folder, "model.safetensors")
     tensors = {k.removeprefix("transformer."): v for k, v in load_file(path).items()}
     n = model.config.n_positions

@@ -1,6 +1,7 @@
-"""Writes official.safetensors with the official library, beside this file:
+"""Writes official.safetensors with the official library, next to this file:
 
-    python3 -m venv venv && venv/bin/pip install safetensors numpy && venv/bin/python tests/golden/safetensors/make.py
+    python3 -m venv venv && venv/bin/pip install safetensors numpy
+    venv/bin/python tests/golden/safetensors/make.py
 """
 import pathlib
 import numpy as np
