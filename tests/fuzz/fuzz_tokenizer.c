@@ -21,7 +21,7 @@ static bool keeps_bytes(const Tokenizer *t)
 static void encode(const Tokenizer *t, Bytes text, Arena *a)
 {
     Encoder e;
-    Bytes sound, back;
+    Bytes repaired, back;
     int64_t bad = 0;
     if (encoder_open(&e, t) != OK) abort();
     if (encoder_add(&e, text, true) == OK) {
@@ -29,9 +29,10 @@ static void encode(const Tokenizer *t, Bytes text, Arena *a)
             if (e.id[i] < 0 || e.id[i] >= t->n_ids) abort();
         const int64_t n = e.n - t->n_before - t->n_after;
         if (n < 0 || tokenizer_decode(t, e.id + t->n_before, n, a, &back) != OK) abort();
-        if (utf8_repair(text, a, &sound, &bad) != OK || bad != e.replaced) abort();
-        if (keeps_bytes(t) && (back.bytes != sound.bytes ||
-                               (sound.bytes && memcmp(back.at, sound.at, sound.bytes) != 0)))
+        if (utf8_repair(text, a, &repaired, &bad) != OK || bad != e.replaced) abort();
+        if (keeps_bytes(t) &&
+            (back.bytes != repaired.bytes ||
+             (repaired.bytes && memcmp(back.at, repaired.at, repaired.bytes) != 0)))
             abort();
     }
     encoder_close(&e);

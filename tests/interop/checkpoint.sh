@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# checkpoint.sh BINARY -- other programs read our files, and we read theirs: the official safetensors
+# checkpoint.sh BINARY -- other programs read our files, and we read theirs: the safetensors
 # library, and the reader that docs/CHECKPOINT.md shows. SHEAF_TEST_PYTHON is a Python with
 # safetensors and numpy (and xxhash, else hashes are not checked); default python3. Status 77: no
 # such Python, so nothing was tested.

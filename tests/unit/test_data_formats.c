@@ -34,7 +34,7 @@ static void llmc_uint32_by_its_magic(void **state)
     buffer_free(&b);
 }
 
-static void plain_arrays_when_asked(void **state)
+static void plain_arrays_by_format(void **state)
 {
     (void)state;
     const int64_t id[] = {0, 50256, 65535, 256};
@@ -159,7 +159,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(llmc_uint16_by_its_magic),
         cmocka_unit_test(llmc_uint32_by_its_magic),
-        cmocka_unit_test(plain_arrays_when_asked),
+        cmocka_unit_test(plain_arrays_by_format),
         cmocka_unit_test(megatron_pairs_of_all_types),
         cmocka_unit_test(megatron_without_a_last_entry),
         cmocka_unit_test(text_is_its_bytes),

@@ -12,7 +12,7 @@ static const TokenFormat kind_format[N_KINDS] = {FORMAT_TOKENS, FORMAT_TOKENS, F
                                                  FORMAT_JSONL, FORMAT_UINT16};
 
 /* Builds a valid file of each kind, with the index of a Megatron pair. */
-static void sound(int kind, Buffer *data, Buffer *index)
+static void make_valid(int kind, Buffer *data, Buffer *index)
 {
     static const int64_t id[] = {4, 250, 9, 12, 255, 0, 1, 77, 200, 131, 5};
     static const int size[] = {3, 0, 5, 3}, document[] = {0, 2, 3, 4};
@@ -127,23 +127,23 @@ static void survives_as_a_file(const Buffer *data, const Buffer *index)
 static void mutants_are_refused_or_read(void **state)
 {
     (void)state;
-    int sound_ones = 0;
+    int n_valid = 0;
     DO(arena_open(&lasting, "lasting", 1 << 22));
     for (int m = 0; m < MUTANTS; m++) {
         Dice dice = {random_named((uint64_t)m, "mutants"), 0};
         const int kind = m % N_KINDS, changes = 1 + (int)roll(&dice, 3);
         Buffer data, index;
-        sound(kind, &data, &index);
+        make_valid(kind, &data, &index);
         assert_true(survives(kind, &data, &index)); /* the unmodified file is valid */
         for (int c = 0; c < changes; c++)
             mutate(index.bytes && roll(&dice, 3) ? &index : &data, &dice);
-        sound_ones += survives(kind, &data, &index);
+        n_valid += survives(kind, &data, &index);
         if (m % 10 == 0) survives_as_a_file(&data, &index);
         buffer_free(&data);
         buffer_free(&index);
     }
     arena_close(&lasting);
-    assert_in_range(sound_ones, MUTANTS / 20, MUTANTS * 3 / 4); /* mutants of both kinds occurred */
+    assert_in_range(n_valid, MUTANTS / 20, MUTANTS * 3 / 4); /* mutants of both kinds occurred */
 }
 
 static void deep_nesting_is_refused(void **state)

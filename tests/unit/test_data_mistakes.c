@@ -81,7 +81,7 @@ static void mistakes_with_pairs(void **state)
 }
 
 /* Counts chosen to overflow: each passes if multiplications are not guarded. */
-static void indices_that_lie(void **state)
+static void indices_that_overflow(void **state)
 {
     (void)state;
     static const int64_t id[] = {1, 2, 3};
@@ -90,7 +90,7 @@ static void indices_that_lie(void **state)
         size_t at[2];
         uint64_t value[2];
         const char *says;
-    } lie[] = {
+    } row[] = {
         {{18, 26}, {0x5555555555555556u, 5}, "number of sequences"}, /* times 12 wraps to 8 */
         {{26, 26}, {((uint64_t)1 << 61) + 3, ((uint64_t)1 << 61) + 3}, "number of documents"},
         {{42, 50}, {2, 0}, "sequence 0 starts at byte 2, and the one before ends at 0"},
@@ -101,10 +101,10 @@ static void indices_that_lie(void **state)
     for (int i = 0; i < 5; i++) {
         Buffer index = megatron_index(8, 2, size, 2, document, 3);
         Tokens t;
-        for (int k = 0; k < 2; k++) buffer_set(&index, lie[i].at[k], lie[i].value[k], 8);
+        for (int k = 0; k < 2; k++) buffer_set(&index, row[i].at[k], row[i].value[k], 8);
         refused(tokens_parse("pair", FORMAT_MEGATRON, (Bytes){bin.at, bin.bytes},
                              (Bytes){index.at, index.bytes}, &arena, &t),
-                ERR_CHECK, lie[i].says);
+                ERR_CHECK, row[i].says);
         buffer_free(&index);
     }
     buffer_free(&bin);
@@ -179,9 +179,9 @@ static void mistakes_with_writers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(mistakes_with_files), cmocka_unit_test(mistakes_with_pairs),
-        cmocka_unit_test(indices_that_lie),    cmocka_unit_test(mistakes_with_jsonl),
-        cmocka_unit_test(mistakes_with_sets),  cmocka_unit_test(mistakes_with_writers),
+        cmocka_unit_test(mistakes_with_files),   cmocka_unit_test(mistakes_with_pairs),
+        cmocka_unit_test(indices_that_overflow), cmocka_unit_test(mistakes_with_jsonl),
+        cmocka_unit_test(mistakes_with_sets),    cmocka_unit_test(mistakes_with_writers),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

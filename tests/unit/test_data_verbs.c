@@ -129,7 +129,7 @@ static void inspect_describes_sheaf_files(void **state)
 }
 
 /* A killed run: its complete lines are shown, and the whole folder is described. */
-static void a_cut_last_line_is_said(void **state)
+static void a_truncated_last_line_is_reported(void **state)
 {
     (void)state;
     char folder[] = "/tmp/sheaf-run-XXXXXX", file[64];
@@ -157,11 +157,11 @@ static void a_cut_last_line_is_said(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(built_files_are_shown),
+        cmocka_unit_test(what_is_built_is_shown),
         cmocka_unit_test(a_check_has_a_status),
-        cmocka_unit_test(bad_requests_are_refused),
-        cmocka_unit_test(inspect_describes_sheaf_files),
-        cmocka_unit_test(an_incomplete_last_line_is_reported),
+        cmocka_unit_test(requests_that_cannot_be),
+        cmocka_unit_test(inspect_knows_our_files),
+        cmocka_unit_test(a_truncated_last_line_is_reported),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -102,7 +102,8 @@ static void what_is_not_finished_is_not_there(void **state)
 }
 
 /* Refused, and the file keeps its kind, length and content. */
-static void stays(const char *path, TokenFormat format, const char *kept, const char *says)
+static void expect_unchanged(const char *path, TokenFormat format, const char *kept,
+                             const char *says)
 {
     struct stat before, after;
     Writer w;
@@ -113,7 +114,7 @@ static void stays(const char *path, TokenFormat format, const char *kept, const 
     assert_true(S_ISDIR(before.st_mode) || before.st_size == after.st_size);
 }
 
-static void what_is_no_file_stays(void **state)
+static void special_files_are_kept(void **state)
 {
     (void)state;
     const char *fifo = scratch("fifo.bin"), *folder = scratch("folder.bin"),
@@ -121,14 +122,17 @@ static void what_is_no_file_stays(void **state)
                *idx = scratch("taken.idx");
     assert_int_equal(mkfifo(fifo, 0600) | mkdir(folder, 0700) | mkdir(idx, 0700), 0);
     assert_int_equal(symlink(fifo, link) | symlink(scratch("absent"), nothing), 0);
-    stays(fifo, FORMAT_TOKENS, fifo, "fifo.bin: already exists and is a FIFO; choose another");
-    stays(folder, FORMAT_TOKENS, folder, "folder.bin: already exists and is a folder");
-    stays(link, FORMAT_TOKENS, link, "link.bin: already exists and is a link to a FIFO");
-    stays(nothing, FORMAT_MEGATRON, nothing, "and is a link to nothing");
+    expect_unchanged(fifo, FORMAT_TOKENS, fifo,
+                     "fifo.bin: already exists and is a FIFO; choose another");
+    expect_unchanged(folder, FORMAT_TOKENS, folder, "folder.bin: already exists and is a folder");
+    expect_unchanged(link, FORMAT_TOKENS, link, "link.bin: already exists and is a link to a FIFO");
+    expect_unchanged(nothing, FORMAT_MEGATRON, nothing, "and is a link to nothing");
     remove(link); /* a link, so that the test cannot harm the device */
     assert_int_equal(symlink("/dev/null", link), 0);
-    stays(link, FORMAT_TOKENS, link, "link.bin: already exists and is a link to a device");
-    stays(scratch("taken.bin"), FORMAT_MEGATRON, idx, "taken.idx: already exists and is a fold");
+    expect_unchanged(link, FORMAT_TOKENS, link,
+                     "link.bin: already exists and is a link to a device");
+    expect_unchanged(scratch("taken.bin"), FORMAT_MEGATRON, idx,
+                     "taken.idx: already exists and is a fold");
     assert_int_equal(rmdir(folder) | rmdir(idx), 0);
 }
 
@@ -142,18 +146,21 @@ static void files_of_another_kind_stay(void **state)
     buffer_free(&wide);
     write_two(llmc, FORMAT_TOKENS);
     write_two(bin, FORMAT_MEGATRON);
-    stays(llmc, FORMAT_MEGATRON, llmc,
-          "already exists as a token file of llm.c, uint16, but a Megatron pair, uint16 would be "
-          "written");
-    stays(bin, FORMAT_TOKENS, bin,
-          "already exists as a Megatron pair, uint16, but a token file of llm.c");
-    stays(uint32, FORMAT_TOKENS, uint32, "already exists as a token file of llm.c, uint32, but");
-    stays(idx, FORMAT_TOKENS, idx, "pair.idx: is the name of an index");
-    stays(idx, FORMAT_MEGATRON, idx, "pair.idx: is the name of an index");
+    expect_unchanged(
+        llmc, FORMAT_MEGATRON, llmc,
+        "already exists as a token file of llm.c, uint16, but a Megatron pair, uint16 would be "
+        "written");
+    expect_unchanged(bin, FORMAT_TOKENS, bin,
+                     "already exists as a Megatron pair, uint16, but a token file of llm.c");
+    expect_unchanged(uint32, FORMAT_TOKENS, uint32,
+                     "already exists as a token file of llm.c, uint32, but");
+    expect_unchanged(idx, FORMAT_TOKENS, idx, "pair.idx: is the name of an index");
+    expect_unchanged(idx, FORMAT_MEGATRON, idx, "pair.idx: is the name of an index");
     remove(bin);
-    stays(bin, FORMAT_MEGATRON, idx, "pair.idx: already exists and is not a token file");
+    expect_unchanged(bin, FORMAT_MEGATRON, idx, "pair.idx: already exists and is not a token file");
     const char *part = scratch_text("new.bin.part", "mine");
-    stays(scratch("new.bin"), FORMAT_TOKENS, part, "new.bin.part: already exists: another build");
+    expect_unchanged(scratch("new.bin"), FORMAT_TOKENS, part,
+                     "new.bin.part: already exists: another build");
 }
 
 int main(void)
@@ -162,7 +169,7 @@ int main(void)
         cmocka_unit_test(our_files_are_theirs),
         cmocka_unit_test(many_documents_come_back),
         cmocka_unit_test(what_is_not_finished_is_not_there),
-        cmocka_unit_test(what_is_no_file_stays),
+        cmocka_unit_test(special_files_are_kept),
         cmocka_unit_test(files_of_another_kind_stay),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -139,8 +139,8 @@ static void of_folders_given(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(on_one_rank), cmocka_unit_test(on_meshes)};
-    const struct CMUnitTest asked[] = {cmocka_unit_test(of_folders_given)};
+    const struct CMUnitTest given_folders[] = {cmocka_unit_test(of_folders_given)};
     given = argv + 1;
-    return argc > 1 ? cmocka_run_group_tests(asked, NULL, NULL)
+    return argc > 1 ? cmocka_run_group_tests(given_folders, NULL, NULL)
                     : cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -276,7 +276,7 @@ static void put(const char *dir, const char *name, const char *text)
 }
 
 /* A checkpoint's ids come from the tokenizer. */
-static void a_tokenizer_is_carried(void **state)
+static void a_tokenizer_is_copied(void **state)
 {
     (void)state;
     Bench b;
@@ -318,7 +318,7 @@ static void nothing_is_overwritten(void **state)
 }
 
 /* A file that ends early while it is read: DST.tmp is removed too. */
-static void nothing_half_stays(void **state)
+static void no_partial_output_stays(void **state)
 {
     (void)state;
     Bench b;
@@ -334,7 +334,7 @@ static void nothing_half_stays(void **state)
     bench_close(&b);
 }
 
-static void overflow_is_told(void **state)
+static void overflow_is_counted(void **state)
 {
     (void)state;
     Bench b;
@@ -361,10 +361,10 @@ int main(void)
         cmocka_unit_test(from_theirs),
         cmocka_unit_test(by_way_of_a_checkpoint),
         cmocka_unit_test(tensors_of_several_chunks),
-        cmocka_unit_test(a_tokenizer_is_carried),
+        cmocka_unit_test(a_tokenizer_is_copied),
         cmocka_unit_test(nothing_is_overwritten),
-        cmocka_unit_test(nothing_half_stays),
-        cmocka_unit_test(overflow_is_told),
+        cmocka_unit_test(no_partial_output_stays),
+        cmocka_unit_test(overflow_is_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

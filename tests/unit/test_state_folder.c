@@ -173,7 +173,7 @@ static void refused(void **state)
     latest_is(10);
 }
 
-static void set_aside(void **state)
+static void quarantined(void **state)
 {
     char name[64];
     (void)state;
@@ -428,7 +428,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(generations, make_root, remove_root),
         cmocka_unit_test_setup_teardown(refused, make_root, remove_root),
-        cmocka_unit_test_setup_teardown(set_aside, make_root, remove_root),
+        cmocka_unit_test_setup_teardown(quarantined, make_root, remove_root),
         cmocka_unit_test_setup_teardown(flipped, make_root, remove_root),
         cmocka_unit_test_setup_teardown(not_what_it_should_be, make_root, remove_root),
         cmocka_unit_test_setup_teardown(synced, make_root, remove_root),

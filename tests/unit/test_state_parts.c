@@ -22,9 +22,9 @@ static void cover_open(Cover *c, const StateWorld *w, Arena *a)
 }
 
 /* Called for each element of a part: its index in the tensor, and in the home. */
-typedef void See(void *context, const StatePart *p, int64_t global, int64_t at);
+typedef void VisitElement(void *context, const StatePart *p, int64_t global, int64_t at);
 
-static void each_element(const StateTensor *t, const StatePart *p, See *see, void *context)
+static void each_element(const StateTensor *t, const StatePart *p, VisitElement *see, void *context)
 {
     int64_t index[MAX_DIMS] = {0};
     for (int64_t left = box_count(&p->box); left > 0; left--) {
@@ -131,8 +131,8 @@ static void check_rank(const StateWorld *w, int of, Cover *c, Arena *a)
         each_element(t, &held.part[i], count, c->holders);
     }
     all_seen(&homes);
-    for (int asked = 0; asked < w->ranks; asked++) {
-        DO(state_parts(&w->job[asked].linked, of, false, a, &other));
+    for (int program = 0; program < w->ranks; program++) {
+        DO(state_parts(&w->job[program].linked, of, false, a, &other));
         assert_int_equal(other.n, held.n);
         assert_memory_equal(other.part, held.part, (size_t)held.n * sizeof *held.part);
     }

@@ -90,7 +90,7 @@ static void chunked(void **state)
 }
 
 /* Headers made by hand that are not a rank's file of this job are refused. */
-static void strange(void **state)
+static void malformed(void **state)
 {
     static const struct {
         const char *name, *key, *value, *says;
@@ -147,7 +147,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(chunks, setup, teardown),
         cmocka_unit_test_setup_teardown(round_trip, setup, teardown),
         cmocka_unit_test_setup_teardown(chunked, setup, teardown),
-        cmocka_unit_test_setup_teardown(strange, setup, teardown),
+        cmocka_unit_test_setup_teardown(malformed, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

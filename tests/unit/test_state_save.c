@@ -214,8 +214,8 @@ static Err open_and_measure(StateRank *r, void *work)
         const int64_t took = (int64_t)(arena_mark(&arena) - before);
         saver_close(s);
         if (took < bytes || took > bytes + LISTS)
-            return err_fail(ERR_CHECK, "room %d: %lld bytes, and %lld were predicted", (int)memory,
-                            (long long)took, (long long)bytes);
+            return err_fail(ERR_CHECK, "save memory %d: %lld bytes, and %lld were predicted",
+                            (int)memory, (long long)took, (long long)bytes);
     }
     arena_close(&arena);
     return OK;

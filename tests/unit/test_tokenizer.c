@@ -67,7 +67,7 @@ static void agrees(const char *kind)
     assert_true(n_rows > 150);
     for (int i = 0; i < n_rows; i++) {
         const Bytes text = text_of(json_object_get(rows[i], "text"));
-        Bytes back, sound;
+        Bytes back, repaired;
         int64_t bad = 0;
         encoder_clear(&e);
         DO(encoder_add(&e, text, false));
@@ -75,9 +75,9 @@ static void agrees(const char *kind)
         const json_t *other = json_object_get(rows[i], decoded);
         const Bytes want = other ? text_of(other) : text;
         DO(tokenizer_decode(t, e.id, e.n, &arena, &back));
-        DO(utf8_repair(back, &arena, &sound, &bad));
-        assert_int_equal(sound.bytes, want.bytes);
-        if (want.bytes) assert_memory_equal(sound.at, want.at, want.bytes);
+        DO(utf8_repair(back, &arena, &repaired, &bad));
+        assert_int_equal(repaired.bytes, want.bytes);
+        if (want.bytes) assert_memory_equal(repaired.at, want.at, want.bytes);
     }
     assert_int_equal(e.replaced, 0);
     encoder_close(&e);
