@@ -67,7 +67,7 @@ cp -r "$d/hf" "$top/other"
 sed -i 's/"rms_norm_eps": [^,]*/"rms_norm_eps": 0.0625/' "$top/other/config.json"
 check "an epsilon that differs" refused "rms_norm_eps" train model.name=llama-tiny model.init="$top/other" run.dir="$d/x"
 check "unless it is asked for" train model.name=llama-tiny model.rms_norm_eps=1e-5 model.init="$top/other" run.dir="$d/x"
-check "what is there is not overwritten" refused "is there already" "$sheaf" reshape "$d/a" "$d/hf" --hf
+check "what is there is not overwritten" refused "already exists" "$sheaf" reshape "$d/a" "$d/hf" --hf
 check "keys of layouts have no place" refused "mesh.tp=2" "$sheaf" reshape "$d/a" "$d/y" --hf mesh.tp=2
 check "a type that is none" refused "f32, bf16 or f16" "$sheaf" reshape "$d/a" "$d/y" --hf --dtype int8
 check "a flag without --hf" refused "only with --hf" "$sheaf" reshape "$d/a" "$d/y" --dtype f16

@@ -35,7 +35,7 @@ check "of a step folder, with the least buffer" "$sheaf" reshape "$top/a/checkpo
 check "an existing folder is not overwritten" refused "exists already" "$sheaf" reshape "$top/a" "$top/b" mesh.tp=2
 check "what is trained stays" refused "changes what is trained" "$sheaf" reshape "$top/a" "$top/d" optim.lr=1
 check "a mesh that cannot be" refused "run.ranks=5" "$sheaf" reshape "$top/a" "$top/d" run.ranks=5 mesh.tp=2
-check "no checkpoint" refused "no checkpoint" "$sheaf" reshape "$top" "$top/d"
+check "no checkpoint" refused "neither a checkpoint" "$sheaf" reshape "$top" "$top/d"
 printf x | dd of="$top/a/checkpoints/step-00000004/rank-00001.safetensors" bs=1 seek=200000 conv=notrunc 2>/dev/null
 damaged() { ! "$sheaf" reshape "$top/a" "$top/d" mesh.tp=3 mesh.dp=1 2>"$top/said" && grep -q "rank-00001" "$top/said"; }
 check "a damaged byte is named" damaged
