@@ -26,7 +26,7 @@ typedef struct {
     TokenFormat from, format;
     const char *eot;      /* a token, "none", or NULL: chosen by find_eot */
     Tokenizer *tokenizer; /* NULL: bytes */
-    Tokenize tokenize;
+    BulkTokenizer tokenize;
     int32_t first, last; /* tokens before and after each document; -1: none */
     int threads;
     Writer writer;
@@ -259,7 +259,7 @@ static void print_summary(const DataBuild *b)
         .format = b->format, .width = b->writer.width, .is_signed = pair && b->writer.width == 4};
     printf("%s: %s tokens in %s document%s, %s\n", b->out,
            grouped_digits(b->writer.n_tokens, tokens), grouped_digits(n, documents),
-           n == 1 ? "" : "s", tokens_words(&file));
+           n == 1 ? "" : "s", tokens_describe(&file));
     if (b->tokenizer) print_borders(b);
     if (!pair && n > 1 && b->writer.start <= 0)
         puts("  the documents are joined: bytes have no border token; --format megatron keeps "

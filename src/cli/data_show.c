@@ -19,10 +19,10 @@
 enum { PIECE = 1 << 22, TEXT_TOKENS = 72, ID_TOKENS = 12, WORD_TOKENS = 24 };
 
 /* Scans the file in pieces; `vocab` > 0 checks that ids are below it. */
-static Err scan(const Tokens *t, const char *what, int64_t vocab, Arena *a, TokensSeen *seen)
+static Err scan(const Tokens *t, const char *what, int64_t vocab, Arena *a, TokenStats *seen)
 {
     ProgressLine p = progress_begin(what, t->path, t->n_tokens);
-    Err err = tokens_seen_init(seen, a);
+    Err err = token_stats_init(seen, a);
     for (int64_t at = 0; at < t->n_tokens && err == OK; at += PIECE) {
         const int64_t to = t->n_tokens - at < PIECE ? t->n_tokens : at + PIECE;
         err = tokens_scan(t, at, to, vocab, seen);
@@ -92,7 +92,7 @@ Err data_describe(const Tokens *t, const Tokenizer *tokenizer, Arena *a)
     char count[COUNT_BYTES], bytes[24], words[80], documents[COUNT_BYTES];
     const bool by_bytes = t->format == FORMAT_TEXT || t->format == FORMAT_JSONL;
     TRY(scan(t, "reading", 0, a, &seen));
-    printf("%s: %s\n", t->path, tokens_words(t));
+    printf("%s: %s\n", t->path, tokens_describe(t));
     printf("  tokens     %s (%s)\n", grouped_digits(t->n_tokens, count),
            text_bytes(t->n_tokens * t->width, bytes));
     printf("  documents  %s%s\n", grouped_digits(seen.n_documents, documents),
@@ -152,7 +152,7 @@ static Err check_tokens(const ShowRequest *r, const Tokens *t, Arena *a)
     TRY(scan(t, "checking", r->vocab ? r->vocab : INT32_MAX, a, &seen));
     if (t->n_tokens == 0) return err_fail(ERR_CHECK, "%s: contains no token", t->path);
     printf("%s: valid: %s, %s tokens in %s document%s, ids %lld to %lld\n", t->path,
-           tokens_words(t), grouped_digits(t->n_tokens, count),
+           tokens_describe(t), grouped_digits(t->n_tokens, count),
            grouped_digits(seen.n_documents, documents), seen.n_documents == 1 ? "" : "s",
            (long long)seen.low, (long long)seen.high);
     return OK;

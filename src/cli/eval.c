@@ -157,11 +157,12 @@ static Err prepare_text(EvalRequest *e, const EvalFlags *f)
  * break. */
 static Err token_before(InferContext *ctx, int32_t *out)
 {
-    EncodedBytes line;
-    *out = encode_end(ctx->tokenizer);
+    EncodedText line;
+    *out = encode_end_of_text(ctx->tokenizer);
     if (*out < 0 && ctx->n_end > 0 && ctx->end[0] < ctx->source.model.vocab) *out = ctx->end[0];
     if (*out >= 0) return OK;
-    TRY(spell(ctx->tokenizer, (Bytes){(const unsigned char *)"\n", 1}, false, &ctx->arena, &line));
+    TRY(encode_text(ctx->tokenizer, (Bytes){(const unsigned char *)"\n", 1}, false, &ctx->arena,
+                    &line));
     *out = line.id[0];
     return OK;
 }
@@ -173,13 +174,13 @@ static Err encode_choice(EvalRequest *e, const ChoiceTask *t, int i, ScoreSequen
     const Tokenizer *by = e->infer.tokenizer;
     const Bytes c = t->context, x = t->choice[i];
     Arena *a = &e->infer.arena;
-    EncodedBytes all, before;
+    EncodedText all, before;
     char *text;
     TRY(ARENA_NEW(a, c.bytes + x.bytes + 1, &text));
     if (c.bytes) memcpy(text, c.at, c.bytes);
     memcpy(text + c.bytes, x.at, x.bytes);
-    TRY(spell(by, (Bytes){(const unsigned char *)text, c.bytes + x.bytes}, true, a, &all));
-    TRY(spell(by, c, true, a, &before));
+    TRY(encode_text(by, (Bytes){(const unsigned char *)text, c.bytes + x.bytes}, true, a, &all));
+    TRY(encode_text(by, c, true, a, &before));
     all.n -=
         by ? by->n_after : 0; /* without the end token of the template: a choice ends no text */
     before.n -= by ? by->n_after : 0;

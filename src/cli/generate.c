@@ -184,7 +184,7 @@ static json_t *valid_text(const Bytes text, Arena *a)
 {
     Bytes valid;
     int64_t replaced = 0;
-    if (utf8_sound(text, a, &valid, &replaced) != OK) return json_null();
+    if (utf8_repair(text, a, &valid, &replaced) != OK) return json_null();
     return json_stringn((const char *)valid.at, valid.bytes);
 }
 

@@ -164,14 +164,14 @@ static Err find_ends(InferContext *ctx)
 {
     if (ctx->source.extra_dir) TRY(read_ends(ctx, "generation_config.json"));
     if (ctx->source.extra_dir) TRY(read_ends(ctx, "config.json"));
-    const int32_t end = encode_end(ctx->tokenizer);
+    const int32_t end = encode_end_of_text(ctx->tokenizer);
     if (ctx->n_end == 0 && end >= 0) ctx->end[ctx->n_end++] = end;
     return OK;
 }
 
-Err infer_encode(const InferContext *ctx, const char *what, Bytes text, Arena *a, EncodedBytes *out)
+Err infer_encode(const InferContext *ctx, const char *what, Bytes text, Arena *a, EncodedText *out)
 {
-    TRY(spell(ctx->tokenizer, text, true, a, out));
+    TRY(encode_text(ctx->tokenizer, text, true, a, out));
     if (out->replaced > 0 && ctx->launch.by.rank == 0)
         fprintf(stderr, "sheaf: %s: not UTF-8 in %lld place%s; replaced by U+FFFD\n", what,
                 (long long)out->replaced, out->replaced == 1 ? "" : "s");
@@ -264,7 +264,7 @@ Err infer_load(InferContext *ctx, WorldRank *w, Rank *rank)
 {
     LoadResult result;
     const LoadSettings set = {.manifest = &ctx->source.manifest,
-                              .what = LOAD_WEIGHTS,
+                              .scope = LOAD_WEIGHTS,
                               .rank = rank,
                               .comm = w->comm,
                               .all = w->all,

@@ -47,7 +47,7 @@ Err infer_begin(InferContext *ctx, const char *verb, FlightRecorder *recorder);
 /* Local. Encodes a text with the model's tokenizer. Rank 0 prints a warning with the name `what` if
  * the text is not UTF-8. */
 Err infer_encode(const InferContext *ctx, const char *what, Bytes text, Arena *a,
-                 EncodedBytes *out);
+                 EncodedText *out);
 /* Local. Opens the model `args.file`, its tokenizer (`tokenizer`: the value of --tokenizer, or
  * NULL) and the device. */
 Err infer_open(InferContext *ctx, const Args *args, const char *tokenizer);

@@ -29,7 +29,7 @@ static Err bad_id(const PromptReader *r, long long id)
 }
 
 /* Adds one prompt. prompts_read has allocated an entry for each line. */
-static Err add_prompt(PromptReader *r, EncodedBytes ids, Bytes text)
+static Err add_prompt(PromptReader *r, EncodedText ids, Bytes text)
 {
     Prompts *p = r->out;
     if (ids.n == 0)
@@ -44,12 +44,12 @@ static Err add_prompt(PromptReader *r, EncodedBytes ids, Bytes text)
 }
 
 /* Adds a prompt of ids. Its text is the decoded ids, or empty without a tokenizer. */
-static Err add_ids(PromptReader *r, EncodedBytes ids)
+static Err add_ids(PromptReader *r, EncodedText ids)
 {
     Text t = text_in(r->arena);
     const char *text;
     for (int64_t i = 0; i < ids.n && !r->infer->no_text; i++) {
-        const Bytes b = encode_bytes(r->infer->tokenizer, ids.id[i]);
+        const Bytes b = decode_token(r->infer->tokenizer, ids.id[i]);
         text_add(&t, "%.*s", (int)b.bytes, b.bytes ? (const char *)b.at : "");
     }
     TRY(text_done(&t, &text));

@@ -63,7 +63,7 @@ static Err parse_threads(const char *text, int *out)
 
 /* Finds the tokenizer of the run's configuration. The whole folder of a tokenizer.json is used. A
  * file of another name is used alone, because other files in its folder need not belong to it. */
-static Err find_tokenizer(Reshape *r, HfWrite *w)
+static Err find_tokenizer(Reshape *r, HfWriteSettings *w)
 {
     struct stat s;
     const char *path;
@@ -82,11 +82,11 @@ static Err find_tokenizer(Reshape *r, HfWrite *w)
     return OK;
 }
 
-static void print_summary(const Reshape *r, const HfWritten *w, double seconds)
+static void print_summary(const Reshape *r, const HfWriteResult *w, double seconds)
 {
     char bytes[24], tokenizer[64] = "no tokenizer is known, none was copied";
-    if (w->carried)
-        snprintf(tokenizer, sizeof tokenizer, "%d of tokenizer and generation", w->carried);
+    if (w->tokenizer_files)
+        snprintf(tokenizer, sizeof tokenizer, "%d of tokenizer and generation", w->tokenizer_files);
     printf("%s: %d file%s of weights, %s; %s; in %.1f s\n", r->target, w->files,
            w->files == 1 ? "" : "s", text_bytes(w->bytes, bytes), tokenizer, seconds);
     if (w->overflow)
@@ -124,12 +124,12 @@ static Err write_hf(Reshape *r, HfWriteSettings *w, int threads)
 
 Err reshape_to_hf(Reshape *r)
 {
-    HfWrite w = {.from = &r->from,
-                 .dir = r->target,
-                 .extra_dir = r->from.extra_dir,
-                 .progress = reshape_at,
-                 .context = r,
-                 .temp = &r->temp};
+    HfWriteSettings w = {.from = &r->from,
+                         .dir = r->target,
+                         .extra_dir = r->from.extra_dir,
+                         .progress = reshape_at,
+                         .context = r,
+                         .temp = &r->temp};
     int threads;
     Team *team;
     if (r->n_set > 0)
@@ -157,7 +157,7 @@ Err reshape_extra_files(Reshape *r)
     char dir[MAX_RUN_DIR + 16];
     ModelConfig trains;
     Source settled = r->from;
-    HfWrite w = {.from = &settled, .extra_dir = r->from.extra_dir, .type = HF_AS_STORED};
+    HfWriteSettings w = {.from = &settled, .extra_dir = r->from.extra_dir, .type = HF_AS_STORED};
     const char *text;
     int carried;
     if (!r->from.extra_dir) return OK;
@@ -167,7 +167,7 @@ Err reshape_extra_files(Reshape *r)
         return err_fail(ERR_IO, "%s: cannot be made: %s", dir, strerror(errno));
     TRY(hf_config_text(&w, &r->arena, &text));
     TRY(hf_put_text(dir, "config.json", text));
-    TRY(hf_carry(r->from.extra_dir, dir, &carried));
+    TRY(hf_copy_tokenizer(r->from.extra_dir, dir, &carried));
     TRY(disk_sync_folder(dir));
     if (r->from.kind == SOURCE_HF &&
         model_config_load(r->from.dir, NULL, 0, &r->arena, &trains) != OK)

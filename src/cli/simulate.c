@@ -30,7 +30,7 @@ static Err simulate_config(const Config *config, bool json, Arena *arena, Arena 
     TRY(config_job(config, &model, &settings));
     TRY(mesh_sized(&settings.parallel.mesh, &mesh));
     TRY(count_parameters(&settings, temp, &s.parameters));
-    const SimulateInput in = {&settings, &mesh, save_room(config->run_save_every)};
+    const SimulateInput in = {&settings, &mesh, save_memory(config->run_save_every)};
     TRY(simulate(&in, arena, temp, &s.all));
     Text t = text_in(arena);
     if (json)

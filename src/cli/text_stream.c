@@ -7,7 +7,7 @@
 
 Err text_stream_open(TextStream *s, int64_t max_tokens, Arena *a)
 {
-    const size_t room = (size_t)max_tokens * (s->no_text ? 0 : encode_longest(s->tokenizer));
+    const size_t room = (size_t)max_tokens * (s->no_text ? 0 : decode_max_bytes(s->tokenizer));
     s->arena = a;
     TRY(ARENA_NEW(a, s->prompts->n, &s->completion));
     for (int64_t i = 0; i < s->prompts->n; i++) {
@@ -54,7 +54,8 @@ static void print_part(const TextStream *s, Bytes part)
     const size_t mark = arena_mark(s->arena);
     int64_t replaced = 0;
     Bytes valid;
-    if (utf8_sound(part, s->arena, &valid, &replaced) != OK) valid = part; /* no memory: as it is */
+    if (utf8_repair(part, s->arena, &valid, &replaced) != OK)
+        valid = part; /* no memory: as it is */
     fwrite(valid.at, 1, valid.bytes, s->out);
     arena_rewind(s->arena, mark);
 }
@@ -92,7 +93,7 @@ bool text_stream_token(void *stream, int64_t prompt, int32_t token)
     TextStream *s = stream;
     Completion *c = &s->completion[prompt];
     const bool silent = s->no_text || (s->tokenizer && tokenizer_special(s->tokenizer, token));
-    const Bytes b = silent ? (Bytes){NULL, 0} : encode_bytes(s->tokenizer, token);
+    const Bytes b = silent ? (Bytes){NULL, 0} : decode_token(s->tokenizer, token);
     const size_t before = c->n;
     size_t longest = 0;
     for (int i = 0; i < s->n_stops; i++)

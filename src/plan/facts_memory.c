@@ -115,7 +115,7 @@ static Err save_bytes(Facts *f, Arena *temp)
 {
     const LinkedProgram *lp = &f->job->linked;
     int64_t bytes;
-    TRY(saver_bytes(lp, lp->rank, save_room(f->save_every), temp, &bytes));
+    TRY(saver_bytes(lp, lp->rank, save_memory(f->save_every), temp, &bytes));
     f->save = (size_t)bytes;
     f->total += f->save;
     return OK;

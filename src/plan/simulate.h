@@ -52,7 +52,7 @@ typedef struct {
 typedef struct {
     const JobSettings *job; /* the rank is filled in */
     const Mesh *mesh;
-    SaveRoom save; /* of several copies only the first rank's is saved: it is a class of its own */
+    SaveMemory save; /* of several copies only the first rank's is saved: it is a class of its own */
 } SimulateInput;
 
 /* Local. Counts one rank, without save_bytes. */

@@ -19,9 +19,8 @@
 
 enum {
     LOAD_SLOTS = 4,
-    MAX_LOAD_TRANSFERS = 16,          /* in flight, over all slots */
-    ARENA_LOAD = MAX_COMM_ARENAS - 2, /* of the comm: the slots */
-    SLOT_BYTES = 2 * CHUNK_BYTES      /* the chunk, then packed messages */
+    MAX_LOAD_TRANSFERS = 16,     /* in flight, over all slots */
+    SLOT_BYTES = 2 * CHUNK_BYTES /* the chunk, then packed messages */
 };
 
 typedef struct {

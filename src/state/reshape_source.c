@@ -75,7 +75,7 @@ static Err copy_part(ReshapeSource *s, const ManifestPart *part, const Box *want
         Box both;
         const Box box = part_chunk(t, part, i, &before);
         if (!part->stored && box.lo[0] >= want->hi[0]) break;
-        if (!box_meet(&box, want, &both)) continue;
+        if (!box_intersect(&box, want, &both)) continue;
         TRY(get_chunk(s, part, i, &cache));
         const BoxView all_in = box_dense(&box, cache->data);
         const BoxView in = box_inside(&all_in, &box, &both, element);

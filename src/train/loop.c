@@ -157,7 +157,7 @@ static Err open_loop(TrainLoop *l, TrainStart *start)
 {
     const TrainSettings *s = l->s;
     int64_t bytes = 0;
-    const SaveRoom room = s->save.folder ? save_room(s->save.every) : ROOM_NONE;
+    const SaveMemory room = s->save.folder ? save_memory(s->save.every) : SAVE_MEMORY_NONE;
     Err err = train_bytes(s->job, s->valid_job, room, s->world->arena, &bytes);
     if (err == OK) err = open_ranks(l);
     TRY(world_agree(s->world, err));

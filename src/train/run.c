@@ -30,7 +30,7 @@ static Err compile(TrainRank *r)
     TRY(job_compile(&set, w->arena, &r->job));
     set.kind = JOB_LOSS;
     if (valid_job(r)) TRY(job_compile(&set, w->arena, &r->valid_job));
-    TRY(train_bytes(&r->job, valid_job(r), save_room(run->loop.save.every), w->arena, &bytes));
+    TRY(train_bytes(&r->job, valid_job(r), save_memory(run->loop.save.every), w->arena, &bytes));
     atomic_fetch_add(&run->needed_bytes, bytes);
     atomic_fetch_add(&run->needed_on_device_bytes, fit_bytes(&r->job, valid_job(r), true));
     if (run->loop.check_every > 0) TRY(replicas_possible(&r->job.linked, w->ranks, w->arena));

@@ -157,10 +157,10 @@ static void a_truncated_last_line_is_reported(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_built_is_shown),
+        cmocka_unit_test(built_files_are_shown),
         cmocka_unit_test(a_check_has_a_status),
-        cmocka_unit_test(requests_that_cannot_be),
-        cmocka_unit_test(inspect_knows_our_files),
+        cmocka_unit_test(bad_requests_are_refused),
+        cmocka_unit_test(inspect_describes_sheaf_files),
         cmocka_unit_test(a_truncated_last_line_is_reported),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -49,7 +49,7 @@ static Simulation simulated(Room *room, const JobSettings *set, Mesh *mesh)
 {
     Simulation s;
     must(mesh_sized(&set->parallel.mesh, mesh));
-    const SimulateInput in = {set, mesh, ROOM_SNAPSHOT};
+    const SimulateInput in = {set, mesh, SAVE_MEMORY_SNAPSHOT};
     must(simulate(&in, &room->arena, &room->temp, &s));
     return s;
 }

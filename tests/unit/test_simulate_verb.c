@@ -20,7 +20,7 @@ static void one_rank_equals_explain(void **state)
     RankCount count;
     int64_t save;
     DO(count_rank(&c->job.linked, &count));
-    DO(saver_bytes(&c->job.linked, 0, ROOM_BUFFER, &c->arena, &save));
+    DO(saver_bytes(&c->job.linked, 0, SAVE_MEMORY_BUFFER, &c->arena, &save));
     assert_true(save > 0); /* the last step is always saved */
     count.total_bytes += (size_t)save;
     assert_int_equal(simulate_said(1, "--json", NULL), 0);

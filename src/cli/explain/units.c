@@ -92,8 +92,9 @@ static void routes_cell(const Facts *f, const ParamFacts *p, TextTable *t)
     char routes[CELL_BYTES] = "stays here", group[GROUP_TEXT_BYTES];
     int at = 0;
     for (int i = 0; i < p->n_reductions && at < CELL_BYTES; i++)
-        at += snprintf(routes + at, (size_t)(CELL_BYTES - at), "%s%s over %s", i ? ", " : "",
-                       p->reduction[i].what, group_text(&f->job->mesh, p->reduction[i].group, group));
+        at +=
+            snprintf(routes + at, (size_t)(CELL_BYTES - at), "%s%s over %s", i ? ", " : "",
+                     p->reduction[i].what, group_text(&f->job->mesh, p->reduction[i].group, group));
     table_cell(t, "%s", routes);
 }
 
