@@ -51,10 +51,10 @@ static void add_bias(Tile *t, int64_t m, int64_t n, const Tensor *bias, int64_t 
 /* The rows and columns of c that the tile covers. */
 typedef struct {
     int64_t row, m, column, n;
-} TileBounds;
+} GemmTileBounds;
 
 /* Consumes the finished tile. */
-typedef void (*TileEpilogue)(const Call *call, Tile *t, TileBounds at);
+typedef void (*TileEpilogue)(const Call *call, Tile *t, GemmTileBounds at);
 
 typedef struct {
     const Call *call;
@@ -82,7 +82,7 @@ static void gemm_tile(void *work, int64_t tile)
         multiply(&t, m, n, k);
     }
     if (call->n_in > gemm->bias) add_bias(&t, m, n, &call->in[gemm->bias], column);
-    gemm->epilogue(call, &t, (TileBounds){row, m, column, n});
+    gemm->epilogue(call, &t, (GemmTileBounds){row, m, column, n});
 }
 
 static Err gemm_with(const Call *call, int bias, TileEpilogue epilogue)
@@ -94,7 +94,7 @@ static Err gemm_with(const Call *call, int bias, TileEpilogue epilogue)
     return OK;
 }
 
-static void keep_tile(const Call *call, Tile *t, TileBounds at)
+static void keep_tile(const Call *call, Tile *t, GemmTileBounds at)
 {
     for (int64_t i = 0; i < at.m; i++)
         row_keep(formula_row(&call->out[0], false, at.row + i, at.column), 0, at.n, call->number[0],
@@ -104,7 +104,7 @@ static void keep_tile(const Call *call, Tile *t, TileBounds at)
 Err ref_gemm(const Call *call) { return gemm_with(call, 2, keep_tile); }
 
 /* in: a, b, addend, bias? */
-static void add_tile(const Call *call, Tile *t, TileBounds at)
+static void add_tile(const Call *call, Tile *t, GemmTileBounds at)
 {
     for (int64_t i = 0; i < at.m; i++) {
         double addend[N_TILE];
@@ -117,7 +117,7 @@ static void add_tile(const Call *call, Tile *t, TileBounds at)
 Err ref_gemm_add(const Call *call) { return gemm_with(call, 3, add_tile); }
 
 /* out: h, u.   h is computed from u as it is stored: the same bits as kernel gelu on u. */
-static void gelu_tile(const Call *call, Tile *t, TileBounds at)
+static void gelu_tile(const Call *call, Tile *t, GemmTileBounds at)
 {
     for (int64_t i = 0; i < at.m; i++) {
         const RowRef u = formula_row(&call->out[1], false, at.row + i, at.column);
@@ -131,7 +131,7 @@ static void gelu_tile(const Call *call, Tile *t, TileBounds at)
 Err ref_gemm_gelu(const Call *call) { return gemm_with(call, 2, gelu_tile); }
 
 /* in: a, b, u */
-static void dgelu_tile(const Call *call, Tile *t, TileBounds at)
+static void dgelu_tile(const Call *call, Tile *t, GemmTileBounds at)
 {
     for (int64_t i = 0; i < at.m; i++) {
         double u[N_TILE];
@@ -142,7 +142,7 @@ static void dgelu_tile(const Call *call, Tile *t, TileBounds at)
 }
 
 /* in: a, b, gate, up   out: dgate, dup.   As swiglu_dx on a dy that is not rounded. */
-static void dswiglu_tile(const Call *call, Tile *t, TileBounds at)
+static void dswiglu_tile(const Call *call, Tile *t, GemmTileBounds at)
 {
     for (int64_t i = 0; i < at.m; i++) {
         double gate[N_TILE], up[N_TILE], dup[N_TILE];
