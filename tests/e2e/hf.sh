@@ -62,7 +62,7 @@ check "a tokenizer of another name" "$sheaf" train "${common[@]:1}" data.train="
 check "is exported" says "1 of tokenizer" "$sheaf" reshape "$d/named" "$d/named-hf" --hf
 check "and not the one next to it" cmp "$top/names/mine.json" "$d/named-hf/tokenizer.json"
 check "and is used there" "$sheaf" generate "$d/named-hf" -p "The " -n 3
-check "what is no folder" refused "is no folder" train model.name=llama-tiny model.init="$top/nothing" run.dir="$d/x"
+check "a missing folder" refused "is not a folder" train model.name=llama-tiny model.init="$top/nothing" run.dir="$d/x"
 cp -r "$d/hf" "$top/other"
 sed -i 's/"rms_norm_eps": [^,]*/"rms_norm_eps": 0.0625/' "$top/other/config.json"
 check "an epsilon that differs" refused "rms_norm_eps" train model.name=llama-tiny model.init="$top/other" run.dir="$d/x"
