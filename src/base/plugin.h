@@ -1,7 +1,7 @@
 /* plugin.h -- shared objects that the program opens at run time.
  *
- * Code that needs MPI, NCCL or CUDA is a shared object, so one binary starts on every machine. It is
- * next to the executable in a build folder, and in ../lib/sheaf of it when installed:
+ * Code that needs MPI, NCCL or CUDA is a shared object, so one binary starts on every machine. It
+ * is next to the executable in a build folder, and in lib/sheaf when installed:
  *
  *     static const Plugin plugin = {.module = "mpi", .file = "sheaf-mpi.so", .symbol = "sheaf_mpi",
  *                                   .abi = {{sizeof(Comm), sizeof(Transfer)}}, ...};
@@ -37,9 +37,9 @@ typedef struct {
 
 enum { PLUGIN_PATH_BYTES = 4096 };
 
-/* Local. `path`, or if it is NULL the path of `file` in `buffer`: in the folder of installed plugins
- * if it is there, else next to the running executable; the bare name if the system does not report
- * where the executable is. */
+/* Local. `path`, or if it is NULL the path of `file` in `buffer`: in the folder of installed
+ * plugins if it is there, else next to the running executable; the bare name if the system does not
+ * report where the executable is. */
 const char *plugin_path(const char *path, const char *file, char buffer[PLUGIN_PATH_BYTES]);
 /* Local. True if the file can be read; opening it may still fail. */
 bool plugin_exists(const Plugin *p, const char *path);

@@ -2,8 +2,9 @@
  *
  * A Tensor is a view: a pointer, a type, extents and strides. A Call is one invocation of a kernel:
  * its tensors, its attributes (known when the program is compiled) and its numbers (known when the
- * step runs, such as a learning rate or the factor on an accumulator). Only run/ and plan/profile.c make Calls. The
- * compiler has checked all shapes, so kernels trust their arguments.
+ * step runs, such as a learning rate or the factor on an accumulator). Only run/ and
+ * plan/profile.c make Calls. The compiler has checked all shapes, so kernels trust their
+ * arguments.
  *
  * A device has no notion of instructions, layouts or ranks. kernels.def lists the kernels, with the
  * formula and the shapes of each. A device fills every slot, which is checked at startup.

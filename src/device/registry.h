@@ -30,8 +30,8 @@ const DeviceEntry *device_find(const char *name);
  * same. `file`: the plugin of cuda; NULL: the one next to the program. ERR_CONFIG names what is
  * missing: the file, the driver, the GPU. */
 Err device_open(const char *name, const char *file, const Device **out);
-/* Local. Folders, as in PATH, whose Python packages may contain a newer cuDNN than the loader finds;
- * NULL: none. Takes effect when cuda is opened. The text must stay valid. */
+/* Local. Folders, as in PATH, whose Python packages may contain a newer cuDNN than the loader
+ * finds; NULL: none. Takes effect when cuda is opened. The text must stay valid. */
 void device_cuda_search(const char *path);
 /* Local. A line for people, in `text`, which is returned: instruction set and library, or GPUs and
  * their memory. Opens a context on GPU 0 for a moment. */

@@ -201,6 +201,7 @@ typedef struct DeviceRuntime {
     const DeviceAutotune *autotune;
 } DeviceRuntime;
 
-enum { AUTOTUNE_VERSION = 5 }; /* of the text of `save`; shapes of an older file are measured again */
+/* Version of the text that `save` writes; shapes of an older file are measured again. */
+enum { AUTOTUNE_VERSION = 5 };
 
 #endif

@@ -44,7 +44,7 @@ typedef struct {
     int n;
     RankClass *class; /* [n], by first rank */
     int greatest;     /* index of the class that needs most memory */
-    Traffic traffic;        /* by all ranks together */
+    Traffic traffic;  /* by all ranks together */
     double flops, flops_recomputed;
     int64_t compiled; /* number of programs compiled for this */
 } Simulation;
@@ -52,7 +52,8 @@ typedef struct {
 typedef struct {
     const JobSettings *job; /* the rank is filled in */
     const Mesh *mesh;
-    SaveMemory save; /* of several copies only the first rank's is saved: it is a class of its own */
+    /* The first of several replicas saves, so it is a class of its own. */
+    SaveMemory save;
 } SimulateInput;
 
 /* Local. Counts one rank, without save_bytes. */

@@ -224,7 +224,7 @@ static const double gpu_keeps[] = {0, 1, 0.5};
     int main(int argc, char **argv)                                                                \
     {                                                                                              \
         device_cuda_search(getenv("PATH"));                                                        \
-        if (device_open("cuda", argc > 1 ? argv[1] : NULL, &gpu.device) != OK) {                      \
+        if (device_open("cuda", argc > 1 ? argv[1] : NULL, &gpu.device) != OK) {                   \
             printf("SKIPPED, nothing was tested: %s\n", err_text());                               \
             return SKIPPED;                                                                        \
         }                                                                                          \

@@ -174,7 +174,8 @@ EACH_FORM int64_t write_to(Form form, Form to, void *dx, const void *addend, con
 
 /* Writes the elements that were not stored directly, by the same loop: in another loop the compiler
  * might contract other FMAs and change bits. */
-EACH_FORM void write_rest(Form form, RowRef to, RowRef from, int64_t at, int64_t done, const NormDx *a)
+EACH_FORM void write_rest(Form form, RowRef to, RowRef from, int64_t at, int64_t done,
+                          const NormDx *a)
 {
     _Alignas(64) float dx[SPAN], addend[SPAN] = {0};
     int64_t i = done;

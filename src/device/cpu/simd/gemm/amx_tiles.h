@@ -4,7 +4,8 @@
  * The configuration is palette 1 as the architecture defines it. CPUID leaf 0x1D, which describes
  * the palettes, is not read: some hypervisors hide it although AMX works.
  *
- * The including file adds only a body over these macros: microkernel_amx_body.h, amx_gemm_body.h. */
+ * The including file adds only a body over these macros: microkernel_amx_body.h or
+ * amx_gemm_body.h. */
 #include <immintrin.h>
 #include <stdint.h>
 

@@ -40,8 +40,8 @@ typedef V Load(const void *b, int64_t from, int64_t n);
 
 /* sum[i][j] = x[i] . row j of B, for two rows. The sums are named variables: an array of them would
  * be kept in memory. */
-static inline __attribute__((always_inline)) void dots(const float *const x[A_ROWS], const RowRef b[2],
-                                                       int64_t k, Load *load, float sum[A_ROWS][2])
+static inline __attribute__((always_inline)) void
+dots(const float *const x[A_ROWS], const RowRef b[2], int64_t k, Load *load, float sum[A_ROWS][2])
 {
     const int64_t two = 2 * (b[1].at - b[0].at), size = (int64_t)dtype_bytes(b[0].dtype);
     V a0 = {0}, a1 = {0}, a2 = {0}, a3 = {0}, b0 = {0}, b1 = {0}, b2 = {0}, b3 = {0};
@@ -62,12 +62,14 @@ static inline __attribute__((always_inline)) void dots(const float *const x[A_RO
         for (int j = 0; j < 2; j++) sum[i][j] = v_sum(all[i][j]);
 }
 
-static void dots_f32(const float *const x[A_ROWS], const RowRef b[2], int64_t k, float sum[A_ROWS][2])
+static void dots_f32(const float *const x[A_ROWS], const RowRef b[2], int64_t k,
+                     float sum[A_ROWS][2])
 {
     dots(x, b, k, load_f32, sum);
 }
 
-static void dots_bf16(const float *const x[A_ROWS], const RowRef b[2], int64_t k, float sum[A_ROWS][2])
+static void dots_bf16(const float *const x[A_ROWS], const RowRef b[2], int64_t k,
+                      float sum[A_ROWS][2])
 {
     dots(x, b, k, load_bf16, sum);
 }
