@@ -38,8 +38,8 @@ enum { PIECE = 1024, TILE_WORK = 32768 };
 #define store_steps CPU_NAME(store_steps)
 #define run_rows CPU_NAME(run_rows)
 
-/* Convert n elements that are contiguous, or `stride` apart. They take no RowRef: a RowRef passed on
- * the stack is loaded wider than it was stored, and such a load waits for all earlier stores. */
+/* Convert n elements that are contiguous, or `stride` apart. They take no RowRef: a RowRef passed
+ * on the stack is loaded wider than it was stored, and such a load waits for all earlier stores. */
 void floats_of_bf16(const uint16_t *at, int64_t n, float *x);
 void bf16_of_floats(uint16_t *at, int64_t n, const float *x);
 void load_steps(const char *at, DType dtype, int64_t stride, int64_t n, float *x);
