@@ -10,10 +10,10 @@
  *     TRY(comm_begin(comm, &t, &ticket));    ... other work; neither from nor to is touched ...
  *     TRY(comm_wait(comm, ticket));
  *
- * A group is a list of ranks and a purpose, nothing more; the first transfer that names it opens
- * it. All its members begin the same collectives on it in the same order, and that order matches
- * them. Transfers of two groups do not wait for each other. The n-th send from a to b on a group
- * matches the n-th receive on b from a. Faults that one rank can detect are refused by comm_begin.
+ * A group is a list of ranks and a purpose; the first transfer that names it opens it. All its
+ * members must begin the same collectives on it in the same order: the n-th of each member match.
+ * The n-th send from a to b on a group matches the n-th receive on b from a. Transfers of different
+ * groups are matched independently. comm_begin refuses transfers whose fault one rank can detect.
  *
  * Reductions are left folds in the order of the group, element by element, in the value's own type;
  * bf16 is folded in f32 and rounded once. The result depends on neither arrival nor timing. A
@@ -23,19 +23,19 @@
  * comm_begin does not block. A transfer makes progress while any member waits or polls. A wait
  * advances all transfers that its rank has begun, so ranks may wait in different orders.
  *
- * A rank that fails aborts the comm: every wait on every rank ends with ERR_PEER and the first
- * error's message. After ERR_PEER no other rank accesses this rank's memory, and nothing can be
- * begun.
+ * A rank that fails aborts the comms of all ranks: every wait on every rank ends with ERR_PEER and
+ * the first error's message. After ERR_PEER no other rank accesses this rank's memory, and no
+ * transfer can begin.
  *
  * Device memory (device/runtime.h) is registered as such. A transfer of it reads `from` and writes
  * `to` after all work that is in the rank's compute queue when it begins. A wait makes the compute
  * queue wait, not the host. To wait on the host, call comm_sync.
  *
  *     compute  | ... from is made | e0     other kernels      wait e1 | to is read ...
- *     comm     |              wait e0 | the rank's part | e1
+ *     comm     |              wait e0 | the rank's share | e1
  *
  * A Comm belongs to one rank and is used by one thread; no function here is thread-safe for two
- * threads on one Comm. Every transfer passes its recorder. */
+ * threads on one Comm. Its recorder has a record of every transfer. */
 #ifndef COMM_COMM_H
 #define COMM_COMM_H
 
@@ -71,14 +71,15 @@ typedef struct {
     DType dtype;
 } Ref;
 
+/* A share is a member's part of a buffer that is split over the group: by counts, or equally. */
 typedef enum {
-    COMM_SEND,           /* from here to to.rank; only the rank of `to` is read */
-    COMM_RECV,           /* from from.rank to here; only the rank of `from` is read */
+    COMM_SEND,           /* sends `from` to rank to.rank; other fields of `to` are ignored */
+    COMM_RECV,           /* receives `to` from rank from.rank; other fields of `from` are ignored */
     COMM_ALL_REDUCE,     /* to = from of all members, folded in the order of the group */
-    COMM_ALL_GATHER,     /* to = from of all members, back to back; to_counts: per member */
-    COMM_REDUCE_SCATTER, /* to = my part of the folded from; from_counts: per member */
-    COMM_ALL_TO_ALL,     /* part i of from goes to member i; both counts, or neither: equal parts */
-    COMM_BROADCAST,      /* to = from of from.rank; `from` is read on that rank alone */
+    COMM_ALL_GATHER,     /* to = from of all members, back to back; shares of `to`: to_counts */
+    COMM_REDUCE_SCATTER, /* to = this rank's share of the folded from; its shares: from_counts */
+    COMM_ALL_TO_ALL,     /* share i of from goes to member i; counts of both sides, or of neither */
+    COMM_BROADCAST,      /* to = from of rank from.rank; other ranks ignore its other fields */
     N_COMM_KINDS
 } CommKind;
 
@@ -95,27 +96,30 @@ typedef struct {
     Ref from, to;
     const int64_t *from_counts, *to_counts; /* [group.n] elements per member, or NULL: all equal */
     int32_t instr;                          /* instruction, for messages and for the recorder */
-    int32_t tag;                            /* of the payload: must be equal on all members */
+    int32_t tag;                            /* names the payload; must be equal on all members */
     bool scalar; /* a norm, a loss, an agreement: the recorder counts it separately */
 } Transfer;
 
+/* A transfer in flight, for comm_wait. */
 typedef struct {
-    int slot;
-    int64_t number;
+    int slot;       /* index among the transfers in flight */
+    int64_t number; /* of the transfer on this rank: Record.number */
 } Ticket;
 
 typedef struct Comm Comm;
 
-/* A hostile comm completes a transfer either as early as it can or only when it is waited for, by a
- * seeded coin, and until then `to` is filled with 0xFF, which is NaN in every float type. Late
- * transfers are also posted after a random delay. Tests use it to catch code that reads before it
- * waits, and to visit many orders of arrival. */
+/* Settings of a rank's comm.
+ *
+ * A hostile comm completes each transfer either as early as it can or only when it is waited for,
+ * at random. Until then `to` is filled with 0xFF, which is NaN in every float type. Late transfers
+ * are also posted after a random delay. Tests use it to catch code that reads before it waits, and
+ * to vary the order of arrival. */
 typedef struct {
     int rank, ranks;
     int in_flight;    /* maximum number of transfers begun and not waited for */
     int64_t records;  /* number of records that the recorder keeps */
     bool hostile;     /* for tests, see above */
-    uint64_t seed;    /* of the hostile comm's coin and delays */
+    uint64_t seed;    /* of a hostile comm's random choices */
     double timeout_s; /* a longer wait is an error with a report of all waits; 0: no limit */
     /* Emulates a slower network: a transfer between ranks completes no earlier than delay_s, plus
      * its bytes at delay_Bps, after this rank began it. The waiting rank sleeps. 0: no delay. */
@@ -140,16 +144,17 @@ typedef struct {
     DeviceContext *context;
 } CommDevice;
 
-/* Local. Memory of the device, or of the host if the device sees it at the same address. ERR_CHECK
- * for a second context while transfers are in flight: a comm has one context at a time. */
+/* Local. As comm_register, for memory of the device, or of the host if the device sees it at the
+ * same address. ERR_CHECK for a second context while transfers are in flight: a comm has one
+ * context at a time. */
 Err comm_register_device(Comm *c, int arena, void *base, size_t bytes, CommDevice device);
 /* Local. Frees events, queues and buffers that the comm has on the device; call it before the
  * context is closed. No transfer of device memory may be in flight. */
 void comm_release_device(Comm *c);
 /* Collective over all ranks, before device memory is transferred over these groups. Every member of
- * a group names it; groups of earlier calls stay open. Of each transfer the kind, the group, the
- * purpose and the ranks of a pair are read. NCCL opens its communicators here; other transports do
- * nothing. */
+ * a group names it; groups of earlier calls stay open. Reads only kind, group, purpose and, for
+ * sends and receives, the two ranks of each transfer. NCCL opens its communicators here; other
+ * transports do nothing. */
 Err comm_prepare(Comm *c, const Transfer *t, int n);
 /* Local. The host waits until a queue of the device is empty, as the runtime's sync does. Unlike
  * sync it ends with ERR_PEER if a transfer in the queue fails or lasts longer than timeout_s. */
@@ -163,12 +168,13 @@ bool comm_is_staged(const Comm *c);
 /* Collective over the group (for sends and receives: over the pair). ERR_CHECK names the transfer,
  * the arena, the offset and the limit. */
 Err comm_begin(Comm *c, const Transfer *t, Ticket *out);
-/* Local; returns once `to` may be read and `from` be written. ERR_CHECK for a transfer that can
- * never complete, for one that its members do not agree on, and for a ticket that was waited for
- * before. ERR_PEER if another rank failed or did not arrive within timeout_s. */
+/* Local, but blocks until the other members have begun the transfer; returns once `to` may be read
+ * and `from` be written. ERR_CHECK for a transfer that can never complete, for one on whose
+ * signature its members do not agree, and for a ticket that was waited for before. ERR_PEER if
+ * another rank failed or did not arrive within timeout_s. */
 Err comm_wait(Comm *c, Ticket ticket);
-/* Local; does not block. Advances every transfer in flight by about a chunk. Ranks call it between
- * instructions. */
+/* Local; does not block. Advances every transfer in flight by a bounded amount of work. Ranks call
+ * it between instructions. */
 Err comm_poll(Comm *c);
 /* Collective as comm_begin: begin, then wait. */
 Err comm_do(Comm *c, const Transfer *t);
@@ -187,18 +193,20 @@ Err comm_agree(Comm *c, RankList group, Err mine);
 
 /* ---- the recorder ---- */
 
-/* Bytes that leave this rank if each element is sent directly to the ranks that need it. This is
- * the minimum, the same for every backend, and exact. The sum over the group:
+/* Local. Bytes that leave this rank if each element is sent directly to the ranks that need it.
+ * This is the minimum, the same for every backend, and exact. Requires a transfer that has passed
+ * the checks of comm_begin. For p members and n elements of `from`:
  *
- *     all-reduce      the array but my segment to its owners, my segment to the others  2(p-1) n
- *                     (n split over the members, the first n mod p one longer)
- *     all-gather      my part to each other member                                      (p-1) total
- *     reduce-scatter  all parts but mine                                                (p-1) n
- *     all-to-all      all parts but the one that stays here
- *     broadcast       on its root, to each other member                                 (p-1) n
- *     send            all, unless to oneself; a recv sends nothing                      n
- *
- * Local. The transfer is well formed. */
+ *     kind            sent by this rank                                       by the whole group
+ *     all-reduce      the array but its segment to the segments' owners;      2 (p-1) n
+ *                     its reduced segment to the others (n split over the
+ *                     members, the first n mod p one longer)
+ *     all-gather      its `from` to each other member                         (p-1) sum of n
+ *     reduce-scatter  all shares but its own                                  (p-1) n
+ *     all-to-all      all shares but its own
+ *     broadcast       on the root: `from` to each other member                (p-1) n
+ *     send            `from`, unless it is sent to this rank itself           n
+ *     recv            nothing                                                 0 */
 size_t transfer_sent(const Transfer *t, int rank);
 
 enum { RECORD_RANKS = 16 };

@@ -37,35 +37,35 @@ enum { N_DEVICE_QUEUES = QUEUE_HOST };
 typedef struct {
     char name[128]; /* "NVIDIA H200, sm_90; cuBLASLt 13.0.0; ..." */
     size_t total_bytes, free_bytes;
-    size_t workspace_bytes;       /* of the context and its graphs, in addition to alloc */
+    size_t workspace_bytes;       /* held by the context and its graphs, in addition to `alloc` */
     double bf16_flops, f32_flops; /* per second by the datasheet; 0: not in the table */
     double memory_Bps;            /* by the datasheet */
 } DeviceInfo;
 
-/* One tensor of an optimizer update. grad[n] is f32 or bf16; the others are f32, but `weight`,
- * which receives the new weights as bf16 or is NULL. With moments it is AdamW, without (both NULL)
- * SGD. */
+/* One tensor of n elements of an optimizer update, in device memory: AdamW, or SGD if m and v are
+ * NULL. */
 typedef struct {
-    const void *grad;
-    float *master, *m, *v;
-    void *weight;
+    const void *grad; /* grad_type: f32 or bf16 */
+    float *master;    /* master weights, updated */
+    float *m, *v;     /* first and second moments, updated */
+    void *weight;     /* receives the new weights as bf16; NULL: programs read `master` */
     int64_t n;
-    double decay;
+    double decay; /* weight decay */
     DType grad_type;
 } UpdatePiece;
 
 /* Step-dependent numbers of an update. They are read from device memory when the update runs, so a
  * captured graph serves every step. */
 typedef struct {
-    double lr, bias1, bias2;
+    double lr;
+    double bias1, bias2; /* Adam's bias correction: 1 - beta1^t, 1 - beta2^t of update t */
 } UpdateRates;
 
-/* `rates` and `factor` point to device memory; `clip` writes the factor. A NaN factor updates
- * nothing. */
+/* Numbers of an update. `rates` and `factor` point to device memory. */
 typedef struct {
     double beta1, beta2, eps;
     const UpdateRates *rates;
-    const double *factor;
+    const double *factor; /* gradient scale, as `clip` writes it; NaN: nothing is updated */
 } UpdateNumbers;
 
 /* One block of a gradient: *sum = keep * *sum + the squares of x[n], as kernel sum_squares. */
@@ -77,14 +77,17 @@ typedef struct {
     DType dtype;
 } SquaresPiece;
 
-/* Gradient clipping, from sums of squares to a factor. out[1] = the norm = sqrt(left fold of
- * sums[n]) * *mean. out[0] = *mean, times max_norm / norm if max_norm > 0 and the norm is above it.
- * out[0] is NaN if the norm or a loss is not finite, or if the norm is above `skip` > 0. All
- * pointers are to device memory. */
+/* Gradient clipping, from sums of squares to the gradient scale. All pointers are to device memory.
+ *
+ *     out[1] = norm = sqrt(left fold of sums[n]) * *mean       norm of the mean gradient
+ *     out[0] = *mean                                           if norm <= max_norm or max_norm = 0
+ *              *mean * max_norm / norm                         above max_norm
+ *              NaN: the step is skipped                        norm or a loss is not finite, or
+ *                                                              skip > 0 and norm > skip */
 typedef struct {
     const double *sums;
     int64_t n;
-    const double *mean;
+    const double *mean; /* 1 / live tokens of the step */
     double max_norm, skip;
     const float *loss; /* loss[i * loss_stride], i < n_losses */
     int64_t n_losses, loss_stride;
@@ -93,22 +96,22 @@ typedef struct {
 
 enum { MAX_DEVICE_FOLD = 128 };
 
-/* An elementwise left fold of x[0 .. n), written to out[0 .. n_out): sums, or maxima, where NaN
- * propagates. bf16 is folded in f32 and rounded once; integer sums wrap. An out may be one of the
- * x. n and n_out are at most MAX_DEVICE_FOLD. */
+/* An elementwise left fold of the arrays x[0 .. n), as sums or maxima; the result is written to
+ * each of out[0 .. n_out), which may be one of the x. In a maximum NaN propagates. bf16 is folded
+ * in f32 and rounded once; integer sums wrap. */
 typedef struct {
     DType dtype;
-    bool max;
-    int n, n_out;
+    bool max;     /* maxima; else sums */
+    int n, n_out; /* numbers of arrays, at most MAX_DEVICE_FOLD each */
     const void *const *x;
     void *const *out;
-    int64_t count;
+    int64_t count; /* elements of each array */
 } DeviceFold;
 
-/* The optimizer step over lists of tensors, many tensors per launch; optional. */
+/* The optimizer step over lists of tensors, many tensors per launch; optional. A list is made once,
+ * of pieces in device memory, and run each step. A NORM is squares_run and, if no other rank takes
+ * part in the norm, clip; an UPDATE is update_run. */
 typedef struct {
-    /* A list is made once, of pieces in device memory, and run each step. A rank's UPDATE is
-     * squares_run, clip, update_run, without the host. */
     Err (*squares_open)(DeviceContext *c, const SquaresPiece *piece, int n, DeviceList **out);
     Err (*squares_run)(DeviceQueue *q, const DeviceList *l);
     Err (*update_open)(DeviceContext *c, const UpdatePiece *piece, int n, DeviceList **out);
@@ -120,29 +123,31 @@ typedef struct {
 /* Graph capture of a step; optional. */
 typedef struct {
     /* Between capture_begin and capture_end, work that this thread puts into the queue is recorded
-     * and does not run. So is work in other queues of the context that wait for an event of this
-     * queue, if this queue waits for them before the end. Addresses and numbers are those of the
-     * recorded calls; memory is read when the graph runs. During a capture the thread must not
-     * synchronize a queue, nor allocate. capture_end must also follow an error: no queue is left
-     * recording. out NULL: the recording is discarded. */
+     * and does not run. So is work in another queue of the context, if that queue waits for an
+     * event of this one before the work, and this queue waits for it before the end. Addresses and
+     * numbers are those of the recorded calls; memory is read when the graph runs. During a capture
+     * the thread must neither synchronize a queue nor allocate. capture_end must also be called
+     * after an error, to stop recording. out NULL: the recording is discarded. */
     Err (*capture_begin)(DeviceQueue *q);
     Err (*capture_end)(DeviceQueue *q, DeviceGraph **out);
-    /* Runs the whole graph, in the order of the queue. A graph that no longer fits must not run:
-     * the context's scratch memory or algorithm choices have changed since its capture. */
+    /* Runs the whole graph, in the order of the queue. Requires graph_fits. */
     Err (*graph_run)(DeviceQueue *q, DeviceGraph *g);
+    /* True unless the context's scratch memory or algorithm choices have changed since the capture;
+     * the graph would use the old ones. */
     bool (*graph_fits)(const DeviceGraph *g);
     void (*graph_close)(DeviceGraph *g); /* the graph must not be running */
 } DeviceGraphs;
 
 /* The choice of a GEMM algorithm for each shape; optional. */
 typedef struct {
-    /* While `measure` is on, the first call of a shape times the library's candidates. Later calls
-     * alternate between the candidates that are close, each timed in place. The fastest is chosen
-     * when measuring ends. Without measuring, the library's first suggestion is taken. left: shapes
-     * that still have several candidates. Choices are saved and loaded as text. `load` refuses a
-     * file of another device, library version or file format. */
+    /* Switches measuring on or off. While it is on, the first call of a shape times the library's
+     * candidates. Later calls alternate between the candidates that are close, each timed in place.
+     * The fastest is chosen when measuring ends. Shapes that were never measured use the library's
+     * first suggestion. */
     void (*measure)(DeviceContext *c, bool on);
-    int (*left)(const DeviceContext *c);
+    int (*left)(const DeviceContext *c); /* number of shapes that still have several candidates */
+    /* Writes and reads the choices as text. `load` refuses a file of another device, library
+     * version or AUTOTUNE_VERSION: ERR_CONFIG. */
     Err (*save)(DeviceContext *c, const char *path);
     Err (*load)(DeviceContext *c, const char *path);
 } DeviceAutotune;
@@ -169,7 +174,7 @@ typedef struct DeviceRuntime {
     Err (*alloc_host)(DeviceContext *c, size_t bytes, void **out);
     void (*free_host)(DeviceContext *c, void *at);
 
-    /* In the order of the queue; each side is device or host memory. */
+    /* Copy and fill bytes in the order of the queue; `to` and `from` are device or host memory. */
     Err (*copy)(DeviceQueue *q, void *to, const void *from, size_t bytes);
     Err (*set)(DeviceQueue *q, void *to, int byte, size_t bytes);
 
@@ -177,7 +182,7 @@ typedef struct DeviceRuntime {
     void (*event_close)(DeviceEvent *e);
     Err (*record)(DeviceQueue *q, DeviceEvent *e);
     Err (*wait)(DeviceQueue *q, DeviceEvent *e); /* the queue waits; the host continues */
-    Err (*done)(DeviceEvent *e, bool *out);      /* the host polls */
+    Err (*done)(DeviceEvent *e, bool *out);      /* polls: *out = the event has passed */
     Err (*sync_event)(DeviceEvent *e);           /* the host waits */
     Err (*sync)(DeviceQueue *q);                 /* the host waits for all work in the queue */
 
@@ -188,7 +193,7 @@ typedef struct DeviceRuntime {
     /* Seconds from timestamp 0 to each of the first n, all of which have passed. */
     Err (*timestamps_read)(const DeviceTimestamps *t, int n, double *seconds);
 
-    Err (*fold)(DeviceQueue *q, const DeviceFold *fold);
+    Err (*fold)(DeviceQueue *q, const DeviceFold *fold); /* in the order of the queue */
 
     /* True, the default: calls give the same bits every time. False permits faster variants. A
      * library may add in any order (the gradient of attention). A recomputed value may be rounded

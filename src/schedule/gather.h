@@ -5,10 +5,13 @@
  *     zero 1   gather.0 gather.1 F0.0 drop.0 gather.2 F1.0 gather.3 F2.0 F3.0 drop.3 ...
  *     zero 3   gather.0 gather.1 F0.0 drop.0 gather.2 F1.0 drop.1 gather.3 F2.0 F3.0 drop.3 ...
  *
+ * Pack 0 is dropped after F0.0, since no backward phase reads the weights of an embedding; pack 3
+ * after F3.0, since the head computes its gradients in F.
+ *
  * A pack that is kept for the step, or to the backward phase, is gathered one RUN before its first
  * use. At most `live` of the other packs (KEEP_NO) are gathered at any time: those that the current
  * RUN reads, and those needed next. Each gather therefore overlaps with an earlier RUN, and a pack
- * that is needed again soon is not dropped. */
+ * that is needed again soon is not dropped. switches.h defines the rows of ZeRO 1 and 3. */
 #ifndef SCHEDULE_GATHER_H
 #define SCHEDULE_GATHER_H
 
@@ -19,7 +22,7 @@
 typedef struct {
     const UnitSwitches *row; /* [units]; packs that are not sharded are never gathered */
     const UnitPacks *packs;  /* [units] */
-    int live; /* limit of KEEP_NO packs gathered at once (FSDP's limit_all_gathers) */
+    int live; /* maximum number of KEEP_NO packs gathered at once (FSDP's limit_all_gathers) */
 } GatherInput;
 
 /* Counts of one pack in one step. */
@@ -30,9 +33,9 @@ typedef struct {
 } GatherCount;
 
 /* Local. Copies the lists of `s`, a schedule over units, and inserts GATHERs and DROPs. All other
- * actions keep their order. The caller provides counts [units]. ERR_CONFIG, naming the least value
- * that works, if one RUN reads more than `live` packs; ERR_CONFIG for a contradictory row (gathered
- * once a step and not kept). */
+ * actions keep their order. Writes counts[units]. ERR_CONFIG if one RUN reads more than `live`
+ * packs, with the least value that works in the message, or if a row contradicts itself (gathered
+ * once per step, but not kept). */
 Err schedule_gathers(const Schedule *s, const GatherInput *in, Arena *arena, Schedule *out,
                      GatherCount *counts);
 

@@ -1,8 +1,8 @@
 /* loop.h -- the training loop.
  *
  *     each step, on every rank:   fill the micro-batches from the data cursor
- *                                 run the linked program; a gradient that is not finite, or
- *                                 above optim.skip in norm, updates nothing
+ *                                 run the linked program; a step whose gradient norm or loss is
+ *                                 not finite, or whose norm is above optim.skip, is skipped
  *                                 all-reduce bytes sent, flops, stop requests, progress of a save
  *                                 every valid_every steps: the loss of held-out samples
  *                                 every save.every steps, and after the last: a checkpoint
@@ -26,15 +26,15 @@
 typedef struct {
     int64_t step;    /* finished steps */
     int64_t cursor;  /* samples consumed */
-    int64_t tokens;  /* live tokens */
-    int64_t skipped; /* steps that updated nothing; Adam's time is step - skipped */
+    int64_t tokens;  /* live tokens consumed */
+    int64_t skipped; /* steps that updated nothing; step - skipped counts the updates, for Adam */
 } Position;
 
 /* Checkpoints of a run. */
 typedef struct {
     const char *folder;  /* exists; NULL: the run neither saves nor resumes */
-    int64_t every;       /* steps; 0: after the last one only */
-    int64_t keep;        /* newest checkpoints that are kept */
+    int64_t every;       /* steps between checkpoints; 0: only after the last step */
+    int64_t keep;        /* number of newest checkpoints that are kept */
     bool despite_errors; /* a failed save does not end the run, except after the last step */
     StateScalars job;    /* all but step, cursor, tokens, skipped */
     SaveHook hook;
@@ -58,9 +58,9 @@ typedef struct {
     Team *team;
     const Dataset *train, *valid;
     LrSettings lr;
-    int64_t global;      /* sequences a step */
-    int64_t valid_every; /* steps; 0: never */
-    int64_t valid_limit; /* most sequences of a validation */
+    int64_t global;      /* sequences per step, over all data parallel ranks */
+    int64_t valid_every; /* steps between validations; 0: never */
+    int64_t valid_limit; /* maximum number of sequences per validation */
     uint64_t seed;
     const Manifest *init;       /* initial weights; NULL: random numbers */
     const char *dir;            /* run folder; exists */
@@ -77,14 +77,15 @@ typedef struct {
 } TrainSettings;
 
 typedef struct {
-    int64_t first, steps; /* first step of this start; finished steps of the run */
+    int64_t first, steps; /* first step since this start; finished steps of the whole run */
     double first_loss, last_loss, valid_loss;
-    int64_t tokens, tokens_here; /* of the run; since this start */
+    int64_t tokens, tokens_here; /* live tokens of the whole run; since this start */
     int64_t peak_bytes;          /* of the rank that needs most memory */
     double peak_flops;           /* of TrainSettings, or the higher rate that a step reached */
     double seconds;
-    bool stopped, has_valid;
-    bool was_done; /* the run had all its steps already */
+    bool stopped;   /* ended early by TrainSettings.stop */
+    bool has_valid; /* valid_loss is set */
+    bool was_done;  /* the run had all its steps already */
 } TrainResult;
 
 typedef struct TrainLoop TrainLoop;
@@ -97,8 +98,8 @@ Err train_loop_open(const TrainSettings *s, TrainLoop **out, TrainStart *start);
 Err train_loop_run(TrainLoop *l);
 /* Local. Releases memory; `err` is the error that ended the rank, or OK. */
 void train_loop_close(TrainLoop *l, Err err, TrainResult *out);
-/* Collective over all ranks. The three calls above. The result is equal on all ranks except the
- * seconds. */
+/* Collective over all ranks. Opens, runs and closes a loop. The result is equal on all ranks except
+ * the seconds. */
 Err train_loop(const TrainSettings *s, TrainResult *out);
 
 /* Local. Bytes that a rank allocates: all arenas of training, those of validation that are not
