@@ -13,7 +13,7 @@ enum { AGREEMENT = INT_MIN }; /* a separate group: the caller's sequence numbers
 
 static Err gather_codes(Comm *c, RankList group, int32_t *codes)
 {
-    const int me = group_place(group, c->set.rank);
+    const int me = group_index(group, c->set.rank);
     Transfer t = {.kind = COMM_ALL_GATHER,
                   .group = group,
                   .purpose = AGREEMENT,
@@ -44,7 +44,7 @@ Err comm_agree(Comm *c, RankList group, Err mine)
 {
     int32_t *codes = (int32_t *)(void *)c->memory[COMM_OWN].base;
     char *text = c->memory[COMM_OWN].base + c->memory[COMM_OWN].bytes - COMM_TEXT_BYTES;
-    const int me = group_place(group, c->set.rank);
+    const int me = group_index(group, c->set.rank);
     if (me < 0)
         return err_fail(ERR_CHECK,
                         "comm: rank %d agrees with a group of %d ranks that it is not in",

@@ -131,7 +131,7 @@ static Err overlap_check(const CheckContext *k, const Ref *outer, const Ref *inn
 
 static Err peer_check(const CheckContext *k, int peer)
 {
-    if (group_place(k->t->group, peer) >= 0) return OK;
+    if (group_index(k->t->group, peer) >= 0) return OK;
     return err_fail(ERR_CHECK, "comm: %s: rank %d is not in the group", name_of(k), peer);
 }
 
@@ -181,7 +181,7 @@ Err transfer_check(const Comm *c, const Transfer *t, int64_t sequence)
 {
     char name[TRANSFER_NAME_BYTES];
     MUST((unsigned)t->kind < N_COMM_KINDS, "rank %d: kind %d", c->set.rank, (int)t->kind);
-    const CheckContext k = {c, t, sequence, group_place(t->group, c->set.rank), name};
+    const CheckContext k = {c, t, sequence, group_index(t->group, c->set.rank), name};
     const bool reads = transfer_reads(t, c->set.rank), writes = transfer_writes(t);
     TRY(counts_check(&k));
     if (reads) TRY(ref_check(&k, &t->from, "from"));
@@ -192,7 +192,7 @@ Err transfer_check(const Comm *c, const Transfer *t, int64_t sequence)
     if (t->from.dtype != t->to.dtype)
         return err_fail(ERR_CHECK, "comm: %s: `from` is %s, `to` is %s; cast before", name_of(&k),
                         dtype_name(t->from.dtype), dtype_name(t->to.dtype));
-    if (c->memory[t->from.arena].device != c->memory[t->to.arena].device)
+    if (c->memory[t->from.arena].on_device != c->memory[t->to.arena].on_device)
         return err_fail(ERR_CHECK,
                         "comm: %s: one of `from` (arena %d) and `to` (arena %d) is memory of a "
                         "device, the other is not; copy before",
@@ -203,7 +203,7 @@ Err transfer_check(const Comm *c, const Transfer *t, int64_t sequence)
 size_t transfer_sent(const Transfer *t, int rank)
 {
     const int64_t n = t->group.n, count = t->from.count;
-    const int me = group_place(t->group, rank);
+    const int me = group_index(t->group, rank);
     int64_t sent = 0;
     switch (t->kind) {
     case COMM_ALL_REDUCE: {

@@ -64,7 +64,7 @@ Err comm_register(Comm *c, int arena, void *base, size_t bytes)
         return err_fail(ERR_CHECK, "comm: arena %d has %zu bytes at no address", arena, bytes);
     c->memory[arena].base = base;
     c->memory[arena].bytes = bytes;
-    c->memory[arena].device = false;
+    c->memory[arena].on_device = false;
     return OK;
 }
 
@@ -75,7 +75,7 @@ Err comm_register_device(Comm *c, int arena, void *base, size_t bytes, CommDevic
         comm_release_device(c);
     }
     TRY(comm_register(c, arena, base, bytes));
-    c->memory[arena].device = true;
+    c->memory[arena].on_device = true;
     c->device = device;
     return OK;
 }
@@ -87,7 +87,10 @@ void comm_release_device(Comm *c)
     c->device = (CommDevice){0};
 }
 
-bool comm_is_staged(const Comm *c) { return c->set.staged || (!c->table->device && !c->transport); }
+bool comm_is_staged(const Comm *c)
+{
+    return c->set.staged || (!c->table->moves_device_memory && !c->transport);
+}
 
 void *comm_at(const Comm *c, const Ref *r) { return c->memory[r->arena].base + r->offset; }
 
@@ -187,7 +190,7 @@ static Err free_slot(const Comm *c, const Transfer *t, int64_t sequence, int *ou
  * agree. */
 static bool on_device(const Comm *c, const Transfer *t)
 {
-    return c->memory[transfer_reads(t, c->set.rank) ? t->from.arena : t->to.arena].device;
+    return c->memory[transfer_reads(t, c->set.rank) ? t->from.arena : t->to.arena].on_device;
 }
 
 Err comm_begin(Comm *c, const Transfer *t, Ticket *out)
@@ -195,7 +198,7 @@ Err comm_begin(Comm *c, const Transfer *t, Ticket *out)
     GroupRow *g;
     int slot;
     TRY(group_of(c, t->group, t->purpose, &g));
-    Stream *s = group_stream(g, t);
+    MatchChannel *s = group_channel(g, t);
     TRY(transfer_check(c, t, s->next));
     TRY(free_slot(c, t, s->next, &slot));
     Pending *p = &c->pending[slot];
@@ -204,13 +207,13 @@ Err comm_begin(Comm *c, const Transfer *t, Ticket *out)
                    .number = c->recorder->total,
                    .sequence = s->next,
                    .row = g,
-                   .stream = s};
+                   .channel = s};
     p->t.group.rank = g->rank; /* the caller may free its list */
     record_post(c, p);
     p->due_s = delay_due_s(&c->set, record_of(c, p->number));
-    p->device = on_device(c, t);
-    const bool staged = p->device && comm_is_staged(c);
-    p->by_transport = p->device && !staged && c->transport;
+    p->on_device = on_device(c, t);
+    const bool staged = p->on_device && comm_is_staged(c);
+    p->by_transport = p->on_device && !staged && c->transport;
     Err err = staged ? staging_begin(c, slot) : p->by_transport ? c->transport->begin(c, slot) : OK;
     if (err == OK) err = c->table->begin(c, slot);
     if (err != OK) {

@@ -27,16 +27,17 @@ const char *comm_transport_name(const Comm *c)
     return c->transport ? c->transport->name : c->table->name;
 }
 
-Err device_transport_failed(Comm *c, Err err, bool own)
+Err device_transport_failed(Comm *c, Err err, bool by_transport)
 {
     char text[COMM_TEXT_BYTES];
-    if (err == OK || !c->transport || c->aborted) return err;
-    c->aborted = true;
+    if (err == OK || !c->transport || c->transport_aborted) return err;
+    c->transport_aborted = true;
     strncpy(text, err_text(), sizeof text - 1);
     text[sizeof text - 1] = '\0';
-    if (own && c->table->abort) c->table->abort(c, err, text);
+    if (by_transport && c->table->abort) c->table->abort(c, err, text);
     c->transport->abort(c);
-    return own ? err_fail(err, "rank %d: %s", c->set.rank, text) : err_fail(err, "%s", text);
+    return by_transport ? err_fail(err, "rank %d: %s", c->set.rank, text)
+                        : err_fail(err, "%s", text);
 }
 
 void device_transport_close(Comm *c)

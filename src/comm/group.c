@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-int group_place(RankList group, int rank)
+int group_index(RankList group, int rank)
 {
     for (int i = 0; i < group.n; i++)
         if (group.rank[i] == rank) return i;
@@ -22,12 +22,12 @@ GroupRow *group_find(Comm *c, RankList ranks, int purpose)
     return NULL;
 }
 
-Stream *group_stream(GroupRow *g, const Transfer *t)
+MatchChannel *group_channel(GroupRow *g, const Transfer *t)
 {
     const bool send = t->kind == COMM_SEND;
-    if (!send && t->kind != COMM_RECV) return g->stream;
-    const int peer = group_place((RankList){g->n, g->rank}, send ? t->to.rank : t->from.rank);
-    return g->stream + (peer < 0 ? 0 : 1 + (send ? 0 : g->n) + peer);
+    if (!send && t->kind != COMM_RECV) return g->channel;
+    const int peer = group_index((RankList){g->n, g->rank}, send ? t->to.rank : t->from.rank);
+    return g->channel + (peer < 0 ? 0 : 1 + (send ? 0 : g->n) + peer);
 }
 
 RankList comm_group(const Comm *c, int32_t group)
@@ -44,10 +44,10 @@ static Err ranks_check(const Comm *c, RankList ranks)
         if (rank < 0 || rank >= c->set.ranks)
             return err_fail(ERR_CHECK, "comm: a group of %d names rank %d; ranks are 0 to %d",
                             ranks.n, rank, c->set.ranks - 1);
-        if (group_place(ranks, rank) != i)
+        if (group_index(ranks, rank) != i)
             return err_fail(ERR_CHECK, "comm: a group of %d names rank %d twice", ranks.n, rank);
     }
-    if (group_place(ranks, c->set.rank) < 0)
+    if (group_index(ranks, c->set.rank) < 0)
         return err_fail(ERR_CHECK, "comm: rank %d uses a group of %d ranks that it is not in",
                         c->set.rank, ranks.n);
     return OK;
@@ -80,11 +80,11 @@ Err group_of(Comm *c, RankList ranks, int purpose, GroupRow **out)
                             MAX_GROUPS);
         if (g->cap < ranks.n) {
             TRY(ARENA_NEW(c->arena, ranks.n, &g->rank));
-            TRY(ARENA_NEW(c->arena, 1 + 2 * ranks.n, &g->stream));
+            TRY(ARENA_NEW(c->arena, 1 + 2 * ranks.n, &g->channel));
             g->cap = ranks.n;
         }
         memcpy(g->rank, ranks.rank, sizeof *g->rank * (size_t)ranks.n);
-        memset(g->stream, 0, sizeof *g->stream * (size_t)(1 + 2 * ranks.n));
+        memset(g->channel, 0, sizeof *g->channel * (size_t)(1 + 2 * ranks.n));
         if (c->group_rows <= g - c->group) c->group_rows = (int)(g - c->group) + 1;
         g->serial = c->groups_made++;
         g->purpose = purpose;
@@ -105,8 +105,8 @@ Err comm_group_end(Comm *c, RankList group, int purpose)
                         "in flight; wait for them before",
                         g->n, g->rank[0], purpose, g->in_flight);
     for (int i = 0; i < 1 + 2 * g->n; i++) {
-        if (g->stream[i].backend && c->table->end) c->table->end(c, &g->stream[i]);
-        if (g->stream[i].transport) c->transport->group_end(c, &g->stream[i]);
+        if (g->channel[i].backend && c->table->end) c->table->end(c, &g->channel[i]);
+        if (g->channel[i].transport) c->transport->group_end(c, &g->channel[i]);
     }
     g->serial = -1;
     return OK;

@@ -36,7 +36,7 @@ TransferSignature transfer_signature(const Transfer *t)
     return m;
 }
 
-const char *signature_differs(const TransferSignature *a, const TransferSignature *b)
+const char *signature_first_difference(const TransferSignature *a, const TransferSignature *b)
 {
     if (a->kind != b->kind) return "kind";
     if (a->dtype != b->dtype) return "type of elements";

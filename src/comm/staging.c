@@ -41,10 +41,10 @@ Err staging_begin(Comm *c, int slot)
     const int from = COMM_STAGING + 2 * slot, to = from + 1;
     if (!c->staged) TRY(ARENA_NEW(c->arena, c->set.in_flight, &c->staged));
     BounceBuffers *s = &c->staged[slot];
-    if (!s->in) TRY(c->device.runtime->event_open(c->device.context, &s->in));
+    if (!s->copied_out) TRY(c->device.runtime->event_open(c->device.context, &s->copied_out));
     /* The result of the slot's last transfer may still be on its way out of the buffer. */
-    if (s->full) TRY(c->device.runtime->sync_event(s->in));
-    s->full = false;
+    if (s->copy_pending) TRY(c->device.runtime->sync_event(s->copied_out));
+    s->copy_pending = false;
     if (transfer_reads(t, c->set.rank)) {
         const Ref buffer = {t->from.rank, from, 0, t->from.count, t->from.dtype};
         TRY(reserve_buffer(c, from, ref_bytes(&buffer) + 1));
@@ -64,21 +64,21 @@ Err staging_end(Comm *c, int slot)
     const DeviceRuntime *m = c->device.runtime;
     BounceBuffers *s = &c->staged[slot];
     DeviceQueue *compute;
-    if (!c->pending[slot].device || s->to.count == 0) return OK;
+    if (!c->pending[slot].on_device || s->to.count == 0) return OK;
     compute = queue_of(c, QUEUE_COMPUTE);
     TRY(m->copy(compute, comm_at(c, &s->to), comm_at(c, &c->pending[slot].t.to),
                 ref_bytes(&s->to)));
     s->to.count = 0;
-    s->full = true;
-    return m->record(compute, s->in);
+    s->copy_pending = true;
+    return m->record(compute, s->copied_out);
 }
 
 void staging_close(Comm *c)
 {
     const DeviceRuntime *m = c->device.runtime;
     for (int i = 0; c->staged && i < c->set.in_flight; i++) {
-        if (c->staged[i].full) (void)m->sync_event(c->staged[i].in);
-        if (c->staged[i].in) m->event_close(c->staged[i].in);
+        if (c->staged[i].copy_pending) (void)m->sync_event(c->staged[i].copied_out);
+        if (c->staged[i].copied_out) m->event_close(c->staged[i].copied_out);
         c->staged[i] = (BounceBuffers){0};
         for (int k = COMM_STAGING + 2 * i; k < COMM_STAGING + 2 * i + 2; k++) {
             if (c->memory[k].base) m->free_host(c->device.context, c->memory[k].base);

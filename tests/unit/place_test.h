@@ -160,7 +160,7 @@ static inline void members_agree(const char *name, const Transfer *t, int n)
                   a->from.dtype == b->from.dtype && b->from.dtype == b->to.dtype,
               "%s: rank 0 begins %s with tag %d, rank %d %s with tag %d", name,
               comm_kind_name(a->kind), a->tag, k, comm_kind_name(b->kind), b->tag);
-        AGREE(b->group.n == n && group_place(b->group, k) == k,
+        AGREE(b->group.n == n && group_index(b->group, k) == k,
               "%s: tag %d: rank %d is not in its place", name, b->tag, k);
         const bool gathers = a->kind == COMM_ALL_GATHER, all = a->kind == COMM_ALL_TO_ALL;
         const bool scatters = a->kind == COMM_REDUCE_SCATTER;

@@ -143,10 +143,10 @@ static void leave(Comm *c, int slot)
 /* By the device transport: finished for the host when the part is in a queue of the device. */
 static Err move_on(Comm *c, int slot, bool *moved)
 {
-    bool over = false;
-    TRY(c->transport->launch(c, slot, &over));
-    if (over) leave(c, slot);
-    *moved = *moved || over;
+    bool launched = false;
+    TRY(c->transport->launch(c, slot, &launched));
+    if (launched) leave(c, slot);
+    *moved = *moved || launched;
     return OK;
 }
 

@@ -161,7 +161,7 @@ static Err exchange_part(const DevicePart *p)
 /* Index of the root of a broadcast, or of the sender of a pair. */
 static int giver(const DevicePart *p)
 {
-    return p->ch->from >= 0 ? 0 : group_place(p->t->group, p->post->signature.root);
+    return p->ch->from >= 0 ? 0 : group_index(p->t->group, p->post->signature.root);
 }
 
 static Err move_part(const DevicePart *p)

@@ -77,7 +77,7 @@ static Err local_poll(Comm *c)
 static Err member_of(Comm *c, int slot, ChannelMember **out)
 {
     LocalComm *l = c->state;
-    Stream *s = c->pending[slot].stream;
+    MatchChannel *s = c->pending[slot].channel;
     if (!s->backend) {
         ChannelMember *k = l->spare;
         if (k)
@@ -92,7 +92,7 @@ static Err member_of(Comm *c, int slot, ChannelMember **out)
     return OK;
 }
 
-static void local_end(Comm *c, Stream *s)
+static void local_end(Comm *c, MatchChannel *s)
 {
     LocalComm *l = c->state;
     ChannelMember *k = s->backend;
@@ -113,7 +113,7 @@ static void publish(const Pending *p, Channel *ch, PublishedTransfer *out)
 
 static bool on_device(const Comm *c, int slot)
 {
-    return c->pending[slot].device && !c->pending[slot].by_transport && !comm_is_staged(c);
+    return c->pending[slot].on_device && !c->pending[slot].by_transport && !comm_is_staged(c);
 }
 
 /* Device memory is advanced at once, so that its queues start early, and so is a hostile comm;
@@ -171,7 +171,7 @@ static void local_close(Comm *c)
 }
 
 static const CommTable local_table = {.name = "local",
-                                      .device = true,
+                                      .moves_device_memory = true,
                                       .begin = local_begin,
                                       .wait = local_wait,
                                       .close = local_close,

@@ -1,7 +1,8 @@
 /* local_parts.h -- memory that thread-ranks share; for the files of this folder.
  *
- * A channel is a stream of transfers that are matched in order: the collectives of a group, or the
- * sends from one member to another. Its ring has an entry for each of the RING latest transfers:
+ * A channel is the shared side of the members' MatchChannels (backend.h). Its transfers are matched
+ * in order: the collectives of a group, or the sends from one member to another. Its ring has an
+ * entry for each of the RING latest transfers:
  *
  *     entry[sequence % RING]   post[0] post[1] ...   one per member, on cache lines of its own;
  *                                                    its member alone writes it: addresses and

@@ -84,7 +84,8 @@ const char *move_differs(const Comm *c, int slot, int *place)
     const LocalPost *post = entry_of(f, c->pending[slot].sequence)->post;
     const char *what = NULL;
     for (*place = 1; *place < ch->n; ++*place)
-        if ((what = signature_differs(&post[0].signature, &post[*place].signature)) != NULL ||
+        if ((what = signature_first_difference(&post[0].signature, &post[*place].signature)) !=
+                NULL ||
             (what = post[0].device != post[*place].device ? "memory, a device's or the host's"
                                                           : NULL) != NULL)
             return what;
@@ -203,7 +204,7 @@ void move_eager(Comm *c, int slot)
     else if (t->kind == COMM_REDUCE_SCATTER)
         fold_piece(c, slot, part_start(t->from_counts, t->from.count, n, me), t->to.count, me, 0);
     else if (t->kind == COMM_BROADCAST)
-        copy(to, post[group_place(t->group, post->signature.root)].from, ref_bytes(&t->to));
+        copy(to, post[group_index(t->group, post->signature.root)].from, ref_bytes(&t->to));
     else
         for (int i = 0; i < n; i++) {
             const size_t bytes = (size_t)part_count(t->to_counts, t->to.count, n, i) * each;

@@ -100,7 +100,7 @@ Err report_hang(Comm *c, int slot, double waited_s)
         if (ch->member[i] != c->set.rank && !has_posted(&l->flight[slot], p->sequence, i))
             report_rank(&r, w, ch->member[i]);
     for (int i = 0; i < w->base.ranks; i++) {
-        const int place = group_place((RankList){ch->n, ch->member}, i);
+        const int place = group_index((RankList){ch->n, ch->member}, i);
         if (i == c->set.rank) continue;
         if (place < 0 || has_posted(&l->flight[slot], p->sequence, place)) report_rank(&r, w, i);
     }

@@ -1,8 +1,9 @@
 /* world.c -- the shared state of thread-ranks: ranks, channels, wake-ups, the first failure.
  *
- * Channels are found under a lock, once per rank and stream; after that a rank keeps a pointer. A
- * group that ends and is opened again is a new channel, and members arrive at it at different
- * times. A member attaches to the oldest channel of that name that it has not attached to yet:
+ * Channels are found under a lock, once per rank and MatchChannel; after that a rank keeps a
+ * pointer. A group that ends and is opened again is a new channel, and members arrive at it at
+ * different times. A member attaches to the oldest channel of that name that it has not attached
+ * to yet:
  *
  *     rank 0   attach A ... end A, attach B
  *     rank 1   attach A ............. end A, attach B
@@ -199,7 +200,7 @@ static Err attach(LocalWorld *w, const ChannelName *name, int place, Channel **o
 Err channel_attach(LocalWorld *w, const Transfer *t, int rank, Channel **out, int *place)
 {
     const ChannelName name = name_of(t, rank);
-    *place = name.from < 0 ? group_place(t->group, rank) : t->kind == COMM_RECV;
+    *place = name.from < 0 ? group_index(t->group, rank) : t->kind == COMM_RECV;
     pthread_mutex_lock(&w->lock);
     const Err err = attach(w, &name, *place, out);
     pthread_mutex_unlock(&w->lock);

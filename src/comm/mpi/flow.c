@@ -260,7 +260,7 @@ void flow_eager(Comm *c, int slot)
             to += (size_t)count * each;
         }
     } else {
-        const int root = t->kind == COMM_RECV ? 0 : group_place(t->group, t->from.rank);
+        const int root = t->kind == COMM_RECV ? 0 : group_index(t->group, t->from.rank);
         memcpy(to, m->source[root], ref_bytes(&t->to));
     }
 }

@@ -6,10 +6,10 @@
  *     data      tags 1 + 2 * slot + phase of the sender: elements, from the memory of the sender
  *               into that of the receiver, in chunks.
  *
- * comm_begin sends a post to the other members. The n-th post of a rank on a stream (the
+ * comm_begin sends a post to the other members. The n-th post of a rank on a channel (the
  * collectives of a group, or its sends from one rank to another) matches the n-th transfer begun
  * here on it. Control messages arrive in order, so no number has to be kept when a group ends. A
- * stream is identified by a hash of its name. After all members have posted, their signatures are
+ * channel is identified by a hash of its name. After all members have posted, their signatures are
  * compared, and only then do elements move:
  *
  *                      to each other member i           from each other member i
@@ -51,9 +51,9 @@ typedef enum { POST, FAIL, LEFT, QUERY, STATUS } ControlKind;
 
 /* The header of every control message. */
 typedef struct {
-    int32_t what; /* ControlKind */
-    int32_t slot; /* of the sender: part of the tags of its data */
-    uint64_t stream;
+    int32_t what;     /* ControlKind */
+    int32_t slot;     /* of the sender: part of the tags of its data */
+    uint64_t channel; /* hash of its name */
     int64_t sequence;
     int64_t gives; /* of an all-to-all: elements for the receiver of this post */
     TransferSignature signature;
@@ -89,8 +89,8 @@ typedef enum { FINISHED, SELF_PAIR, WAITING, MOVING } MpiTransferState;
 /* The backend's state of a slot, in addition to its Pending. */
 typedef struct {
     MpiTransferState state;
-    uint64_t stream;
-    int n, me; /* members; a pair is the sender, then the receiver */
+    uint64_t channel; /* hash of its name */
+    int n, me;        /* members; a pair is the sender, then the receiver */
     const int32_t *member;
     int32_t pair[2];
     bool eager, folds;

@@ -1,6 +1,6 @@
 /* post.c -- the rendezvous: posts of the members of a transfer, matched and compared.
  *
- *     begun here first     a post goes to the oldest transfer on its stream that misses it
+ *     begun here first     a post goes to the oldest transfer on its channel that misses it
  *     posts arrive first   they are queued as unexpected; begin takes the oldest of each rank */
 #include "comm/mpi/mpi_parts.h"
 
@@ -12,8 +12,9 @@ static uint64_t mix(uint64_t hash, int64_t x)
     return hash ^ hash >> 29;
 }
 
-/* Hash of the stream's name: group, purpose and, of a pair, its direction. Equal on all members. */
-static uint64_t stream_hash(const Transfer *t, int from, int to)
+/* Hash of the channel's name: group, purpose and, for a pair, its direction; equal on all
+ * members. */
+static uint64_t channel_hash(const Transfer *t, int from, int to)
 {
     uint64_t hash = mix(mix(mix(0x5ea4, t->purpose), from), to);
     for (int i = 0; i < t->group.n; i++) hash = mix(hash, t->group.rank[i]);
@@ -28,8 +29,8 @@ static void find_members(const Comm *c, int slot)
     if (!send && t->kind != COMM_RECV) {
         f->n = t->group.n;
         f->member = t->group.rank;
-        f->me = group_place(t->group, c->set.rank);
-        f->stream = stream_hash(t, -1, -1);
+        f->me = group_index(t->group, c->set.rank);
+        f->channel = channel_hash(t, -1, -1);
         return;
     }
     f->pair[0] = send ? c->set.rank : t->from.rank;
@@ -37,7 +38,7 @@ static void find_members(const Comm *c, int slot)
     f->n = 2;
     f->member = f->pair;
     f->me = !send;
-    f->stream = stream_hash(t, f->pair[0], f->pair[1]);
+    f->channel = channel_hash(t, f->pair[0], f->pair[1]);
 }
 
 /* Depends only on the signature, so that all members decide alike; the counts of an all-to-all are
@@ -55,7 +56,7 @@ static MpiPost post_of(const Comm *c, int slot)
     memset(&post, 0, sizeof post);
     post.what = POST;
     post.slot = slot;
-    post.stream = f->stream;
+    post.channel = f->channel;
     post.sequence = c->pending[slot].sequence;
     post.signature = transfer_signature(&c->pending[slot].t);
     return post;
@@ -113,11 +114,11 @@ static void match_post(Comm *c, int slot, int place, ControlMessage *message)
         m->latest[message->from].kind = p->t.kind == COMM_SEND ? COMM_RECV : COMM_SEND;
 }
 
-static ControlMessage *take_unexpected(MessageList *list, uint64_t stream)
+static ControlMessage *take_unexpected(MessageList *list, uint64_t channel)
 {
     for (ControlMessage **at = &list->first; *at; at = &(*at)->next) {
         ControlMessage *message = *at;
-        if (message->post.stream != stream) continue;
+        if (message->post.channel != channel) continue;
         *at = message->next;
         if (!*at) list->last = at;
         return message;
@@ -143,7 +144,7 @@ Err post_begin(Comm *c, int slot)
     TRY(send_posts(c, slot));
     for (int i = 0; i < f->n; i++) {
         ControlMessage *message =
-            i == f->me ? NULL : take_unexpected(&m->unexpected[f->member[i]], f->stream);
+            i == f->me ? NULL : take_unexpected(&m->unexpected[f->member[i]], f->channel);
         if (message) match_post(c, slot, i, message);
     }
     f->state = WAITING;
@@ -156,8 +157,8 @@ Err post_arrives(Comm *c, ControlMessage *message)
     int oldest = -1, place = -1;
     for (int i = 0; i < c->set.in_flight; i++) {
         const MpiFlight *f = &m->flight[i];
-        if (f->state != WAITING || f->stream != message->post.stream) continue;
-        const int at = group_place((RankList){f->n, f->member}, message->from);
+        if (f->state != WAITING || f->channel != message->post.channel) continue;
+        const int at = group_index((RankList){f->n, f->member}, message->from);
         if (at < 0 || f->peer[at].message) continue;
         if (oldest >= 0 && c->pending[oldest].number < c->pending[i].number) continue;
         oldest = i;
@@ -199,7 +200,8 @@ Err post_compare(const Comm *c, int slot)
 {
     const MpiFlight *f = &((const MpiComm *)c->state)->flight[slot];
     for (int i = 1; i < f->n; i++) {
-        const char *what = signature_differs(&post_at(f, 0)->signature, &post_at(f, i)->signature);
+        const char *what =
+            signature_first_difference(&post_at(f, 0)->signature, &post_at(f, i)->signature);
         if (!what && post_at(f, 0)->sequence != post_at(f, i)->sequence) what = "sequence number";
         if (what)
             return signature_mismatch(&c->pending[slot], what,
@@ -215,7 +217,8 @@ static int other_half(const Comm *c, int slot)
     const Pending *p = &c->pending[slot];
     for (int i = 0; i < c->set.in_flight; i++)
         if (i != slot && m->flight[i].state == SELF_PAIR && c->pending[i].t.kind != p->t.kind &&
-            m->flight[i].stream == m->flight[slot].stream && c->pending[i].sequence == p->sequence)
+            m->flight[i].channel == m->flight[slot].channel &&
+            c->pending[i].sequence == p->sequence)
             return i;
     return -1;
 }
@@ -229,7 +232,7 @@ Err post_self_pair(Comm *c, int slot, bool *moved)
     const Pending *s = &c->pending[send ? slot : other], *r = &c->pending[send ? other : slot];
     const TransferSignature a = transfer_signature(&s->t), b = transfer_signature(&r->t);
     const Ref *from = &s->t.from, *to = &r->t.to;
-    const char *what = signature_differs(&a, &b);
+    const char *what = signature_first_difference(&a, &b);
     char name[TRANSFER_NAME_BYTES];
     if (!what && from->arena == to->arena && from->offset < to->offset + ref_bytes(to) &&
         to->offset < from->offset + ref_bytes(from))

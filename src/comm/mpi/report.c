@@ -128,7 +128,7 @@ Err report_hang(Comm *c, int slot, double waited_s)
     for (int i = 0; i < f->n; i++)
         if (!has_posted(f, i)) report_rank(&r, c, f->member[i]);
     for (int i = 0; i < ranks; i++) {
-        const int place = group_place((RankList){f->n, f->member}, i);
+        const int place = group_index((RankList){f->n, f->member}, i);
         if (i != c->set.rank && (place < 0 || has_posted(f, place))) report_rank(&r, c, i);
     }
     world_fail(m->world, r.text);

@@ -42,7 +42,7 @@ RankList nccl_channel_members(const NcclChannelKey *name)
 NcclChannel *nccl_channel_find(const Comm *c, const Transfer *t)
 {
     GroupRow *g = group_find((Comm *)(uintptr_t)c, t->group, t->purpose);
-    return g ? group_stream(g, t)->transport : NULL;
+    return g ? group_channel(g, t)->transport : NULL;
 }
 
 /* Uses the message buffer of comm_agree, which is free: both are collective, on one thread. */
@@ -121,12 +121,12 @@ Err nccl_channel_open(Comm *c, const NcclChannelKey *name, NcclChannel **out)
         TRY(ARENA_NEW(c->arena, 1, &ch));
     *ch = (NcclChannel){.next = n->channels, .busy = -1, .n = members.n};
     n->channels = ch; /* linked in first, so that nccl_channel_close finds a half-open one */
-    ch->me = group_place(members, c->set.rank);
-    ch->stream = group_stream(g, name->t);
-    ch->next_sequence = ch->stream->next;
+    ch->me = group_index(members, c->set.rank);
+    ch->match = group_channel(g, name->t);
+    ch->next_sequence = ch->match->next;
     TRY(open_queue(c, ch));
     TRY(join(c, ch, name));
-    ch->stream->transport = ch;
+    ch->match->transport = ch;
     *out = ch;
     return OK;
 }
@@ -155,13 +155,13 @@ void nccl_channel_close(Comm *c, NcclChannel *ch)
     const DeviceRuntime *m = c->device.runtime;
     NcclState *n = c->transport_state;
     NcclChannel **at = &n->channels;
-    if (ch->comm && !c->aborted) (void)comm_sync(c, c->device, ch->queue);
+    if (ch->comm && !c->transport_aborted) (void)comm_sync(c, c->device, ch->queue);
     if (ch->comm) finish(c, ch);
     for (int i = 0; i < LAUNCH_RING; i++)
         if (ch->launch[i].done) m->event_close(ch->launch[i].done);
     if (ch->queue) m->queue_close(ch->queue);
     if (ch->scratch) m->free(c->device.context, ch->scratch);
-    if (ch->stream) ch->stream->transport = NULL;
+    if (ch->match) ch->match->transport = NULL;
     while (*at != ch) at = &(*at)->next;
     *at = ch->next;
     ch->next = n->spare;

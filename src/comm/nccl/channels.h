@@ -1,15 +1,15 @@
-/* channels.h -- NCCL communicators with their streams; for the files of this folder.
+/* channels.h -- NCCL communicators with their queues; for the files of this folder.
  *
  * A channel is an NCCL communicator with a queue (CUDA stream) of its own. There is one for each
- * stream of a comm's transfers: the collectives of a (group, purpose), or the sends from one member
- * to another.
+ * MatchChannel of a comm (backend.h): the collectives of a (group, purpose), or the sends from one
+ * member to another.
  *
  *     rank 0   compute | a | ready ..................... wait done | b
  *              channel |     wait ready | all-reduce | done
  *     rank 1   channel |     wait ready | all-reduce | done
  *
  * Order. On one channel every member launches the same transfers in the same order. Each transfer
- * has a sequence number in its stream, the comm's backend matches the members and compares their
+ * has a sequence number in its channel, the comm's backend matches the members and compares their
  * signatures before the launch, and a channel launches number n after n - 1, whatever was begun
  * first. Channels are not ordered among each other: each has its own queue, so none waits behind
  * another. Nothing is launched before all members have begun it, so no kernel occupies the GPU
@@ -48,7 +48,7 @@ typedef struct {
 
 typedef struct NcclChannel {
     struct NcclChannel *next;
-    Stream *stream;
+    MatchChannel *match;
     NcclComm *comm; /* NULL after an abort */
     DeviceQueue *queue;
     void *native;          /* the queue as a cudaStream_t */
@@ -66,7 +66,7 @@ typedef struct {
     DeviceEvent **ready; /* [in_flight] */
 } NcclState;
 
-/* Identity of a stream, the same on all its members. */
+/* Identity of a channel, the same on all its members. */
 typedef struct {
     const Transfer *t;
     int32_t pair[2]; /* ranks of a pair, the sender first; -1 -1: collectives */

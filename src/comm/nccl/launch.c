@@ -183,7 +183,7 @@ static Err call(const NcclCall *k)
     default:
         return call_ok(k,
                        k->api->Broadcast(k->from ? k->from : k->to, k->to, (size_t)k->t->to.count,
-                                         k->type, group_place(k->t->group, k->t->from.rank),
+                                         k->type, group_index(k->t->group, k->t->from.rank),
                                          ch->comm, ch->native),
                        "broadcast");
     }

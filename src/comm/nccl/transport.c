@@ -39,7 +39,7 @@ static Err find_channel(Comm *c, const Pending *p, NcclChannel **out)
 {
     const NcclChannelKey own = nccl_channel_key(&p->t, c->set.rank);
     char name[TRANSFER_NAME_BYTES];
-    *out = p->stream->transport;
+    *out = p->channel->transport;
     if (*out) return OK;
     if (own.pair[0] >= 0 && own.pair[0] == own.pair[1])
         return err_fail(ERR_CHECK, "nccl: %s: a rank sends memory of its device to itself; copy it",
@@ -54,7 +54,7 @@ static Err transport_begin(Comm *c, int slot)
 {
     NcclState *n = c->transport_state;
     NcclChannel *ch;
-    if (c->aborted)
+    if (c->transport_aborted)
         return err_fail(ERR_PEER, "nccl: rank %d: its communicators were aborted", c->set.rank);
     TRY(find_channel(c, &c->pending[slot], &ch));
     TRY(launch_reserve(c, slot, ch));
@@ -89,12 +89,12 @@ static Err look(const Comm *c, const NcclChannel *ch, bool *in_progress)
     return nccl_ok(c, ch, state, "launch");
 }
 
-static Err transport_launch(Comm *c, int slot, bool *over)
+static Err transport_launch(Comm *c, int slot, bool *launched)
 {
     const Pending *p = &c->pending[slot];
-    NcclChannel *ch = p->stream->transport;
+    NcclChannel *ch = p->channel->transport;
     bool in_progress = true;
-    if (c->aborted || !ch->comm)
+    if (c->transport_aborted || !ch->comm)
         return err_fail(ERR_PEER, "nccl: rank %d: its communicators were aborted", c->set.rank);
     if (ch->busy != slot) {
         if (ch->busy >= 0 || p->sequence != ch->next_sequence)
@@ -110,7 +110,7 @@ static Err transport_launch(Comm *c, int slot, bool *over)
     l->recorded = true;
     ch->busy = -1;
     ch->next_sequence++;
-    *over = true;
+    *launched = true;
     return OK;
 }
 
@@ -120,11 +120,11 @@ static Err transport_launch(Comm *c, int slot, bool *over)
 static Err transport_wait(Comm *c, int slot)
 {
     const Pending *p = &c->pending[slot];
-    const NcclLaunch *l = launch_of(p->stream->transport, p->sequence);
+    const NcclLaunch *l = launch_of(p->channel->transport, p->sequence);
     return c->device.runtime->wait(compute(c), l->done);
 }
 
-static void transport_group_end(Comm *c, Stream *s) { nccl_channel_close(c, s->transport); }
+static void transport_group_end(Comm *c, MatchChannel *s) { nccl_channel_close(c, s->transport); }
 
 static void transport_release(Comm *c)
 {
