@@ -113,7 +113,7 @@ static void merge_tile(void *work, int64_t token)
             merge_shares(tensor_get(&call->in[1], at), tensor_get(&call->in[3], at), share);
         tensor_set(&call->out[1], at, lse);
         for (int64_t from = 0; from < o->n[2]; from += REF_CHUNK) {
-            const int64_t n = least(o->n[2] - from, REF_CHUNK);
+            const int64_t n = min_i64(o->n[2] - from, REF_CHUNK);
             double sum[REF_CHUNK] = {0}, x[REF_CHUNK];
             for (int p = 0; p < 2; p++) {
                 if (share[p] == 0) continue; /* its values may be NaN */

@@ -23,14 +23,14 @@ typedef struct {
 
 static inline Block block_of(int64_t n, int64_t size, int64_t index)
 {
-    return (Block){index * size, least(n - index * size, size)};
+    return (Block){index * size, min_i64(n - index * size, size)};
 }
 
 /* The number of parts of the channels. At least one: lse is written even if there are no
  * channels. */
 static inline int64_t channel_parts(const Tensor *q)
 {
-    return most(blocks_of(q->n[2], CHANNELS), 1);
+    return max_i64(blocks_of(q->n[2], CHANNELS), 1);
 }
 
 /* The keys of the tile that each row sees: [lo, hi) for each of its two ranges. */

@@ -29,7 +29,7 @@ static double row_delta(const AttentionInputs *in, int64_t token, int64_t head)
 {
     double a[REF_CHUNK], b[REF_CHUNK], sum = 0;
     for (int64_t from = 0; from < in->o->n[2]; from += REF_CHUNK) {
-        const int64_t n = least(in->o->n[2] - from, REF_CHUNK);
+        const int64_t n = min_i64(in->o->n[2] - from, REF_CHUNK);
         row_load(head_row(in->dout, token, head), from, n, a);
         row_load(head_row(in->o, token, head), from, n, b);
         for (int64_t i = 0; i < n; i++) sum += a[i] * b[i];

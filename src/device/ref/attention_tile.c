@@ -13,8 +13,8 @@ bool tile_mask(const Tensor *ranges, int64_t key_at, Block queries, Block keys, 
         for (int r = 0; r < 2; r++) {
             const int32_t *range = (const int32_t *)ranges->data +
                                    (queries.at + i) * ranges->stride[0] + 2 * r * ranges->stride[1];
-            const int64_t lo = most(range[0] - first, 0);
-            const int64_t hi = least(range[ranges->stride[1]] - first, keys.n);
+            const int64_t lo = max_i64(range[0] - first, 0);
+            const int64_t hi = min_i64(range[ranges->stride[1]] - first, keys.n);
             mask->lo[i][r] = lo < hi ? (int)lo : 0;
             mask->hi[i][r] = lo < hi ? (int)hi : 0;
             any |= lo < hi;

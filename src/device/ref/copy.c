@@ -20,7 +20,7 @@ static void copy_tile(void *work, int64_t tile)
 {
     const Call *call = work;
     const Tensor *x = &call->in[0], *y = &call->out[0];
-    const int64_t end = least((tile + 1) * ROWS, row_count(y));
+    const int64_t end = min_i64((tile + 1) * ROWS, row_count(y));
     for (int64_t row = tile * ROWS; row < end; row++)
         copy_row(tensor_row(x, row), tensor_row(y, row), row_length(y), dtype_bytes(y->dtype));
 }

@@ -16,7 +16,7 @@ static void look_up(const Call *call, int64_t t)
     const bool here = id >= 0 && id < w->n[0];
     double x[REF_CHUNK] = {0};
     for (int64_t from = 0; from < y->n[1]; from += REF_CHUNK) {
-        const int64_t n = least(y->n[1] - from, REF_CHUNK);
+        const int64_t n = min_i64(y->n[1] - from, REF_CHUNK);
         if (here) row_load(tensor_row(w, id), from, n, x);
         row_store(tensor_row(y, t), from, n, x);
     }
@@ -25,7 +25,7 @@ static void look_up(const Call *call, int64_t t)
 static void embedding_tile(void *work, int64_t tile)
 {
     const Call *call = work;
-    const int64_t end = least((tile + 1) * TOKENS, call->out[0].n[0]);
+    const int64_t end = min_i64((tile + 1) * TOKENS, call->out[0].n[0]);
     for (int64_t t = tile * TOKENS; t < end; t++) look_up(call, t);
 }
 
@@ -43,7 +43,7 @@ static void fold_entry(const Call *call, int64_t entry, int64_t first)
     const int64_t id = entry + call->attr.vocab.base;
     double x[REF_CHUNK];
     for (int64_t from = 0; from < dw->n[1]; from += REF_CHUNK) {
-        const int64_t n = least(dw->n[1] - from, REF_CHUNK);
+        const int64_t n = min_i64(dw->n[1] - from, REF_CHUNK);
         double sum[REF_CHUNK] = {0};
         for (int64_t t = first; t < dy->n[0]; t++) {
             if (int_at(ids, t) != id) continue;
@@ -59,7 +59,7 @@ static void embedding_dw_tile(void *work, int64_t tile)
 {
     const Call *call = work;
     const Tensor *ids = &call->in[1], *dw = &call->out[0];
-    const int64_t entry = tile * ENTRIES, n = least(dw->n[0] - entry, ENTRIES);
+    const int64_t entry = tile * ENTRIES, n = min_i64(dw->n[0] - entry, ENTRIES);
     const int64_t tokens = call->in[0].n[0];
     bool done[ENTRIES] = {false};
     for (int64_t t = 0; t < tokens; t++) {

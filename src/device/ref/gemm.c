@@ -70,12 +70,12 @@ static void gemm_tile(void *work, int64_t tile)
     const bool ta = call->attr.gemm.ta, tb = call->attr.gemm.tb;
     const int64_t across = blocks_of(c->n[1], N_TILE), depth = a->n[!ta];
     const int64_t row = tile / across * M_TILE, column = tile % across * N_TILE;
-    const int64_t m = least(c->n[0] - row, M_TILE), n = least(c->n[1] - column, N_TILE);
+    const int64_t m = min_i64(c->n[0] - row, M_TILE), n = min_i64(c->n[1] - column, N_TILE);
 
     Tile t;
     memset(&t, 0, sizeof t);
     for (int64_t from = 0; from < depth; from += K_TILE) {
-        const int64_t k = least(depth - from, K_TILE);
+        const int64_t k = min_i64(depth - from, K_TILE);
         for (int64_t i = 0; i < m; i++) row_load(formula_row(a, ta, row + i, from), 0, k, t.a[i]);
         for (int64_t p = 0; p < k; p++)
             row_load(formula_row(b, tb, from + p, column), 0, n, t.b[p]);
@@ -161,7 +161,7 @@ static void sum_rows_tile(void *work, int64_t tile)
 {
     const Call *call = work;
     const Tensor *dy = &call->in[0], *db = &call->out[0];
-    const int64_t column = tile * N_TILE, n = least(db->n[0] - column, N_TILE);
+    const int64_t column = tile * N_TILE, n = min_i64(db->n[0] - column, N_TILE);
 
     double sum[N_TILE] = {0}, x[N_TILE];
     for (int64_t t = 0; t < dy->n[0]; t++) {

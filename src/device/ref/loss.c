@@ -20,7 +20,7 @@ static void row_max_tile(void *work, int64_t t)
     const Tensor *logits = &call->in[0];
     double max = -HUGE_VAL, x[REF_CHUNK];
     for (int64_t from = 0; from < logits->n[1]; from += REF_CHUNK) {
-        const int64_t n = least(logits->n[1] - from, REF_CHUNK);
+        const int64_t n = min_i64(logits->n[1] - from, REF_CHUNK);
         row_load(tensor_row(logits, t), from, n, x);
         for (int64_t i = 0; i < n; i++)
             if (x[i] > max) max = x[i];
@@ -42,7 +42,7 @@ static void row_sums_tile(void *work, int64_t t)
     const int64_t target = int_at(&call->in[2], t) - call->attr.vocab.base;
     double z[2] = {0, 0}, x[REF_CHUNK];
     for (int64_t from = 0; from < logits->n[1]; from += REF_CHUNK) {
-        const int64_t n = least(logits->n[1] - from, REF_CHUNK);
+        const int64_t n = min_i64(logits->n[1] - from, REF_CHUNK);
         row_load(tensor_row(logits, t), from, n, x);
         for (int64_t i = 0; i < n; i++) z[0] += exp(x[i] - max);
         if (target >= from && target < from + n) z[1] = x[target - from] - max;
@@ -78,7 +78,7 @@ static void loss_dx_tile(void *work, int64_t t)
     const int64_t target = int_at(&call->in[3], t) - call->attr.vocab.base;
     double x[REF_CHUNK] = {0};
     for (int64_t from = 0; from < dlogits->n[1]; from += REF_CHUNK) {
-        const int64_t n = least(dlogits->n[1] - from, REF_CHUNK);
+        const int64_t n = min_i64(dlogits->n[1] - from, REF_CHUNK);
         if (weight != 0) {
             row_load(tensor_row(logits, t), from, n, x);
             for (int64_t i = 0; i < n; i++)
@@ -109,7 +109,7 @@ static double row_normalizer(const Tensor *logits, int64_t t, double *max)
     *max = -HUGE_VAL;
     for (int sweep = 0; sweep < 2; sweep++)
         for (int64_t from = 0; from < logits->n[1]; from += REF_CHUNK) {
-            const int64_t n = least(logits->n[1] - from, REF_CHUNK);
+            const int64_t n = min_i64(logits->n[1] - from, REF_CHUNK);
             row_load(tensor_row(logits, t), from, n, x);
             for (int64_t i = 0; i < n; i++) {
                 if (sweep == 0 && x[i] > *max) *max = x[i];
@@ -133,7 +133,7 @@ static void token_loss_tile(void *work, int64_t i)
         w->loss[i] = weight * (log(sum) - (there ? x[0] - max : 0));
     }
     for (int64_t from = 0; from < width && w->dlogits; from += REF_CHUNK) {
-        const int64_t n = least(width - from, REF_CHUNK);
+        const int64_t n = min_i64(width - from, REF_CHUNK);
         if (weight != 0) row_load(tensor_row(w->logits, t), from, n, x);
         for (int64_t k = 0; k < n; k++)
             x[k] =
@@ -150,7 +150,7 @@ static void token_loss(const Call *call, const Tensor *dlogits, const Tensor *lo
                    .dlogits = dlogits};
     double sum = 0;
     for (; w.first < w.logits->n[0]; w.first += BATCH) {
-        const int64_t n = least(w.logits->n[0] - w.first, BATCH);
+        const int64_t n = min_i64(w.logits->n[0] - w.first, BATCH);
         team_run(call->team, n, token_loss_tile, &w);
         for (int64_t i = 0; i < n; i++) sum += w.loss[i];
     }

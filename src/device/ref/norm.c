@@ -17,7 +17,7 @@ static double row_power(const Tensor *x, int64_t row, double mean, int power)
 {
     double sum = 0, v[REF_CHUNK];
     for (int64_t from = 0; from < row_length(x); from += REF_CHUNK) {
-        const int64_t n = least(row_length(x) - from, REF_CHUNK);
+        const int64_t n = min_i64(row_length(x) - from, REF_CHUNK);
         row_load(tensor_row(x, row), from, n, v);
         for (int64_t i = 0; i < n; i++) sum += power == 1 ? v[i] : (v[i] - mean) * (v[i] - mean);
     }
@@ -34,7 +34,7 @@ void ref_norm_row(const Norm *m, int64_t row)
 
     double x[REF_CHUNK], w[REF_CHUNK], b[REF_CHUNK] = {0};
     for (int64_t from = 0; from < width; from += REF_CHUNK) {
-        const int64_t n = least(width - from, REF_CHUNK);
+        const int64_t n = min_i64(width - from, REF_CHUNK);
         row_load(tensor_row(m->x, row), from, n, x);
         row_load(tensor_row(m->w, 0), from, n, w);
         if (m->b) row_load(tensor_row(m->b, 0), from, n, b);
@@ -46,7 +46,7 @@ void ref_norm_row(const Norm *m, int64_t row)
 static void norm_tile(void *work, int64_t tile)
 {
     const Norm *m = work;
-    const int64_t end = least((tile + 1) * ROWS, row_count(m->x));
+    const int64_t end = min_i64((tile + 1) * ROWS, row_count(m->x));
     for (int64_t row = tile * ROWS; row < end; row++) ref_norm_row(m, row);
 }
 
@@ -100,7 +100,7 @@ static void norm_dx_row(const Norm *m, int64_t row)
     const double rstd = tensor_get(m->rstd, row);
     double sum_g = 0, sum_gh = 0, g[REF_CHUNK], h[REF_CHUNK];
     for (int64_t from = 0; from < width; from += REF_CHUNK) {
-        const int64_t n = least(width - from, REF_CHUNK);
+        const int64_t n = min_i64(width - from, REF_CHUNK);
         load_gh(m, row, from, n, g, h);
         for (int64_t i = 0; i < n; i++) {
             sum_g += g[i];
@@ -110,7 +110,7 @@ static void norm_dx_row(const Norm *m, int64_t row)
     const double avg_g = m->mean ? sum_g / (double)width : 0, avg_gh = sum_gh / (double)width;
     double addend[REF_CHUNK] = {0};
     for (int64_t from = 0; from < width; from += REF_CHUNK) {
-        const int64_t n = least(width - from, REF_CHUNK);
+        const int64_t n = min_i64(width - from, REF_CHUNK);
         load_gh(m, row, from, n, g, h);
         if (m->addend) row_load(tensor_row(m->addend, row), from, n, addend);
         for (int64_t i = 0; i < n; i++) g[i] = addend[i] + rstd * (g[i] - avg_g - h[i] * avg_gh);
@@ -121,7 +121,7 @@ static void norm_dx_row(const Norm *m, int64_t row)
 static void norm_dx_tile(void *work, int64_t tile)
 {
     const Norm *m = work;
-    const int64_t end = least((tile + 1) * ROWS, row_count(m->x));
+    const int64_t end = min_i64((tile + 1) * ROWS, row_count(m->x));
     for (int64_t row = tile * ROWS; row < end; row++) norm_dx_row(m, row);
 }
 
@@ -129,7 +129,7 @@ static void norm_dx_tile(void *work, int64_t tile)
 static void norm_dw_tile(void *work, int64_t tile)
 {
     const Norm *m = work;
-    const int64_t column = tile * COLUMNS, n = least(row_length(m->x) - column, COLUMNS);
+    const int64_t column = tile * COLUMNS, n = min_i64(row_length(m->x) - column, COLUMNS);
     double dw[COLUMNS] = {0}, db[COLUMNS] = {0}, g[COLUMNS], v[COLUMNS];
     for (int64_t row = 0; row < row_count(m->x); row++) {
         const double mean = m->mean ? tensor_get(m->mean, row) : 0, rstd = tensor_get(m->rstd, row);

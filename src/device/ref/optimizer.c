@@ -12,7 +12,7 @@ Err ref_sum_squares(const Call *call)
     double sum = 0, v[REF_CHUNK];
     for (int64_t row = 0; row < rows; row++)
         for (int64_t from = 0; from < length; from += REF_CHUNK) {
-            const int64_t n = least(length - from, REF_CHUNK);
+            const int64_t n = min_i64(length - from, REF_CHUNK);
             row_load(tensor_row(x, row), from, n, v);
             for (int64_t i = 0; i < n; i++) sum += v[i] * v[i];
         }

@@ -31,10 +31,10 @@ static void point_tile(void *work, int64_t tile)
 {
     const PointwiseWalk *w = work;
     const int64_t length = row_length(&w->call->out[0]);
-    const int64_t end = least((tile + 1) * PIECES, w->pieces);
+    const int64_t end = min_i64((tile + 1) * PIECES, w->pieces);
     for (int64_t p = tile * PIECES; p < end; p++) {
         const int64_t from = p % w->per_row * REF_CHUNK;
-        point_piece(w, p / w->per_row, from, least(length - from, REF_CHUNK));
+        point_piece(w, p / w->per_row, from, min_i64(length - from, REF_CHUNK));
     }
 }
 

@@ -13,6 +13,7 @@
 #define DEVICE_REF_REF_H
 
 #include <stdint.h>
+#include "base/math.h"
 #include "device/device.h"
 
 enum { REF_CHUNK = 256 };
@@ -73,10 +74,6 @@ static inline int64_t int_at(const Tensor *t, int64_t i)
 {
     return ((const int32_t *)t->data)[i * t->stride[0]];
 }
-
-static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-
-static inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* The number of blocks of `size` that cover n. */
 static inline int64_t blocks_of(int64_t n, int64_t size) { return (n + size - 1) / size; }

@@ -48,10 +48,10 @@ static void rope_tile(void *work, int64_t tile)
 {
     const Call *call = work;
     const Tensor *x = &call->in[0];
-    const int64_t end = least((tile + 1) * TOKENS, x->n[0]);
+    const int64_t end = min_i64((tile + 1) * TOKENS, x->n[0]);
     Rotation t = {.half = x->n[2] / 2};
     for (t.from = 0; t.from < t.half; t.from += REF_CHUNK) {
-        t.n = least(t.half - t.from, REF_CHUNK);
+        t.n = min_i64(t.half - t.from, REF_CHUNK);
         for (int64_t i = 0; i < t.n; i++)
             t.frequency[i] = rope_frequency(&call->attr, t.from + i, x->n[2]);
         for (int64_t token = tile * TOKENS; token < end; token++) rotate_token(call, token, &t);

@@ -40,7 +40,7 @@ EACH_FORM void add_four(Form form, const void *const r[4], int64_t n, float *sum
 static void sum_chunk(const Tensor *x, int64_t first, int64_t end, int64_t from, float *sum)
 {
     static const float zeros[STRIPE];
-    const int64_t n = least(row_length(x) - from, STRIPE);
+    const int64_t n = min_i64(row_length(x) - from, STRIPE);
     _Alignas(64) float buffer[4][STRIPE];
     memset(sum, 0, (size_t)(blocks_of(n, W) * W) * sizeof *sum);
     for (int64_t row = first; row < end; row += 4) {
@@ -64,8 +64,8 @@ static void sum_rows_tile(void *work, int64_t tile)
 {
     ColumnSums *s = work;
     const int64_t chunk = tile / s->stripes, from = tile % s->stripes * STRIPE;
-    const int64_t first = chunk * s->per_chunk, end = least(first + s->per_chunk, s->rows);
-    const int64_t n = least(s->width - from, STRIPE);
+    const int64_t first = chunk * s->per_chunk, end = min_i64(first + s->per_chunk, s->rows);
+    const int64_t n = min_i64(s->width - from, STRIPE);
     _Alignas(64) float sum[STRIPE];
     sum_chunk(&s->call->in[0], first, end, from, sum);
     if (s->chunks > 1)
@@ -76,7 +76,7 @@ static void sum_rows_tile(void *work, int64_t tile)
 
 static void add_chunks(const ColumnSums *s, int64_t from)
 {
-    const int64_t n = least(s->width - from, STRIPE);
+    const int64_t n = min_i64(s->width - from, STRIPE);
     float sum[STRIPE];
     memset(sum, 0, (size_t)n * sizeof *sum);
     for (int64_t chunk = 0; chunk < s->chunks; chunk++) {
@@ -95,10 +95,10 @@ Err CPU_NAME(sum_rows)(const Call *call)
     s.width = call->out[0].n[0];
     if (s.width == 0) return OK;
     s.stripes = blocks_of(s.width, STRIPE);
-    const int64_t capacity = most(PARTS / s.width, 1);
+    const int64_t capacity = max_i64(PARTS / s.width, 1);
     const int64_t chunks = capacity < SHARES ? capacity : capacity / SHARES * SHARES;
-    s.per_chunk = most(blocks_of(s.rows, chunks), CHUNK_ROWS);
-    s.chunks = most(blocks_of(s.rows, s.per_chunk), 1);
+    s.per_chunk = max_i64(blocks_of(s.rows, chunks), CHUNK_ROWS);
+    s.chunks = max_i64(blocks_of(s.rows, s.per_chunk), 1);
     team_run(call->team, s.stripes * s.chunks, sum_rows_tile, &s);
     for (int64_t from = 0; s.chunks > 1 && from < s.width; from += STRIPE) add_chunks(&s, from);
     return OK;

@@ -17,7 +17,7 @@ static void row_max_row(const void *work, int64_t t)
     const Tensor *logits = &call->in[0];
     float buffer[PIECE], max = -HUGE_VALF;
     for (int64_t from = 0; from < logits->n[1]; from += PIECE) {
-        const int64_t n = least(logits->n[1] - from, PIECE), whole = n - n % W;
+        const int64_t n = min_i64(logits->n[1] - from, PIECE), whole = n - n % W;
         const float *x = read_piece(tensor_row(logits, t), from, n, buffer);
         V part = v_set(max);
         for (int64_t i = 0; i < whole; i += W) part = v_max(v_load(x + i), part); /* skips NaN */
@@ -43,7 +43,7 @@ static void row_sums_row(const void *work, int64_t t)
     double z[2] = {0, 0};
     float buffer[PIECE];
     for (int64_t from = 0; from < logits->n[1]; from += PIECE) {
-        const int64_t n = least(logits->n[1] - from, PIECE), whole = n - n % W;
+        const int64_t n = min_i64(logits->n[1] - from, PIECE), whole = n - n % W;
         const float *x = read_piece(tensor_row(logits, t), from, n, buffer);
         V part = {0};
         for (int64_t i = 0; i < whole; i += W) part += v_exp(v_load(x + i) - max);
@@ -80,7 +80,7 @@ static void loss_dx_row(const void *work, int64_t t)
     const RowRef to = tensor_row(dlogits, t);
     float buffer[2][PIECE];
     for (int64_t from = 0; from < dlogits->n[1]; from += PIECE) {
-        const int64_t n = least(dlogits->n[1] - from, PIECE);
+        const int64_t n = min_i64(dlogits->n[1] - from, PIECE);
         float *y = write_piece(to, from, buffer[1]);
         if (weight == 0) {
             memset(y, 0, (size_t)n * sizeof *y);

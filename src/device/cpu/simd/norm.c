@@ -39,7 +39,7 @@ static void read_span(const NormForward *f, int64_t row, int64_t from, NormOpera
     static const float zeros[SPAN]; /* b of an rmsnorm: avoids a branch between product and sum */
     const bool same_w = o->row >= 0 && o->from == from;
     if (o->row == row && o->from == from) return;
-    o->n = least(f->width - from, SPAN);
+    o->n = min_i64(f->width - from, SPAN);
     o->x = read_piece(tensor_row(f->m.x, row), from, o->n, o->buffer[0]);
     if (!same_w) o->w = read_piece(tensor_row(f->m.w, 0), from, o->n, o->buffer[1]);
     if (!same_w)
@@ -192,7 +192,7 @@ EACH_FORM void norm_rows(Form form, const NormForward *f, int64_t row, const Nor
 static void norm_tile(void *work, int64_t tile)
 {
     const NormForward *f = work;
-    const int64_t end = least((tile + 1) * f->per_tile, f->rows);
+    const int64_t end = min_i64((tile + 1) * f->per_tile, f->rows);
     int64_t row = tile * f->per_tile;
     NormOperands o;
     o.row = -1;
@@ -220,7 +220,7 @@ static Err norm_run(const Call *call, Norm m)
 {
     NormForward f = {.m = m, .rows = row_count(m.x), .width = row_length(m.x)};
     if (f.width == 0 || f.rows == 0) return OK;
-    f.per_tile = most(TILE_WORK / f.width, 1);
+    f.per_tile = max_i64(TILE_WORK / f.width, 1);
     f.form = form_in_place(&f);
     team_run(call->team, blocks_of(f.rows, f.per_tile), norm_tile, &f);
     return OK;

@@ -53,7 +53,7 @@ static void read_span(const NormBackward *b, int64_t row, int64_t from, NormBack
 {
     const bool same_w = o->row >= 0 && o->from == from;
     if (o->row == row && o->from == from) return;
-    o->n = least(b->width - from, SPAN);
+    o->n = min_i64(b->width - from, SPAN);
     o->dy = read_as(b->form, tensor_row(b->m.dy, row), from, o->n, o->buffer[0]);
     o->x = read_as(b->form, tensor_row(b->m.x, row), from, o->n, o->buffer[1]);
     if (b->m.w && !same_w) o->w = read_piece(tensor_row(b->m.w, 0), from, o->n, o->buffer[2]);
@@ -202,7 +202,7 @@ EACH_FORM void write_dx(Form form, const NormBackward *b, int64_t row, const Nor
 static void back_tile(void *work, int64_t tile)
 {
     const NormBackward *b = work;
-    const int64_t end = least((tile + 1) * b->per_tile, b->rows);
+    const int64_t end = min_i64((tile + 1) * b->per_tile, b->rows);
     float *const sums = b->sums ? b->sums + 2 * tile * b->width : NULL;
     NormBackOperands o;
     o.row = -1;
@@ -225,7 +225,7 @@ static void back_tile(void *work, int64_t tile)
 static void fold_tile(void *work, int64_t tile)
 {
     const NormBackward *b = work;
-    const int64_t column = tile * COLUMNS, n = least(b->width - column, COLUMNS);
+    const int64_t column = tile * COLUMNS, n = min_i64(b->width - column, COLUMNS);
     for (int which = 0; which < (b->m.db ? 2 : 1); which++) {
         float total[COLUMNS] = {0};
         for (int64_t t = 0; t < b->tiles; t++) {
@@ -244,7 +244,7 @@ static Err norm_back(const Call *call, Norm m)
     NormBackward b = {.m = m, .rows = row_count(m.x), .width = row_length(m.x)};
     if (b.width == 0) return OK;
     b.form = form_to_read(&m);
-    b.per_tile = most(most(TILE_WORK / b.width, blocks_of(b.rows, MAX_TILES)), 1);
+    b.per_tile = max_i64(max_i64(TILE_WORK / b.width, blocks_of(b.rows, MAX_TILES)), 1);
     b.tiles = blocks_of(b.rows, b.per_tile);
     Workspace *space = NULL;
     if (m.dw) {

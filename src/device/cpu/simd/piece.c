@@ -81,7 +81,7 @@ typedef struct {
 static void rows_tile(void *work, int64_t tile)
 {
     const RowTiles *r = work;
-    const int64_t end = least((tile + 1) * r->per_tile, r->rows);
+    const int64_t end = min_i64((tile + 1) * r->per_tile, r->rows);
     for (int64_t i = tile * r->per_tile; i < end; i++) r->row(r->work, i);
 }
 
@@ -89,6 +89,6 @@ void run_rows(Team *team, int64_t rows, int64_t length, void (*row)(const void *
               const void *work)
 {
     if (rows <= 0) return;
-    RowTiles r = {row, work, rows, most(TILE_WORK / most(length, 1), 1)};
+    RowTiles r = {row, work, rows, max_i64(TILE_WORK / max_i64(length, 1), 1)};
     team_run(team, blocks_of(rows, r.per_tile), rows_tile, &r);
 }

@@ -50,10 +50,10 @@ static void point_tile(void *work, int64_t tile)
 {
     const PointwiseWork *w = work;
     const int64_t length = row_length(&w->call.out[0]);
-    const int64_t end = least((tile + 1) * w->per_tile, w->pieces);
+    const int64_t end = min_i64((tile + 1) * w->per_tile, w->pieces);
     for (int64_t p = tile * w->per_tile; p < end; p++) {
         const int64_t row = p / w->per_row, from = p % w->per_row * PIECE;
-        const int64_t n = least(length - from, PIECE), done = direct_part(w, row, from, n);
+        const int64_t n = min_i64(length - from, PIECE), done = direct_part(w, row, from, n);
         if (done < n) point_piece(w, row, from + done, n - done);
     }
 }
@@ -92,7 +92,7 @@ static void pointwise_run(PointwiseWork *w)
     w->per_row = blocks_of(row_length(y), PIECE);
     w->pieces = w->per_row * row_count(y);
     if (w->pieces == 0) return;
-    w->per_tile = most(TILE_WORK / least(row_length(y), PIECE), 1);
+    w->per_tile = max_i64(TILE_WORK / min_i64(row_length(y), PIECE), 1);
     team_run(w->call.team, blocks_of(w->pieces, w->per_tile), point_tile, w);
 }
 

@@ -117,7 +117,7 @@ static inline void keep_piece(RowRef r, int64_t from, int64_t n, float keep, con
     }
     _Alignas(64) float buffer[PIECE];
     for (int64_t done = 0; done < n; done += PIECE) {
-        const int64_t part = least(n - done, PIECE);
+        const int64_t part = min_i64(n - done, PIECE);
         const float *old = read_piece(r, from + done, part, buffer);
         float *sum = write_piece(r, from + done, buffer);
         for (int64_t i = 0; i < part; i += W)

@@ -99,7 +99,7 @@ static SoftmaxSum row_softmax(RowRef r, int64_t length, float *e)
 {
     SoftmaxSum s = {-HUGE_VALF, -HUGE_VALF, 0};
     for (int64_t from = 0; from < length;) {
-        const int64_t n = least(length - from, PIECE), whole = n / (2 * W) * (2 * W);
+        const int64_t n = min_i64(length - from, PIECE), whole = n / (2 * W) * (2 * W);
         const bool contiguous = whole > 0 && r.stride == 1;
         if (contiguous && r.dtype == BF16)
             add_piece(AS_BF16, piece_at(r, from), whole, &s, e, from);
@@ -136,7 +136,7 @@ static void zero_row(RowRef r, int64_t length)
 {
     static const float zero[PIECE];
     for (int64_t from = 0; from < length; from += PIECE)
-        store_piece(r, from, least(length - from, PIECE), zero);
+        store_piece(r, from, min_i64(length - from, PIECE), zero);
 }
 
 static float *take_scratch(const TokenLossWork *w, int *taken)
@@ -182,7 +182,7 @@ static void run_batches(const Call *call, TokenLossWork *w, const Tensor *out, d
     double loss[BATCH], sum = 0;
     w->loss = loss;
     for (; w->first < w->logits->n[0]; w->first += BATCH) {
-        const int64_t n = least(w->logits->n[0] - w->first, BATCH);
+        const int64_t n = min_i64(w->logits->n[0] - w->first, BATCH);
         run_rows(call->team, n, w->logits->n[1], token_loss_row, w);
         for (int64_t i = 0; i < n; i++) sum += loss[i];
     }

@@ -47,7 +47,7 @@ static void look_up(const void *work, int64_t t)
     }
     for (int64_t at = 0; at < y->n[1]; at += PIECE) {
         _Alignas(64) float x[PIECE] = {0};
-        const int64_t n = least(y->n[1] - at, PIECE);
+        const int64_t n = min_i64(y->n[1] - at, PIECE);
         if (from.at) load_piece(from, at, n, x);
         store_piece(to, at, n, x);
     }
@@ -86,7 +86,7 @@ static void list_tokens(const Call *call, EmbeddingGrad *f)
 static void grad_entry(const EmbeddingGrad *f, int64_t entry, int64_t column)
 {
     const Tensor *dy = &f->call->in[0], *dw = &f->call->out[0];
-    const int64_t n = least(dw->n[1] - column, f->columns);
+    const int64_t n = min_i64(dw->n[1] - column, f->columns);
     _Alignas(64) float sum[PIECE] = {0}, buffer[PIECE];
     for (int64_t t = f->head[entry]; t != NONE; t = f->next[t]) {
         const float *x = read_piece(tensor_row(dy, t), column, n, buffer);
@@ -100,7 +100,7 @@ static void grad_entry(const EmbeddingGrad *f, int64_t entry, int64_t column)
 static void prefetch_entry(const EmbeddingGrad *f, int64_t entry, int64_t column)
 {
     const Tensor *dy = &f->call->in[0], *dw = &f->call->out[0];
-    const int64_t n = least(dw->n[1] - column, f->columns);
+    const int64_t n = min_i64(dw->n[1] - column, f->columns);
     prefetch_piece(tensor_row(dw, entry), column, n);
     prefetch_piece(tensor_row(dy, f->head[entry]), column, n);
 }
@@ -111,7 +111,7 @@ static void grad_tile(void *work, int64_t tile)
     const EmbeddingGrad *f = work;
     const int64_t column = tile % f->column_tiles * f->columns,
                   first = tile / f->column_tiles * ENTRIES;
-    const int64_t end = least(first + ENTRIES, f->call->out[0].n[0]);
+    const int64_t end = min_i64(first + ENTRIES, f->call->out[0].n[0]);
     const bool all = f->call->number[0] != 1;
     int64_t before = NONE;
     for (int64_t entry = first; entry < end; entry++) {

@@ -82,11 +82,11 @@ static double piece_squares(const float *x, int64_t n)
 static void squares_tile(void *work, int64_t tile)
 {
     SquareSums *s = work;
-    const int64_t length = row_length(s->x), end = least((tile + 1) * s->per_tile, s->pieces);
+    const int64_t length = row_length(s->x), end = min_i64((tile + 1) * s->per_tile, s->pieces);
     float buffer[PIECE];
     double sum = 0;
     for (int64_t p = tile * s->per_tile; p < end; p++) {
-        const int64_t from = p % s->per_row * PIECE, n = least(length - from, PIECE);
+        const int64_t from = p % s->per_row * PIECE, n = min_i64(length - from, PIECE);
         sum += piece_squares(read_piece(tensor_row(s->x, p / s->per_row), from, n, buffer), n);
     }
     s->sum[tile] = sum;
@@ -97,7 +97,7 @@ Err CPU_NAME(sum_squares)(const Call *call)
     const Tensor *x = &call->in[0];
     SquareSums s = {.x = x, .per_row = blocks_of(row_length(x), PIECE)};
     s.pieces = s.per_row * row_count(x);
-    s.per_tile = most(blocks_of(s.pieces, SUMS), TILE_WORK / PIECE);
+    s.per_tile = max_i64(blocks_of(s.pieces, SUMS), TILE_WORK / PIECE);
     const int64_t tiles = blocks_of(s.pieces, s.per_tile);
     team_run(call->team, tiles, squares_tile, &s);
     double sum = 0;

@@ -31,7 +31,7 @@ static void grad_step(void *work)
 {
     GradWork *const w = work;
     if (w->g.from == w->end) return;
-    w->g.to = (int)least(w->g.from + w->each, w->end);
+    w->g.to = (int)min_i64(w->g.from + w->each, w->end);
     bf16_softmax_grad(w->stats, w->keys, w->b, &w->g);
     w->g.from = w->g.to;
 }

@@ -23,10 +23,10 @@ static bool key_blocks_of(const Call *call, int64_t b, int64_t *from, int64_t *t
 bool sequences_find(const Call *call, Sequences *s)
 {
     const int64_t blocks = blocks_of(call->in[0].n[0], BLOCK);
-    const int64_t step = most(padded(call->in[0].n[2]), SMALL_NR);
+    const int64_t step = max_i64(padded(call->in[0].n[2]), SMALL_NR);
     int64_t end = 0, group = 1, from, to;
     for (int64_t g = 0; g < call->in[1].n[1]; g++)
-        group = most(group, key_readers(call, g).to - key_readers(call, g).from);
+        group = max_i64(group, key_readers(call, g).to - key_readers(call, g).from);
     *s = (Sequences){.n = 1};
     for (int64_t b = 0; b < blocks; b++) {
         if (!key_blocks_of(call, b, &from, &to)) continue;
@@ -35,7 +35,7 @@ bool sequences_find(const Call *call, Sequences *s)
             s->query[s->n] = b;
             s->key[s->n++] = from;
         }
-        end = most(end, to);
+        end = max_i64(end, to);
     }
     s->query[s->n] = blocks;
     s->key[s->n] = blocks_of(key_count(call), BLOCK);
@@ -106,7 +106,7 @@ static void workspace_store(const Call *call, SequenceWorkspace *space)
 static TokenBlock prefetch_part(const int64_t *at, int64_t n)
 {
     return (TokenBlock){at[0] * BLOCK,
-                        least(least(at[1] * BLOCK, n) - at[0] * BLOCK, PREFETCH_TOKENS)};
+                        min_i64(min_i64(at[1] * BLOCK, n) - at[0] * BLOCK, PREFETCH_TOKENS)};
 }
 
 /* Pushes the first inputs of the next task, and above them this task's dq, which is stored soon. */
@@ -125,7 +125,7 @@ static void sequence_prefetch(const BackwardInputs *in, const SequenceWork *w, i
         prefetch_push(a, in->dout, queries, reader);
         prefetch_push(a, in->o, queries, reader);
     }
-    for (int64_t i = least(space->n, PREFETCH_TOKENS / BLOCK) - 1; i >= 0; i--)
+    for (int64_t i = min_i64(space->n, PREFETCH_TOKENS / BLOCK) - 1; i >= 0; i--)
         prefetch_push(a, &w->call->out[0], space->queries[i].block, space->queries[i].head);
 }
 
@@ -144,7 +144,7 @@ static void sequence_task(void *work, void *workspace, int64_t task)
     path_begin(in.path);
     for (int64_t j = key[0]; j < key[1]; j++) {
         const HeadBlock keys = {block_of(in.keys, j), head, NULL};
-        if (j == most(key[0], key[1] - PREFETCH_TOKENS / BLOCK))
+        if (j == max_i64(key[0], key[1] - PREFETCH_TOKENS / BLOCK))
             sequence_prefetch(&in, w, task, space);
         key_block_load(call, &in, keys.block, head, &space->keys);
         for (int64_t i = 0; i < space->n; i++)

@@ -129,8 +129,8 @@ DOT_TARGET static inline void quad_grad(const SoftmaxStats *st, int i, V s[2][2]
  * together cover returns false; masking it is correct too. */
 static inline bool quad_is_visible(const Ranges *r, int i, int64_t key)
 {
-    return most(r->lo[0][i], r->lo[0][i + 1]) <= key &&
-           least(r->hi[0][i], r->hi[0][i + 1]) >= key + 2 * W;
+    return max_i64(r->lo[0][i], r->lo[0][i + 1]) <= key &&
+           min_i64(r->hi[0][i], r->hi[0][i + 1]) >= key + 2 * W;
 }
 
 static inline void quad_mask(const Ranges *ranges, int i, int64_t key, V s[2][2], V dp[2][2])

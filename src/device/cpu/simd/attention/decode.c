@@ -44,7 +44,7 @@ static void add_keys(DecodeState *st, const Call *call, int64_t kv_head, int64_t
     const float scale = (float)call->attr.attention.scale;
     float max = st->max;
     for (int64_t j = 0; j < n; j++) {
-        __builtin_prefetch(head_row(k, key + least(j + 4, n - 1), kv_head).at, 0, 2);
+        __builtin_prefetch(head_row(k, key + min_i64(j + 4, n - 1), kv_head).at, 0, 2);
         __builtin_prefetch(head_row(v, key + j, kv_head).at, 0, 2);
         const float *row = read_piece(head_row(k, key + j, kv_head), 0, st->channels, st->buffer);
         st->s[j] = scale * dot(st->q, row, st->channels);
@@ -80,7 +80,7 @@ static void decode_task(void *work, int64_t task)
     for (int r = 0; r < 2; r++) {
         const int64_t lo = ranges.lo[r][0], hi = ranges.hi[r][0];
         for (int64_t key = lo; key < hi; key += KEYS_PER_STEP)
-            add_keys(&st, call, key_head(call, head), key, least(hi - key, KEYS_PER_STEP));
+            add_keys(&st, call, key_head(call, head), key, min_i64(hi - key, KEYS_PER_STEP));
     }
     /* A query that attends to no key: o = 0 and lse = -inf. */
     const float factor = st.sum == 0 ? 0 : 1 / st.sum;

@@ -149,8 +149,8 @@ static void add_keys_to_blocks(const Call *call, TokenBlock keys, int64_t kv_hea
 
 static TokenBlock queries_of(const ForwardTasks *c, TaskStart start)
 {
-    const int64_t n = c->call->in[0].n[0], at = least(start.block * BLOCK, n);
-    return (TokenBlock){at, least(n - at, c->blocks * BLOCK)};
+    const int64_t n = c->call->in[0].n[0], at = min_i64(start.block * BLOCK, n);
+    return (TokenBlock){at, min_i64(n - at, c->blocks * BLOCK)};
 }
 
 /* Prefetches the o of this task, and the q, k and v of the next one. Keys at the positions of its
@@ -160,8 +160,8 @@ static void task_prefetch(const ForwardTasks *c, int64_t task, PrefetchStack *pr
     const Tensor *in = c->call->in;
     const TaskStart here = task_start(c, task), next = task_start(c, task + 1);
     const TokenBlock queries = queries_of(c, next);
-    const int64_t n_keys = key_count(c->call), at = least(queries.at, n_keys);
-    const TokenBlock keys = {at, least(n_keys - at, queries.n)};
+    const int64_t n_keys = key_count(c->call), at = min_i64(queries.at, n_keys);
+    const TokenBlock keys = {at, min_i64(n_keys - at, queries.n)};
     for (int i = 1; i < 3 && n_keys > 0; i++)
         prefetch_push(prefetch, &in[i], keys, key_head(c->call, next.head));
     prefetch_push(prefetch, &in[0], queries, next.head);
@@ -176,8 +176,8 @@ static void query_blocks_open(const ForwardTasks *c, TaskStart start, ForwardSta
     st->to = 0;
     for (int i = 0; i < st->n_blocks; i++) {
         query_block_open(c->call, block_of(n, start.block + i), start.head, st, &st->block[i]);
-        st->from = least(st->from, st->block[i].ranges.from);
-        st->to = most(st->to, st->block[i].ranges.to);
+        st->from = min_i64(st->from, st->block[i].ranges.from);
+        st->to = max_i64(st->to, st->block[i].ranges.to);
     }
 }
 

@@ -59,17 +59,17 @@ void tile_bounds_of(const Ranges *r, TokenBlock keys, Coverage coverage, TileBou
         int64_t lo = BLOCK, hi = 0;
         for (int k = 0; k < 2; k++) {
             if (r->lo[k][i] >= r->hi[k][i]) continue;
-            lo = least(lo, most(r->lo[k][i] - keys.at, 0));
-            hi = most(hi, least(r->hi[k][i] - keys.at, keys.n));
+            lo = min_i64(lo, max_i64(r->lo[k][i] - keys.at, 0));
+            hi = max_i64(hi, min_i64(r->hi[k][i] - keys.at, keys.n));
         }
         if (lo >= hi) continue;
         Bounds *q = &out->queries, *k = &out->keys;
         const int group = i / SMALL_MR, even = i & ~1;
-        q->from[group] = (int)least(q->from[group], lo & ~(int64_t)1);
-        q->to[group] = (int)most(q->to[group], (hi + 1) & ~(int64_t)1);
+        q->from[group] = (int)min_i64(q->from[group], lo & ~(int64_t)1);
+        q->to[group] = (int)max_i64(q->to[group], (hi + 1) & ~(int64_t)1);
         for (int64_t g = lo / SMALL_MR; g <= (hi - 1) / SMALL_MR; g++) {
-            k->from[g] = (int)least(k->from[g], even);
-            k->to[g] = (int)most(k->to[g], even + 2);
+            k->from[g] = (int)min_i64(k->from[g], even);
+            k->to[g] = (int)max_i64(k->to[g], even + 2);
         }
     }
     for (int g = 0; g < GROUPS; g++) { /* masked completely: an empty range at 0 */
@@ -85,8 +85,8 @@ static void bounds_widen(Bounds *b)
         int from = BLOCK, to = 0;
         for (int i = g; i < g + GROUPS_PER_SUBTILE; i++) {
             if (b->from[i] == b->to[i]) continue;
-            from = (int)least(from, b->from[i] / SUBTILE * SUBTILE);
-            to = (int)most(to, blocks_of(b->to[i], SUBTILE) * SUBTILE);
+            from = (int)min_i64(from, b->from[i] / SUBTILE * SUBTILE);
+            to = (int)max_i64(to, blocks_of(b->to[i], SUBTILE) * SUBTILE);
         }
         for (int i = g; i < g + GROUPS_PER_SUBTILE; i++) {
             b->from[i] = to > 0 ? from : 0;

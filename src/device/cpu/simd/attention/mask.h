@@ -23,7 +23,7 @@ typedef struct {
 
 static inline TokenBlock block_of(int64_t n, int64_t index)
 {
-    return (TokenBlock){index * BLOCK, least(n - index * BLOCK, BLOCK)};
+    return (TokenBlock){index * BLOCK, min_i64(n - index * BLOCK, BLOCK)};
 }
 
 /* The mask of a block of queries: each attends to the keys in [lo[0], hi[0]) and [lo[1], hi[1]).
@@ -109,8 +109,8 @@ static inline Hull lanes_hull(const Bounds *owners, int lane)
     Hull h = {BLOCK, 0};
     for (int g = lane / SMALL_MR; g < (lane + W) / SMALL_MR; g++) {
         if (owners->from[g] == owners->to[g]) continue;
-        h.from = (int)least(h.from, owners->from[g]);
-        h.to = (int)most(h.to, owners->to[g]);
+        h.from = (int)min_i64(h.from, owners->from[g]);
+        h.to = (int)max_i64(h.to, owners->to[g]);
     }
     return h;
 }

@@ -19,7 +19,7 @@ static void mix_row(const Call *call, int64_t row, float a, float b)
     const int64_t channels = row_length(&call->out[0]);
     float buffer[3][PIECE];
     for (int64_t from = 0; from < channels; from += PIECE) {
-        const int64_t n = least(channels - from, PIECE);
+        const int64_t n = min_i64(channels - from, PIECE);
         const float *x1 = read_piece(tensor_row(&call->in[0], row), from, n, buffer[0]);
         const float *x2 = read_piece(tensor_row(&call->in[2], row), from, n, buffer[1]);
         float *y = write_piece(to, from, buffer[2]);

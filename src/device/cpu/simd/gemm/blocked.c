@@ -47,7 +47,7 @@ static EvenSplit packing_tasks(const BlockedGemm *g, const GemmOperand *o)
 {
     const int64_t threads = g->n_buffers, panels = o->panels.n;
     const int64_t enough = threads == 1 ? 1 : blocks_of(PACKS_PER_THREAD * threads, g->k_blocks.n);
-    return (EvenSplit){panels, least(panels, most(enough, blocks_of(panels, PACK_PANELS)))};
+    return (EvenSplit){panels, min_i64(panels, max_i64(enough, blocks_of(panels, PACK_PANELS)))};
 }
 
 static void run_packing_task(const BlockedGemm *g, const GemmOperand *o, int64_t task)
@@ -79,12 +79,12 @@ static PackOperand operand_of(const Tensor *t, bool mn_first)
 static void split_k(BlockedGemm *g)
 {
     const Microkernel *uk = g->kernel;
-    const int64_t per = uk->type == BF16 ? 2 : 1;
-    g->dwords = blocks_of(blocks_of(g->b.matrix.k, per), uk->k_group) * uk->k_group;
-    g->n_k_blocks = most(1, blocks_of(g->dwords, uk->kc));
-    g->kc = blocks_of(blocks_of(g->dwords, g->n_k_blocks), 16) * 16;
-    g->n_k_blocks = most(1, blocks_of(g->dwords, g->kc == 0 ? 1 : g->kc));
-    const int64_t outer = g->dwords <= MAX_WHOLE_K ? 1 : blocks_of(g->dwords, OUTER_K);
+    const int64_t per_dword = uk->type == BF16 ? 2 : 1;
+    g->k_dwords = blocks_of(blocks_of(g->b.matrix.k, per_dword), uk->k_group) * uk->k_group;
+    g->n_k_blocks = max_i64(1, blocks_of(g->k_dwords, uk->kc));
+    g->kc_dwords = blocks_of(blocks_of(g->k_dwords, g->n_k_blocks), 16) * 16;
+    g->n_k_blocks = max_i64(1, blocks_of(g->k_dwords, g->kc_dwords == 0 ? 1 : g->kc_dwords));
+    const int64_t outer = g->k_dwords <= MAX_WHOLE_K ? 1 : blocks_of(g->k_dwords, OUTER_K);
     g->k_blocks = (IndexRange){0, blocks_of(g->n_k_blocks, outer)};
 }
 
@@ -92,9 +92,9 @@ static void split_k(BlockedGemm *g)
 static bool a_block_fits(const BlockedGemm *g, int64_t *panels)
 {
     const Microkernel *uk = g->kernel;
-    const int64_t dwords = most(1, g->k_blocks.n * g->kc), wanted = uk->mc / uk->mr;
+    const int64_t dwords = max_i64(1, g->k_blocks.n * g->kc_dwords), wanted = uk->mc / uk->mr;
     const int64_t fit = uk->a_buffer_dwords / (dwords * uk->mr);
-    *panels = least(wanted, fit);
+    *panels = min_i64(wanted, fit);
     return 2 * fit >= wanted;
 }
 
@@ -102,11 +102,11 @@ static CBlockSize c_block_size(const BlockedGemm *g)
 {
     const Microkernel *uk = g->kernel;
     const int64_t columns = blocks_of(g->b.matrix.mn, uk->nr);
-    const int64_t repack_panels = least(columns, NC_REPACK / uk->nr);
+    const int64_t repack_panels = min_i64(columns, NC_REPACK / uk->nr);
     int64_t panels;
     if (a_block_fits(g, &panels)) return (CBlockSize){panels, NC / uk->nr};
     if (uk->team_packs_a) return (CBlockSize){MC_TEAM / uk->mr, NC / uk->nr};
-    return (CBlockSize){least(uk->mc, SUM_FLOATS / (repack_panels * uk->nr)) / uk->mr,
+    return (CBlockSize){min_i64(uk->mc, SUM_FLOATS / (repack_panels * uk->nr)) / uk->mr,
                         repack_panels};
 }
 
@@ -119,7 +119,7 @@ static void split_outer_block(BlockedGemm *g, CBlockSize size, int64_t threads)
     const int64_t row_cost = g->a.packed || g->a_block_stays ? 1 : REPACK_COST;
     for (;;) {
         const int64_t a_blocks = blocks_of(blocks_of(rows, size.a_panels), threads) * threads;
-        g->a_blocks = (EvenSplit){rows, least(rows, a_blocks)};
+        g->a_blocks = (EvenSplit){rows, min_i64(rows, a_blocks)};
         g->c_blocks = (EvenSplit){columns, blocks_of(columns, size.b_panels)};
         const bool enough = g->a_blocks.parts * g->c_blocks.parts >= C_BLOCKS_PER_THREAD * threads;
         if (threads == 1 || enough || size.a_panels + size.b_panels <= 4) return;
@@ -133,7 +133,7 @@ static void split_outer_block(BlockedGemm *g, CBlockSize size, int64_t threads)
 /* Panels of an operand in an outer block of at most `dwords`: a multiple of `per`, or `all`. */
 static int64_t outer_panels(int64_t all, int64_t per, int64_t panel_dwords, int64_t dwords)
 {
-    return least(all, most(1, dwords / most(1, panel_dwords) / per) * per);
+    return min_i64(all, max_i64(1, dwords / max_i64(1, panel_dwords) / per) * per);
 }
 
 /* new_a, new_b: the packed operand of the outer block before is of no use. */
@@ -160,9 +160,9 @@ static void run_outer_blocks(BlockedGemm *g, CBlockSize size)
     for (int64_t j = 0; j < all_b; j += some_b)
         for (int64_t i = 0; i < all_a; i += some_a)
             for (int64_t k = 0; k < g->n_k_blocks; k += some_k) {
-                g->b.panels = (IndexRange){j, least(some_b, all_b - j)};
-                g->a.panels = (IndexRange){i, least(some_a, all_a - i)};
-                g->k_blocks = (IndexRange){k, least(some_k, g->n_k_blocks - k)};
+                g->b.panels = (IndexRange){j, min_i64(some_b, all_b - j)};
+                g->a.panels = (IndexRange){i, min_i64(some_a, all_a - i)};
+                g->k_blocks = (IndexRange){k, min_i64(some_k, g->n_k_blocks - k)};
                 run_outer_block(g, size, j == 0 || k_is_split || some_a < all_a,
                                 i == 0 || k_is_split);
             }
@@ -175,7 +175,7 @@ static size_t line_bytes(int64_t dwords) { return (size_t)blocks_of(dwords, 16) 
  * its bytes; sets pointers unless base is NULL. */
 static size_t lay_out(BlockedGemm *g, bool with_a, char *base)
 {
-    const int64_t dwords = g->k_blocks.n * g->kc;
+    const int64_t dwords = g->k_blocks.n * g->kc_dwords;
     const int64_t rows = g->a.panels.n * g->kernel->mr, columns = g->b.panels.n * g->kernel->nr;
     const bool partial = g->k_blocks.n < g->n_k_blocks;
     const size_t at_a = g->b.prepacked_panels ? 0 : line_bytes(columns * dwords);
@@ -186,13 +186,14 @@ static size_t lay_out(BlockedGemm *g, bool with_a, char *base)
     if (base) {
         if (!g->b.prepacked_panels) g->b.packed = (uint32_t *)(void *)base;
         g->a.packed = with_a ? (uint32_t *)(void *)(base + at_a) : NULL;
-        g->partial = partial ? (float *)(void *)(base + at_partial) : NULL;
+        g->c_between_k = partial ? (float *)(void *)(base + at_partial) : NULL;
         g->buffer = (PackingBuffer *)(void *)(base + at_list);
     }
     for (int i = 0; base && i < g->n_buffers; i++) {
         char *const at = base + at_buffers + (size_t)i * each;
         g->buffer[i].a = (uint32_t *)(void *)at;
-        g->buffer[i].sums = (float *)(void *)(at + line_bytes(g->kernel->a_buffer_dwords));
+        g->buffer[i].c_accumulators =
+            (float *)(void *)(at + line_bytes(g->kernel->a_buffer_dwords));
         atomic_init(&g->buffer[i].busy, false);
         atomic_init(&g->buffer[i].a_block, -1);
     }
@@ -226,16 +227,17 @@ Err blocked_gemm(const Call *call, const Microkernel *kernel, const BlockEpilogu
     split_k(&g);
     g.a_block_stays = a_block_fits(&g, &panels);
     const CBlockSize size = c_block_size(&g);
-    const int64_t k_dwords = g.k_blocks.n * g.kc;
+    const int64_t outer_k_dwords = g.k_blocks.n * g.kc_dwords;
     const bool both = !g.a_block_stays && kernel->team_packs_a; /* the team packs A too */
     const int64_t dwords = both ? OUTER_DWORDS_BOTH : OUTER_DWORDS;
     g.a.panels.n = blocks_of(g.a.matrix.mn, kernel->mr);
     g.b.panels.n = blocks_of(g.b.matrix.mn, kernel->nr);
     take_prepacked(&g);
-    g.b.panels.n = outer_panels(g.b.panels.n, size.b_panels, kernel->nr * k_dwords, dwords);
+    g.b.panels.n = outer_panels(g.b.panels.n, size.b_panels, kernel->nr * outer_k_dwords, dwords);
     /* Bounds packed A and the partial sums, which would grow with the number of rows. */
     if (both || g.k_blocks.n < g.n_k_blocks)
-        g.a.panels.n = outer_panels(g.a.panels.n, size.a_panels, kernel->mr * k_dwords, dwords);
+        g.a.panels.n =
+            outer_panels(g.a.panels.n, size.a_panels, kernel->mr * outer_k_dwords, dwords);
     TRY(workspace_take(lay_out(&g, both, NULL), "a GEMM", &w));
     lay_out(&g, both, w->at);
     run_outer_blocks(&g, size);
@@ -258,14 +260,14 @@ static BlockedGemm all_of_b(const Call *call)
 size_t CPU_NAME(prepacked_bytes)(DType type, int64_t k, int64_t n)
 {
     const BlockedGemm g = all_of_b(&(Call){.in = {{.dtype = type, .ndim = 2, .n = {k, n}}}});
-    return line_bytes(g.dwords * g.b.panels.n * g.kernel->nr);
+    return line_bytes(g.k_dwords * g.b.panels.n * g.kernel->nr);
 }
 
 Err CPU_NAME(prepack)(const Call *call)
 {
     BlockedGemm g = all_of_b(call);
     g.b.packed = call->out[0].data;
-    if (g.b.panels.n > 0 && g.dwords > 0)
+    if (g.b.panels.n > 0 && g.k_dwords > 0)
         team_run(call->team, packing_tasks(&g, &g.b).parts * g.k_blocks.n, pack_b, &g);
     return OK;
 }

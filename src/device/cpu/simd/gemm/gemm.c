@@ -73,7 +73,7 @@ static void start_from_bias(const LibraryGemm *g, int64_t row, int64_t m, int64_
     const Tensor *c = &call->out[0];
     float bias[PIECE];
     for (int64_t from = column; from < column + n; from += PIECE) {
-        const int64_t part = least(column + n - from, PIECE);
+        const int64_t part = min_i64(column + n - from, PIECE);
         load_piece(tensor_row(&call->in[2], 0), from, part, bias);
         for (int64_t i = row; i < row + m; i++)
             keep_piece(tensor_row(c, i), from, part, (float)call->number[0], bias);

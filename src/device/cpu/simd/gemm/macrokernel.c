@@ -32,8 +32,8 @@ static CBlock c_block_of(const BlockedGemm *g, IndexRange rows, IndexRange colum
     const int64_t mr = g->kernel->mr, nr = g->kernel->nr;
     const int64_t row = (g->a.panels.first + rows.first) * mr;
     const int64_t column = (g->b.panels.first + columns.first) * nr;
-    return (CBlock){row, least(c->n[0] - row, rows.n * mr), column,
-                    least(c->n[1] - column, columns.n * nr)};
+    return (CBlock){row, min_i64(c->n[0] - row, rows.n * mr), column,
+                    min_i64(c->n[1] - column, columns.n * nr)};
 }
 
 /* The source of A that this thread probably packs next: of the next k block, or of the first k
@@ -57,7 +57,7 @@ static PrefetchQueue prefetch_next_step(const BlockedGemm *g, const MacroStep *s
     const bool deeper = s->k + 1 < g->k_blocks.n;
     const int64_t k = deeper ? s->k + 1 : 0, j = s->columns.first + (deeper ? 0 : s->columns.n);
     const int64_t dwords = k_block_dwords(g, g->k_blocks.first + k);
-    const int64_t panels = least(s->columns.n, g->b.panels.n - j);
+    const int64_t panels = min_i64(s->columns.n, g->b.panels.n - j);
     PrefetchQueue q = {.c.left = 0};
     if (!g->a.packed)
         q.a = prefetch_next_a(g, s);
@@ -80,7 +80,7 @@ static void multiply_step(const BlockedGemm *g, const MacroStep *s, StorePipelin
                        .step = uk->nr};
     const int64_t dwords = k_block_dwords(g, k_block);
     PrefetchQueue prefetch =
-        prefetch_next_step(g, s, most(1, n * blocks_of(dwords, PREFETCH_DWORDS)));
+        prefetch_next_step(g, s, max_i64(1, n * blocks_of(dwords, PREFETCH_DWORDS)));
     MicrokernelArgs args = {.dwords = dwords, .add = k_block > 0, .prefetch = &prefetch};
     for (int64_t t = 0, before = -1; t < n; t++) {
         const int64_t i = uk->a_in_l1 ? t / s->columns.n : t % s->rows.n;
@@ -124,12 +124,13 @@ void multiply_c_block(void *gemm, int64_t block)
     s.a_packed = g->a.packed || !gemm_packs(g) ||
                  atomic_load_explicit(&buffer->a_block, memory_order_relaxed) == a_block;
     StorePipeline pipeline = {.kernel = uk};
-    s.row_step = (g->partial ? g->b.panels.n : s.columns.n) * tile;
-    s.sums =
-        g->partial ? g->partial + s.rows.first * s.row_step + s.columns.first * tile : buffer->sums;
+    s.row_step = (g->c_between_k ? g->b.panels.n : s.columns.n) * tile;
+    s.sums = g->c_between_k ? g->c_between_k + s.rows.first * s.row_step + s.columns.first * tile
+                            : buffer->c_accumulators;
     uk->begin();
     for (s.k = 0; s.k < g->k_blocks.n; s.k++) {
-        uint32_t *const own = buffer->a + (g->a_block_stays ? s.k * g->kc * s.rows.n * uk->mr : 0);
+        uint32_t *const own =
+            buffer->a + (g->a_block_stays ? s.k * g->kc_dwords * s.rows.n * uk->mr : 0);
         if (!s.a_packed) pack_panels(g, &g->a, s.k, s.rows, own);
         s.a = g->a.packed ? panel_at(g, &g->a, s.k, s.rows.first) : own;
         if (g->epilogue->part != GEMM_PACK) multiply_step(g, &s, &pipeline);

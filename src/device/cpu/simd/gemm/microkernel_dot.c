@@ -17,7 +17,7 @@ __attribute__((target("avx512bf16"))) static void multiply(const MicrokernelArgs
             sum[i][j] = m->add ? _mm512_load_ps(m->c + i * NR + j * W) : _mm512_setzero_ps();
     for (int64_t left = m->dwords; left > 0; left -= PREFETCH_DWORDS) {
         if (m->prefetch) prefetch_issue(m->prefetch);
-        for (int64_t k = least(left, PREFETCH_DWORDS); k > 0; k--, a += MR, b += NR) {
+        for (int64_t k = min_i64(left, PREFETCH_DWORDS); k > 0; k--, a += MR, b += NR) {
             const __m512bh b0 = (__m512bh)_mm512_loadu_si512(b);
             const __m512bh b1 = (__m512bh)_mm512_loadu_si512(b + W);
             for (int i = 0; i < MR; i++) {

@@ -19,7 +19,7 @@ static void multiply(const MicrokernelArgs *m)
         for (int j = 0; j < 2; j++) sum[i][j] = m->add ? v_load(m->c + i * NR + j * W) : v_set(0);
     for (int64_t left = m->dwords; left > 0; left -= PREFETCH_DWORDS) {
         if (m->prefetch) prefetch_issue(m->prefetch);
-        for (int64_t k = least(left, PREFETCH_DWORDS); k > 0; k--, a += MR, b += NR) {
+        for (int64_t k = min_i64(left, PREFETCH_DWORDS); k > 0; k--, a += MR, b += NR) {
             const V b0 = v_load(b), b1 = v_load(b + W);
             for (int i = 0; i < MR; i++) {
                 const V x = v_set(a[i]);

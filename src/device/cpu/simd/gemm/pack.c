@@ -203,10 +203,10 @@ static inline __attribute__((always_inline)) void pack_along_k(PackLoad load, co
 {
     const int per = elements_per_dword(shape);
     const int64_t full = x->k / per - part.dword, left = x->mn - part.mn;
-    const int64_t live = most(0, load <= ALONG_K_F32 ? least(left, width) : left);
+    const int64_t live = max_i64(0, load <= ALONG_K_F32 ? min_i64(left, width) : left);
     for (int64_t d = 0; d < part.dwords; d += W) {
         uint32_t *const at = to + d * shape.width;
-        const PanelPart here = {part.mn, part.dword + d, least(part.dwords - d, W)};
+        const PanelPart here = {part.mn, part.dword + d, min_i64(part.dwords - d, W)};
         const PackCorner corner = {element_at(x, here.mn, here.dword * per), x->mn_stride,
                                    x->k_stride, live};
         if (here.dwords == W && d + W <= full)
@@ -235,14 +235,14 @@ static void pack_indices(const PackOperand *x, PanelShape shape, PanelPart part,
         pack_along_k(ALONG_MN_F32, x, shape, part, width, to);
     else
         for (int64_t d = 0; d < part.dwords; d += W)
-            pack_edge(x, shape, (PanelPart){part.mn, part.dword + d, least(part.dwords - d, W)},
+            pack_edge(x, shape, (PanelPart){part.mn, part.dword + d, min_i64(part.dwords - d, W)},
                       width, to + d * shape.width);
 }
 
 void panel_pack(const PackOperand *x, PanelShape shape, PanelPart part, uint32_t *to)
 {
     for (int first = 0; first < shape.width; first += W) {
-        const int width = (int)least(shape.width - first, W);
+        const int width = (int)min_i64(shape.width - first, W);
         const PanelPart here = {part.mn + first, part.dword, part.dwords};
         pack_indices(x, shape, here, width, to + first * shape.k_group);
     }
@@ -251,12 +251,13 @@ void panel_pack(const PackOperand *x, PanelShape shape, PanelPart part, uint32_t
 void panels_pack(const PackOperand *x, PanelShape shape, PanelPart part, int64_t panels,
                  uint32_t *to)
 {
-    const int64_t full = most(0, least(panels, (x->mn - part.mn) / shape.width));
+    const int64_t full = max_i64(0, min_i64(panels, (x->mn - part.mn) / shape.width));
     const int64_t done = panels_pack_rows(x, shape, part, full, to);
-    const int64_t run = x->k_stride == 1 ? most(1, part.dwords) : RUN_DWORDS;
+    const int64_t run = x->k_stride == 1 ? max_i64(1, part.dwords) : RUN_DWORDS;
     for (int64_t d = 0; d < part.dwords; d += run)
         for (int64_t i = done < part.dwords ? 0 : full; i < panels; i++) {
-            const int64_t from = most(d, i < full ? done : 0), end = least(d + run, part.dwords);
+            const int64_t from = max_i64(d, i < full ? done : 0),
+                          end = min_i64(d + run, part.dwords);
             const PanelPart here = {part.mn + i * shape.width, part.dword + from, end - from};
             if (from < end) panel_pack(x, shape, here, to + (i * part.dwords + from) * shape.width);
         }

@@ -134,7 +134,7 @@ int64_t panels_pack_rows(const PackOperand *x, PanelShape shape, PanelPart part,
                          uint32_t *to)
 {
     const int64_t per = shape.type == BF16 ? 2 : 1, size = (int64_t)dtype_bytes(x->dtype);
-    const int64_t dwords = least(part.dwords, x->k / per - part.dword) / ROWS * ROWS;
+    const int64_t dwords = min_i64(part.dwords, x->k / per - part.dword) / ROWS * ROWS;
     const bool fits = shape.width == TWELVE || shape.width % W == 0;
     if (x->mn_stride != 1 || x->k_stride == 1 || shape.k_group != 1 || !fits || dwords <= 0)
         return 0;
@@ -148,7 +148,7 @@ int64_t panels_pack_rows(const PackOperand *x, PanelShape shape, PanelPart part,
                   .to = to,
                   .panel_dwords = part.dwords * shape.width};
     for (int64_t i = 0; i < panels; i += PANELS, r.to += PANELS * r.panel_dwords) {
-        r.panels = least(PANELS, panels - i);
+        r.panels = min_i64(PANELS, panels - i);
         if (per == 2)
             put_all(row_pairs, r, dwords);
         else if (x->dtype == BF16)

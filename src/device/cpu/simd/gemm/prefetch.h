@@ -65,14 +65,14 @@ static inline const char *prefetch_next_line(Prefetch *p)
 /* Into L2. */
 static inline __attribute__((always_inline)) void prefetch_read(Prefetch *p)
 {
-    for (int64_t n = least(p->each, p->left); n > 0; n--)
+    for (int64_t n = min_i64(p->each, p->left); n > 0; n--)
         __builtin_prefetch(prefetch_next_line(p), 0, 2);
 }
 
 /* Issues the next lines of all entries; those of C into L1, for writing. */
 static inline __attribute__((always_inline)) void prefetch_issue(PrefetchQueue *q)
 {
-    for (int64_t n = least(q->c.each, q->c.left); n > 0; n--)
+    for (int64_t n = min_i64(q->c.each, q->c.left); n > 0; n--)
         __builtin_prefetch(prefetch_next_line(&q->c), 1, 3);
     prefetch_read(&q->addend);
     for (int i = 0; i < MAX_EPILOGUE_OPERANDS; i++) prefetch_read(&q->operand[i]);

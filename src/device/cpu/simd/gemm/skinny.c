@@ -79,9 +79,9 @@ static void skinny_tile(void *work, int64_t tile)
     const SkinnyGemm *g = work;
     const Call *call = g->call;
     const Tensor *b = &call->in[1], *c = &call->out[0];
-    const int64_t end = least((tile + 1) * g->columns, c->n[1]);
+    const int64_t end = min_i64((tile + 1) * g->columns, c->n[1]);
     for (int64_t j = tile * g->columns; j < end; j += 2) {
-        const int64_t pair = least(end - j, 2);
+        const int64_t pair = min_i64(end - j, 2);
         const RowRef rows[2] = {tensor_row(b, j), tensor_row(b, j + pair - 1)};
         float bias[2] = {0}, sum[MAX_SKINNY_ROWS][2];
         if (call->n_in > 2) load_piece(tensor_row(&call->in[2], 0), j, pair, bias);

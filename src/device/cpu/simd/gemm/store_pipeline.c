@@ -60,7 +60,7 @@ static bool stores_from_registers(const StorePipeline *p, MicrokernelStore *out)
 static void store_some(StorePipeline *p)
 {
     const TileStore *s = &p->tile[!p->current];
-    const int64_t rows = least(p->left, p->each);
+    const int64_t rows = min_i64(p->left, p->each);
     tile_store_rows(s, s->block.m - p->left, rows);
     p->left -= rows;
 }
@@ -81,12 +81,13 @@ void store_pipeline_flush(StorePipeline *p)
 void store_pipeline_multiply(StorePipeline *p, MicrokernelArgs *args, bool last)
 {
     const Microkernel *uk = p->kernel;
-    const int64_t steps = uk->overlaps_stores ? most(1, args->dwords / uk->k_group) : 1;
+    const int64_t steps = uk->overlaps_stores ? max_i64(1, args->dwords / uk->k_group) : 1;
     MicrokernelStore store;
     args->store = last && stores_from_registers(p, &store) ? &store : NULL;
     args->to = last ? p->sum[p->current] : args->c;
     p->tile[p->current].sum = args->to;
-    if (last) prefetch_tile(p, args->prefetch, most(1, blocks_of(args->dwords, PREFETCH_DWORDS)));
+    if (last)
+        prefetch_tile(p, args->prefetch, max_i64(1, blocks_of(args->dwords, PREFETCH_DWORDS)));
     p->each = blocks_of(p->left, steps);
     args->background = uk->overlaps_stores ? store_in_background : NULL;
     args->work = p;
