@@ -48,7 +48,7 @@ static Err open_placed(PlacedGraph *p, Arena *temp)
     p->n_nodes = g->n_nodes;
     TRY(ARENA_NEW(temp, g->n_nodes + 1, &p->want));
     TRY(ARENA_NEW(temp, g->n_values + 1, &p->made));
-    TRY(ARENA_NEW(temp, g->n_values + 1, &p->maximum));
+    TRY(ARENA_NEW(temp, g->n_values + 1, &p->max_axes));
     TRY(ARENA_NEW(temp, g->n_values + 1, &p->shape));
     for (Value v = 0; v < g->n_values; v++) {
         p->shape[v] = shape_of(&g->value[v].dims);
@@ -76,7 +76,7 @@ static void add_axis(PlacedGraph *p, const PlaceContext *axis, const RowChoice *
                                                                    * accumulator decides */
             if (first) placement_to_layout(&axis->placements, id, bit, &p->made[n->out[j]]);
             if (axis->placements.list[id].kind == PLACEMENT_MAX)
-                p->maximum[n->out[j]] |= (uint8_t)bit;
+                p->max_axes[n->out[j]] |= (uint8_t)bit;
         }
     }
 }

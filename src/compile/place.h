@@ -1,9 +1,20 @@
-/* place.h -- the interface between the parts of place: placements along one axis
- * (place_placements.c), the legal placements of an op (place_rows.c), the search (place_choose.c),
- * and the resulting graph of one rank (place.c, place_reshard.c, place_local.c). Private to place.
+/* place.h -- internal interface of place, the pass of sharding propagation (SPMD partitioning).
+ *
+ * The entry point is place (compile/compile.h). For each axis of the mesh it chooses the placement
+ * of every value; then it rewrites the graph for one rank, with collectives.
+ *
+ *     place.c              the pass: pins, the search per axis, the rewrite
+ *     place_placements.c   placements along one axis
+ *     place_rows.c         the legal placements of an op
+ *     place_choose.c       the search
+ *     place_local.c        shapes and attributes of one rank
+ *     place_reshard.c      the nodes that reshard a value
+ *
+ * Placements along one axis:
  *
  *     replicate   every rank along the axis holds the whole value
- *     shard       along one dim, by a split: part p of the split is on rank p
+ *     shard       along one dim, by a split: part p of the split is on the rank with coordinate p
+ *                 along the axis
  *     sum, max    partial: the value is the sum, or the maximum, of the ranks' values */
 #ifndef COMPILE_PLACE_H
 #define COMPILE_PLACE_H
@@ -11,10 +22,10 @@
 #include "compile/compile.h"
 #include "layout/reshard.h"
 
-/* The parts of an extent; interned, so equal splits have one number. */
+/* The parts of an extent, one per rank along the axis; interned, so equal splits have one index. */
 typedef struct {
     const SpanMap *map;
-    int64_t grain; /* of the even rule, if that is what it is; else 0 */
+    int64_t grain; /* grain of an even split; 0: the split is not even */
 } AxisSplit;
 
 typedef enum { PLACEMENT_REPLICATE, PLACEMENT_SHARD, PLACEMENT_SUM, PLACEMENT_MAX } PlacementKind;
@@ -22,8 +33,10 @@ typedef enum { PLACEMENT_REPLICATE, PLACEMENT_SHARD, PLACEMENT_SUM, PLACEMENT_MA
 /* The placement of a value along one axis; interned too. */
 typedef struct {
     PlacementKind kind;
-    int dim, split; /* of a shard */
-    bool copy_sums; /* copies of the split are summands, as in gradients of key heads */
+    int dim, split; /* of a shard: tensor dim; index into PlacementTable.split */
+    /* Of a shard: ranks with equal parts hold summands of the value, not copies of it (gradients of
+     * replicated key and value heads). */
+    bool copy_sums;
 } Placement;
 
 typedef uint8_t PlacementId; /* an index into PlacementTable.list; 0 is PLACEMENT_REPLICATE */
@@ -31,7 +44,7 @@ enum { NO_PLACEMENT = 255, MAX_PLACEMENTS = 250 };
 
 typedef struct {
     Arena *arena;
-    int parts;
+    int parts; /* of every split: the size of the axis */
     int n_splits, n_placements;
     AxisSplit split[MAX_PLACEMENTS];
     Placement list[MAX_PLACEMENTS];
@@ -43,84 +56,100 @@ typedef struct {
     const Mesh *mesh;
     Arena *arena; /* of the search; rewound after it */
     int axis;
-    bool regather; /* values gathered in F are regathered in the backward phases */
-    int n_forward; /* nodes before the first that needs dy */
+    bool regather; /* values gathered in F are gathered again (not saved) for the backward phases */
+    int n_forward; /* number of forward nodes: those before the first that needs dy */
     PlacementTable placements;
-    PlacementId *pin; /* [n_values], or NO_PLACEMENT */
-    Signature *sig;   /* [n_nodes], and the flops of the whole node: set by rows_open */
-    double *flops;
+    PlacementId *pin; /* [n_values]: required placement; NO_PLACEMENT: the value is not pinned */
+    Signature *sig;   /* [n_nodes]: of each node's op; set by rows_open */
+    double *flops;    /* [n_nodes]: of the whole node, on all ranks; set by rows_open */
 } PlaceContext;
 
-/* One way to run a node: the placements of its inputs and outputs, operand for operand. */
+/* A legal sharding of one node, from a row of its op in ir/ops.def: the placement of every input
+ * and output (a "strategy" in Alpa). A row names the letter of the signature that is sharded; it
+ * gives one RowChoice per candidate split of that letter. */
 typedef struct {
     PlacementId in[MAX_IN], out[MAX_OUT];
-    double flops; /* of a rank */
+    double flops; /* per rank */
 } RowChoice;
 
-enum { MAX_CHOICES = 32 };
+/* MAX_CHOICES: RowChoices of a node. MAX_AVAIL: placements in which one value is available at a
+ * time, as produced and as resharded. */
+enum { MAX_CHOICES = 32, MAX_AVAIL = 4 };
 
 /* ---- place_placements.c ---- */
+/* Local. The id of PLACEMENT_REPLICATE. */
 PlacementId placement_replicate(void);
-/* Local. These fail only if the tables are full: ERR_CHECK. */
+/* Functions with a PlacementTable add what is new to it. ERR_CHECK if it is full.
+ * Local. The id of a placement. */
 Err placement_intern(PlacementTable *table, Placement placement, PlacementId *out);
+/* Local. The index of the even split of an extent, in whole grains. */
 Err split_even(PlacementTable *table, int64_t extent, int64_t grain, int *out);
+/* Local. The index of the split with these spans; grain as in AxisSplit. */
 Err split_of_map(PlacementTable *table, const SpanMap *map, int64_t grain, int *out);
-/* Local. The split of an extent `by` times as large (by > 0), or -by times as small; -1 if a
- * boundary would fall inside of an element. */
+/* Local. The same split of an extent `by` times as large; by < 0 divides the extent by -by. *out =
+ * -1 if a boundary would fall inside of an element. */
 Err split_scaled(PlacementTable *table, int split, int64_t by, int *out);
-/* Local. The placement of a layout along one axis, and the layout with a placement added. */
+/* Local. placement_from_layout returns the placement of a layout along one axis, for a value of
+ * these dims; placement_to_layout adds a placement to a layout. axes: bit mask with that one
+ * axis. */
 Err placement_from_layout(PlacementTable *table, const Layout *layout, unsigned axes,
                           const Dims *dims, PlacementId *out);
 void placement_to_layout(const PlacementTable *table, PlacementId id, unsigned axes,
                          Layout *layout);
-/* Local. Bytes that leave all ranks together to reshard a value; -1: not possible. *steps: the
- * number of nodes. */
+/* Local. Bytes sent to reshard a value of value_bytes, summed over all ranks of the axis; -1:
+ * impossible. *steps: number of reshards inserted, 0 or 1. */
 int64_t placement_reshard_bytes(const PlacementTable *table, PlacementId from, PlacementId to,
                                 int64_t value_bytes, int *steps);
 
 /* ---- place_rows.c ---- */
-/* Local. Computes the tables that rows_of_node reads. */
+/* Local. Computes p->sig and p->flops, which rows_of_node reads. */
 Err rows_open(PlaceContext *p);
-/* Local. The ways to run a node if its inputs are available as avail[input][0 .. n_avail[input]):
- * replicated first. */
-Err rows_of_node(PlaceContext *p, int node, const PlacementId avail[][4], const int *n_avail,
-                 RowChoice *out, int *n);
+/* Local. Writes the legal shardings of a node to out[0 .. *n), without duplicates: all operands
+ * replicated first, then by the rows of the op, then partial sums. ERR_CHECK above MAX_CHOICES.
+ * avail[i][0 .. n_avail[i]): the placements in which input i is available; their splits are the
+ * candidates. Choices may need inputs in other placements. */
+Err rows_of_node(PlaceContext *p, int node, const PlacementId avail[][MAX_AVAIL],
+                 const int *n_avail, RowChoice *out, int *n);
 
 /* ---- place_choose.c ---- */
-/* Local. (*out)[v]: nodes of one chunk make v and read it, so it never exists as a whole. */
+/* Local. (*out)[v]: v is produced and consumed within one chunk of the head's loop over rows of
+ * logits, so it cannot be resharded as a whole. */
 Err place_inside(const Graph *g, Arena *arena, bool **out);
-/* Local. Chooses a way for every node, with the fewest bytes sent; then the fewest transfers, then
- * the least flops. */
+/* Local. Chooses a sharding for every node, (*choice)[n_nodes]: the fewest bytes sent, then the
+ * fewest reshards, then the fewest flops. */
 Err place_choose(PlaceContext *p, RowChoice **choice);
 
 /* ---- place_local.c ---- */
-/* The layouts that result from the choices of all axes. */
+/* The graph, and the layouts that result from the choices along all axes. */
 typedef struct {
     Graph *g;
     const Mesh *mesh;
     int rank;
-    Layout **want;    /* [n_nodes][n_in] */
-    Layout *made;     /* [n_values]: as its maker makes it */
-    Layout *pin;      /* [n_values]: as it must come out, if pinned */
-    uint8_t *maximum; /* [n_values]: axes over which it is a partial maximum */
-    Shape *shape;     /* [n_values]: global */
-    Value n_values;   /* before any were added */
-    int n_nodes;
+    Layout **want;     /* [n_nodes][n_in]: layout in which the node reads the operand */
+    Layout *made;      /* [n_values]: layout in which the value is produced */
+    Layout *pin;       /* [n_values]: required layout if pinned; else as `made` */
+    uint8_t *max_axes; /* [n_values]: axes over which the value is a partial maximum */
+    Shape *shape;      /* [n_values]: global */
+    Value n_values;    /* number of values before resharding adds others */
+    int n_nodes;       /* number of nodes before resharding adds others */
 } PlacedGraph;
-/* Local. Converts global shapes and attributes to those of one rank, and inserts transfers where
+/* Local. Converts global shapes and attributes to those of one rank, and inserts collectives where
  * layouts disagree. */
 Err place_local(PlacedGraph *p);
+/* Local. The dims of a rank's part of a value. */
+Dims local_dims(const Dims *global, const Layout *l, const Mesh *m, int rank);
+
+/* ---- place_reshard.c ---- */
 /* A value to be resharded. */
 typedef struct {
     Layout from, to;
     Shape shape;   /* global */
     Dims dims;     /* of the result, on this rank */
-    int32_t chunk; /* chunk number of the nodes */
-    bool maximum;  /* the partial value is a maximum, not a sum */
+    int32_t chunk; /* chunk number of the inserted nodes; 0: outside of chunks */
+    bool is_max;   /* the partial value is a maximum, not a sum */
     Value into;    /* the existing value that becomes the result, or NO_VALUE */
 } ReshardRequest;
 /* Local. Appends the nodes that reshard v; returns the result, or NO_VALUE on failure. */
 Value place_reshard(PlacedGraph *p, Value v, const ReshardRequest *m);
-Dims local_dims(const Dims *global, const Layout *l, const Mesh *m, int rank);
 
 #endif

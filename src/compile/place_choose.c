@@ -181,7 +181,7 @@ static Err keep_state(PlacementSearch *s, int layer, const SearchState *state)
     return OK;
 }
 
-static void list_avail(const Node *n, const AvailPlacements *of, PlacementId avail[][4],
+static void list_avail(const Node *n, const AvailPlacements *of, PlacementId avail[][MAX_AVAIL],
                        int *n_avail)
 {
     for (int i = 0; i < n->n_in; i++) {
@@ -198,7 +198,7 @@ static Err expand_state(PlacementSearch *s, int node, int from, const PlacementC
     const Node *n = &s->p->g->node[node];
     const SearchState *state = &s->layer[node][from]; /* this layer does not grow */
     RowChoice choice[MAX_CHOICES];
-    PlacementId avail[MAX_IN][4];
+    PlacementId avail[MAX_IN][MAX_AVAIL];
     int n_avail[MAX_IN], n_choices;
     AvailPlacements *buffer = next->avail;
     list_avail(n, state->avail, avail, n_avail);

@@ -63,7 +63,7 @@ static Value reshard_value(Localizer *l, Value v, const Layout *to, int32_t chun
                               .shape = p->shape[v],
                               .dims = local_dims(&l->global[v], to, p->mesh, p->rank),
                               .chunk = chunk,
-                              .maximum = p->maximum[v] != 0,
+                              .is_max = p->max_axes[v] != 0,
                               .into = into};
     return place_reshard(p, x, &m);
 }

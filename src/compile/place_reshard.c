@@ -140,7 +140,7 @@ static int32_t count_transfers(const Graph *g)
     return n;
 }
 
-static Value transfer(const ReshardBuilder *b, bool maximum)
+static Value transfer(const ReshardBuilder *b, bool is_max)
 {
     Graph *g = b->p->g;
     const ReshardSide *in = &b->part.in, *out = &b->part.out;
@@ -148,7 +148,7 @@ static Value transfer(const ReshardBuilder *b, bool maximum)
     const bool gathers = op == OP_all_gather, scatters = op == OP_reduce_scatter;
     const bool all = op == OP_all_to_all;
     TransferPart move = {.number = count_transfers(g),
-                         .reduce = maximum ? REDUCE_MAX : REDUCE_SUM,
+                         .reduce = is_max ? REDUCE_MAX : REDUCE_SUM,
                          .axes = b->plan.axes};
     const Err err =
         mesh_group(b->p->mesh, VIEW_DENSE, b->plan.axes, b->p->rank, g->arena, &move.group);
@@ -169,7 +169,7 @@ static Value transfer(const ReshardBuilder *b, bool maximum)
     return redirect(g, y, b->into);
 }
 
-static Value reshard_value(ReshardBuilder *b, bool maximum)
+static Value reshard_value(ReshardBuilder *b, bool is_max)
 {
     Graph *g = b->p->g;
     switch (b->plan.kind) {
@@ -183,7 +183,7 @@ static Value reshard_value(ReshardBuilder *b, bool maximum)
                           g->kind, b->v, g->value[b->v].name);
         return NO_VALUE;
     default:
-        return transfer(b, maximum);
+        return transfer(b, is_max);
     }
 }
 
@@ -207,7 +207,7 @@ Value place_reshard(PlacedGraph *p, Value v, const ReshardRequest *m)
     }
     b.dims = m->dims;
     g->chunk = m->chunk;
-    const Value y = reshard_value(&b, m->maximum);
+    const Value y = reshard_value(&b, m->is_max);
     g->chunk = 0;
     if (y != NO_VALUE) g->value[y].layout = m->to;
     return y;

@@ -226,8 +226,8 @@ static Err split_of_operand(RowTrial *t, int operand, PlacementId id, bool want_
     return OK;
 }
 
-static Err find_splits(RowTrial *t, const PlacementId avail[][4], const int *n_avail, bool with,
-                       Splits *out)
+static Err find_splits(RowTrial *t, const PlacementId avail[][MAX_AVAIL], const int *n_avail,
+                       bool with, Splits *out)
 {
     out->n = 0;
     for (int i = 0; i < t->n->n_in; i++)
@@ -241,7 +241,7 @@ static Err find_splits(RowTrial *t, const PlacementId avail[][4], const int *n_a
     return OK;
 }
 
-static Err try_splits(RowTrial *t, const PlacementId avail[][4], const int *n_avail,
+static Err try_splits(RowTrial *t, const PlacementId avail[][MAX_AVAIL], const int *n_avail,
                       RowChoiceList *out)
 {
     Splits mine, with = {{-1}, 1};
@@ -269,8 +269,8 @@ static Err try_sum(RowTrial *t, RowChoiceList *out)
     return is_legal(t, &c) ? add_choice(out, &c) : OK;
 }
 
-Err rows_of_node(PlaceContext *p, int node, const PlacementId avail[][4], const int *n_avail,
-                 RowChoice *out, int *n)
+Err rows_of_node(PlaceContext *p, int node, const PlacementId avail[][MAX_AVAIL],
+                 const int *n_avail, RowChoice *out, int *n)
 {
     RowTrial t = {.p = p, .n = &p->g->node[node], .sig = &p->sig[node], .flops = p->flops[node]};
     RowChoiceList choices = {.list = out};
