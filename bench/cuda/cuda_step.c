@@ -189,7 +189,7 @@ static void print_capture(const Bench *b)
         printf("steps launched op by op: %s\n", refused ? refused : "capture=0");
     else
         printf("steps captured: %lld graph, launched %lld times\n",
-               (long long)b->rank.capture.captured, (long long)b->rank.capture.launched);
+               (long long)b->rank.capture.n_captured, (long long)b->rank.capture.n_launched);
 }
 
 /* Times one more step, launched op by op. */

@@ -29,7 +29,8 @@ static void report_capture(const TrainSession *s, TrainRank *r)
 static void report_prepack(const TrainSession *s, const TrainRank *r)
 {
     const int micros = r->job.linked.micros;
-    if (!s->config.parallel_prepack || micros >= 3 || linked_prepacked(&r->job.linked) > 0) return;
+    if (!s->config.parallel_prepack || micros >= 3 || linked_prepacked_bytes(&r->job.linked) > 0)
+        return;
     printf(
         "rank %d prepacks no weight although parallel.prepack=true: a step of %d micro-batch%s "
         "reads none of its weights three times; a smaller batch.micro gives more micro-batches\n",

@@ -136,7 +136,7 @@ Err session_call(Session *s, const SessionRow *row, int64_t n, Tensor *logits)
     Rank *r = &s->rank[which];
     StepResult result;
     MUST(n <= jobs->call[which].model.rows, "%lld rows", (long long)n);
-    rank_set_asked(r, fill(s, r, row, n));
+    rank_set_logit_rows(r, fill(s, r, row, n));
     rank_set_rows(r, 0, n);
     TRY(rank_step(r, &(StepSettings){.step = 1}, &result));
     return rank_logits(r, logits);

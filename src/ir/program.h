@@ -1,7 +1,7 @@
 /* program.h -- the work of one rank for one kind of unit, one micro-batch, one slice.
  *
  * A flat array of instructions over numbered tensors, in phases. It is immutable, and every unit of
- * the kind shares it: a tensor has an offset in a region, and the linked list gives the address of
+ * the kind shares it: a tensor has an offset in a region, and the linked program has the address of
  * each region of (unit, micro, slice) (schedule/link/link.h).
  *
  *     region                        lives                              scope

@@ -31,7 +31,7 @@ static Work phase_work(const Program *p, Phase phase, int rank)
 }
 
 /* Adds the work of one RUN. Its flops are those of its slice. */
-static void add_run(Work *sum, const LinkedProgram *lp, const Linked *l, const Program *p)
+static void add_run(Work *sum, const LinkedProgram *lp, const LinkedAction *l, const Program *p)
 {
     const Phase phase = (Phase)l->action.phase;
     Work w = phase_work(p, phase, lp->rank);
@@ -98,7 +98,7 @@ Err facts_gather(Facts *f, Arena *arena)
         for (int p = 0; p < N_PHASES; p++)
             f->of[k][p] = phase_work(&lp->program[k], (Phase)p, lp->rank);
     for (int i = 0; i < lp->n; i++) {
-        const Linked *l = &lp->list[i];
+        const LinkedAction *l = &lp->list[i];
         if (l->program) add_run(&f->step, lp, l, l->program);
     }
     TRY(forward_flops(f, arena));

@@ -45,7 +45,7 @@ static void state_rows(Facts *f)
         row_of(f, ARENA_STATE, "state", "moments",
                cut ? "moments of the optimizer at home" : "moments of the optimizer");
     for (int u = 0; u < lp->model->n_units; u++) {
-        const UnitPlace *p = &lp->unit[u];
+        const UnitMemory *p = &lp->unit[u];
         const size_t home = (size_t)(p->mine.shard.hi - p->mine.shard.lo);
         if (p->pack != NO_BASE)
             packs->bytes += align_up((size_t)p->mine.pack_count * narrow);
@@ -65,12 +65,12 @@ static void step_rows(Facts *f)
     MemoryRow *tied_grads =
         row_of(f, ARENA_STEP, "step", "tied_grads", "gradient sums of tied weights, other units");
     row_of(f, ARENA_STEP, "step", "prepacked", "prepacked weights (GEMM panels)")->bytes =
-        linked_prepacked(lp);
+        linked_prepacked_bytes(lp);
     for (int u = 0; u < lp->model->n_units; u++) {
-        const UnitPlace *p = &lp->unit[u];
-        if (p->grads != NO_BASE)
+        const UnitMemory *p = &lp->unit[u];
+        if (p->grad_sums != NO_BASE)
             sums->bytes += align_up((size_t)p->mine.pack_count * wide);
-        else if (p->sums != NO_BASE)
+        else if (p->reduced_grads != NO_BASE)
             homes->bytes += align_up((size_t)(p->mine.shard.hi - p->mine.shard.lo) * wide);
         if (p->tied_grads != NO_BASE) tied_grads->bytes += align_up((size_t)p->tied_count * wide);
     }

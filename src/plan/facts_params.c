@@ -9,7 +9,6 @@
 #include "plan/facts.h"
 #include "base/math.h"
 
-
 static int first_reduce(const LinkedProgram *lp, int unit)
 {
     for (int i = 0; i < lp->n; i++)
@@ -22,11 +21,11 @@ static size_t grads_base(const LinkedProgram *lp, int reduce)
 {
     const Action *r = &lp->list[reduce].action;
     for (int i = reduce; i >= 0 && r->micro >= 0; i--) {
-        const Linked *l = &lp->list[i];
+        const LinkedAction *l = &lp->list[i];
         if (l->program && l->action.unit == r->unit && l->action.micro == r->micro)
             return l->grads.offset;
     }
-    return lp->unit[r->unit].grads;
+    return lp->unit[r->unit].grad_sums;
 }
 
 static bool same_ranks(RankList a, RankList b)
@@ -87,7 +86,7 @@ static Err find_param(const Facts *f, int unit, int k, Arena *arena, ParamFacts 
     const LinkedProgram *lp = &f->job->linked;
     const Model *m = lp->model;
     const int param = m->unit[unit].param[k], owner = m->param[param].holder[0];
-    const UnitPlace *at = &lp->unit[owner];
+    const UnitMemory *at = &lp->unit[owner];
     const int i = pack_index(m, owner, param);
     const HomeParam *home = &at->home.param[i];
     const Holding held = holding_of(&home->use, lp->mesh, &home->shape, lp->rank);

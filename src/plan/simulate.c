@@ -6,7 +6,7 @@
 static void count_flops(const LinkedProgram *lp, RankCount *c)
 {
     for (int i = 0; i < lp->n; i++) {
-        const Linked *l = &lp->list[i];
+        const LinkedAction *l = &lp->list[i];
         if (!l->program) continue;
         const Program *p = l->program;
         for (int k = p->first[l->action.phase]; k < p->first[l->action.phase + 1]; k++) {

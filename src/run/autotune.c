@@ -50,14 +50,14 @@ static bool takes_random_input(const Program *p, const Instr *in)
 /* True for the first action with its program and phase: units of a kind share one program. */
 static bool is_first_of_kind(const LinkedProgram *lp, int i)
 {
-    const Linked *l = &lp->list[i];
+    const LinkedAction *l = &lp->list[i];
     bool seen = !l->program;
     for (int k = 0; k < i && !seen; k++)
         seen = lp->list[k].program == l->program && lp->list[k].action.phase == l->action.phase;
     return !seen;
 }
 
-static Err run_some(Rank *r, const Linked *l, bool gemms_only, double keep)
+static Err run_some(Rank *r, const LinkedAction *l, bool gemms_only, double keep)
 {
     const Program *p = l->program;
     const Phase phase = (Phase)l->action.phase;

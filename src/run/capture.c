@@ -20,7 +20,7 @@
 static const char sends[] = "ranks synchronize through the host";
 static const char binds[] = "programs are bound to calls from step to step";
 
-static const char *run_reason(const Linked *l)
+static const char *run_reason(const LinkedAction *l)
 {
     const Program *p = l->program;
     const int phase = l->action.phase;
@@ -40,7 +40,7 @@ static const char *program_reason(const RankSettings *s)
     bool normed = false;
     if (lp->model->asked > 0) return "each call of a session has other rows";
     for (int i = 0; i < lp->n && !reason; i++) {
-        const Linked *l = &lp->list[i];
+        const LinkedAction *l = &lp->list[i];
         const bool ends = l->action.kind == A_NORM || l->action.kind == A_UPDATE;
         normed = normed || l->action.kind == A_NORM;
         if (l->program) reason = run_reason(l);
@@ -79,8 +79,8 @@ Err capture_open(Rank *r)
     const RankSettings *s = &r->settings;
     const int micros = s->program->micros;
     if (!r->runtime || !r->runtime->graphs || !s->capture || program_reason(s)) return OK;
-    r->capture.rows = calloc((size_t)micros + 1, sizeof *r->capture.rows);
-    if (!r->capture.rows) return err_fail(ERR_NOMEM, "no memory for %d micro-batches", micros);
+    r->capture.live_rows = calloc((size_t)micros + 1, sizeof *r->capture.live_rows);
+    if (!r->capture.live_rows) return err_fail(ERR_NOMEM, "no memory for %d micro-batches", micros);
     return OK;
 }
 
@@ -93,15 +93,15 @@ static void drop_graph(Rank *r)
 void capture_close(Rank *r)
 {
     drop_graph(r);
-    free(r->capture.rows);
+    free(r->capture.live_rows);
 }
 
 /* True if a graph of the previous step would also be right for this one. */
 static bool is_repeated(const Rank *r)
 {
     const RankCapture *c = &r->capture;
-    const size_t bytes = (size_t)r->settings.program->micros * sizeof *c->rows;
-    return c->walked && memcmp(c->rows, r->live_rows, bytes) == 0 &&
+    const size_t bytes = (size_t)r->settings.program->micros * sizeof *c->live_rows;
+    return c->ran_eagerly && memcmp(c->live_rows, r->live_rows, bytes) == 0 &&
            (!c->graph || r->runtime->graphs->graph_fits(c->graph));
 }
 
@@ -114,11 +114,11 @@ static bool is_tuning(const Rank *r)
 bool capture_ready(Rank *r)
 {
     RankCapture *c = &r->capture;
-    if (!c->rows || c->refused || settings_reason(&r->settings)) return false;
+    if (!c->live_rows || c->refused || settings_reason(&r->settings)) return false;
     if (is_repeated(r) && !is_tuning(r)) return true;
     drop_graph(r);
-    memcpy(c->rows, r->live_rows, (size_t)r->settings.program->micros * sizeof *c->rows);
-    c->walked = true;
+    memcpy(c->live_rows, r->live_rows, (size_t)r->settings.program->micros * sizeof *c->live_rows);
+    c->ran_eagerly = true;
     return false;
 }
 
@@ -146,7 +146,7 @@ bool capture_end(Rank *r, Err walked)
         return false;
     }
     if (r->runtime->graphs->capture_end(r->queue, &c->graph) != OK) return refuse(r);
-    c->captured++;
+    c->n_captured++;
     c->decision = r->step.decision;
     return true;
 }
@@ -154,6 +154,6 @@ bool capture_end(Rank *r, Err walked)
 Err capture_launch(Rank *r)
 {
     r->step.decision = r->capture.decision;
-    r->capture.launched++;
+    r->capture.n_launched++;
     return r->runtime->graphs->graph_run(r->queue, r->capture.graph);
 }

@@ -9,7 +9,7 @@
 /* Context of the instructions of a RUN, or of a sub-program that it calls: where tensors are. */
 typedef struct {
     Rank *r;
-    const Linked *l;
+    const LinkedAction *l;
     const Program *p;
     const Call *call; /* of a sub-program: its arguments; NULL in a RUN */
     char *region;     /* of a sub-program: its scratch memory */
@@ -228,13 +228,13 @@ static void set_slice(Rank *r, const Action *a)
     r->slot[SLOT_BEFORE_LAST] = a->slice < lp->slices - 1 ? 1.0 : 0.0;
 }
 
-void execute_begin(Rank *r, const Linked *l, double keep)
+void execute_begin(Rank *r, const LinkedAction *l, double keep)
 {
     set_slice(r, &l->action);
     for (int k = 0; k < MAX_PORTS; k++) r->slot[SLOT_PORT + k] = keep;
 }
 
-Err execute_kernel(Rank *r, const Linked *l, const Instr *in)
+Err execute_kernel(Rank *r, const LinkedAction *l, const Instr *in)
 {
     const InstrContext s = {.r = r, .l = l, .p = l->program};
     Call c;
@@ -255,7 +255,7 @@ static Err prepack_weights(const InstrContext *s)
     return watch_end(s->r, s->l, TRACE_PREPACK, begin_s);
 }
 
-Err execute_run(Rank *r, const Linked *l)
+Err execute_run(Rank *r, const LinkedAction *l)
 {
     const Program *p = l->program;
     const Phase phase = (Phase)l->action.phase;

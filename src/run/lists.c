@@ -20,7 +20,7 @@ typedef struct {
 static void unit_pieces(const Rank *r, int unit, SquaresRounds *s)
 {
     const LinkedProgram *lp = r->settings.program;
-    const UnitPlace *at = &lp->unit[unit];
+    const UnitMemory *at = &lp->unit[unit];
     const Tensor home = rank_home(r, unit, PART_GRAD);
     int64_t begun = -1;
     int round = 0;
@@ -138,7 +138,7 @@ void lists_close(Rank *r)
 
 Err lists_squares(Rank *r)
 {
-    const ScalarPlace *s = &r->settings.program->scalar[BLOCKS];
+    const ScalarCells *s = &r->settings.program->scalar[BLOCKS];
     TRY(r->runtime->set(r->queue, optimize_blocks(r), 0, (size_t)s->cells * sizeof(double)));
     for (int i = 0; i < r->lists.n_squares; i++)
         TRY(r->runtime->lists->squares_run(r->queue, r->lists.squares[i]));

@@ -71,7 +71,7 @@ void optimize_scalars(Rank *r)
 
 Err optimize_totals(Rank *r)
 {
-    const ScalarPlace *s = &r->settings.program->scalar[TOTALS];
+    const ScalarCells *s = &r->settings.program->scalar[TOTALS];
     double *cell = cells_of(r, TOTALS), live = 0, loss = 0;
     if (r->step.totalled) return OK;
     r->step.totalled = true;
@@ -80,7 +80,7 @@ Err optimize_totals(Rank *r)
     cell[s->mine + 1] = fold_loss(r);
     TRY(steps_scalar(r, TOTALS));
     for (int i = 0; i < s->group.n; i++) {
-        if (r->settings.program->counts_live[i]) live += cell[2 * i];
+        if (r->settings.program->tokens_are_own[i]) live += cell[2 * i];
         loss += cell[2 * i + 1];
     }
     r->step.live_tokens = (int64_t)live;
@@ -88,7 +88,8 @@ Err optimize_totals(Rank *r)
     r->slot[SLOT_FACTOR] = mean_of(live);
     if (r->step.decision == CLIP_BY_DEVICE) {
         r->step.norm = mailbox_scalars(r)->norm;
-        r->step.bad = isnan(mailbox_scalars(r)->factor); /* DeviceLists.clip marks a bad step so */
+        r->step.skipped =
+            isnan(mailbox_scalars(r)->factor); /* NaN: DeviceLists.clip skips the step */
     }
     return OK;
 }
@@ -117,7 +118,7 @@ static int64_t blocks_of(const LinkedProgram *lp, int64_t count)
 static Err unit_squares(Rank *r, int unit)
 {
     const LinkedProgram *lp = r->settings.program;
-    const UnitPlace *at = &lp->unit[unit];
+    const UnitMemory *at = &lp->unit[unit];
     const Tensor home = rank_home(r, unit, PART_GRAD);
     double *cell = optimize_blocks(r) + at->cell[at->me];
     int64_t begun = -1; /* the last block that has a summand */
@@ -151,7 +152,7 @@ static double fold_blocks(const Rank *r)
 
 /* True if the step must update nothing: one such gradient may ruin weights and moments for good.
  * All ranks have the same norm and loss, to the bit, and therefore decide alike. */
-static bool is_bad_step(const Rank *r)
+static bool is_skipped_step(const Rank *r)
 {
     const double skip = r->settings.optim.skip;
     const RankStep *s = &r->step;
@@ -186,7 +187,7 @@ static Err sum_blocks(Rank *r)
 /* The squares precede the totals: on a device both reach the host by the same fetch. */
 Err optimize_norm(Rank *r)
 {
-    const ScalarPlace *s = &r->settings.program->scalar[SQUARES];
+    const ScalarCells *s = &r->settings.program->scalar[SQUARES];
     const double clip = r->settings.optim.clip;
     double total = 0, *square = cells_of(r, SQUARES);
     TRY(sum_blocks(r));
@@ -203,7 +204,7 @@ Err optimize_norm(Rank *r)
     const double norm = sqrt(total) * mean;
     r->step.norm = norm;
     r->slot[SLOT_FACTOR] = clip > 0 && norm > clip ? mean * (clip / norm) : mean;
-    r->step.bad = is_bad_step(r);
+    r->step.skipped = is_skipped_step(r);
     return lists_available(r) ? send_factor(r) : OK;
 }
 
@@ -242,12 +243,12 @@ static Err update_piece(Rank *r, const RankPiece *p)
     return r->settings.device->kernel[KERNEL_adamw](&c);
 }
 
-/* A bad step leaves weights, moments and the programs' weights unchanged. */
+/* A skipped step leaves weights, moments and the programs' weights unchanged. */
 Err optimize_update(Rank *r, int unit)
 {
     if (r->step.decision != CLIP_BY_DEVICE) TRY(optimize_totals(r));
     if (lists_available(r) && r->step.decision == CLIP_UNDECIDED) TRY(send_factor(r));
-    if (r->step.bad) return OK;
+    if (r->step.skipped) return OK;
     if (lists_available(r)) return lists_update(r, unit); /* which also writes the weights */
     for (int i = 0; i < rank_pieces(r, unit); i++) {
         const RankPiece piece = rank_piece(r, unit, i);

@@ -17,8 +17,9 @@ static DType part_type(const LinkedProgram *lp, ParamPart part)
 /* Element 0 of the home. */
 static char *home_base(const Rank *r, int unit, ParamPart part)
 {
-    const UnitPlace *at = &r->settings.program->unit[unit];
-    const size_t place[] = {at->weights, at->master, at->sums, at->moments[0], at->moments[1]};
+    const UnitMemory *at = &r->settings.program->unit[unit];
+    const size_t place[] = {at->weights, at->master, at->reduced_grads, at->moments[0],
+                            at->moments[1]};
     MUST(place[part] != NO_BASE, "unit %d: the list has no memory for part %d", unit, (int)part);
     return r->base[part == PART_GRAD ? ARENA_STEP : ARENA_STATE] + place[part];
 }
@@ -45,7 +46,7 @@ Tensor rank_param(const Rank *r, int param, ParamPart part)
 {
     const LinkedProgram *lp = r->settings.program;
     const Param *p = &lp->model->param[param];
-    const UnitPlace *at = &lp->unit[p->holder[0]];
+    const UnitMemory *at = &lp->unit[p->holder[0]];
     const HomeParam *h = &at->home.param[pack_index(lp, param)];
     const Holding held = holding_of(&h->use, lp->mesh, &h->shape, lp->rank);
     Tensor t = {.dtype = part_type(lp, part), .ndim = held.kept.ndim};
@@ -70,7 +71,7 @@ int rank_pieces(const Rank *r, int unit) { return r->settings.program->unit[unit
 RankPiece rank_piece(const Rank *r, int unit, int i)
 {
     const LinkedProgram *lp = r->settings.program;
-    const UnitPlace *at = &lp->unit[unit];
+    const UnitMemory *at = &lp->unit[unit];
     const HomePiece *p = &at->mine.piece[i];
     const HomeParam *h = &at->home.param[p->param];
     const Unit *u = &lp->model->unit[unit];

@@ -2,10 +2,10 @@
  * and the first write, and after the end of a lifetime. Such a read then shows in the results. */
 #include "run/rank_parts.h"
 
-Err poison_run(const Rank *r, const Linked *l)
+Err poison_run(const Rank *r, const LinkedAction *l)
 {
     if (!r->settings.poison) return OK;
-    const UnitPlace *at = &r->settings.program->unit[l->action.unit];
+    const UnitMemory *at = &r->settings.program->unit[l->action.unit];
     const size_t wide = dtype_bytes(dtype_wide(r->settings.program->model->dtype));
     if (l->begins & BEGINS_GRADS)
         TRY(rank_fill(r, r->base[l->grads.arena] + l->grads.offset, 0xFF,
@@ -23,7 +23,7 @@ Err poison_run(const Rank *r, const Linked *l)
     return OK;
 }
 
-Err poison_steps(const Rank *r, const Linked *l)
+Err poison_steps(const Rank *r, const LinkedAction *l)
 {
     const int kind = l->action.kind;
     if (!r->settings.poison) return OK;
@@ -38,7 +38,7 @@ Err poison_steps(const Rank *r, const Linked *l)
     return in_place ? rank_fill(r, base + before + own, 0xFF, bytes - before - own) : OK;
 }
 
-Err poison_freed(const Rank *r, const Linked *l)
+Err poison_freed(const Rank *r, const LinkedAction *l)
 {
     for (int i = 0; r->settings.poison && i < l->n_freed; i++)
         TRY(rank_fill(r, r->base[l->freed[i].arena] + l->freed[i].offset, 0xFF, l->freed[i].bytes));

@@ -7,7 +7,7 @@ char *prepacked_at(const Rank *r, int unit, int which)
     return at == NO_BASE ? NULL : r->base[ARENA_STEP] + at;
 }
 
-Err prepack_weight(Rank *r, const Linked *l, int which, Tensor w)
+Err prepack_weight(Rank *r, const LinkedAction *l, int which, Tensor w)
 {
     const PrepackedWeight *a = &l->program->prepacked[which];
     Call c = {.in = {w}, .n_in = 1, .n_out = 1, .team = r->settings.team};

@@ -56,7 +56,7 @@ void rank_set_rows(Rank *r, int micro, int64_t rows)
     r->live_rows[micro] = rows;
 }
 
-void rank_set_asked(Rank *r, int64_t rows)
+void rank_set_logit_rows(Rank *r, int64_t rows)
 {
     MUST(rows >= 0 && rows <= r->settings.program->model->asked, "%lld rows", (long long)rows);
     r->slot[SLOT_ASKED] = (double)rows;
@@ -67,7 +67,7 @@ static Tensor find_logits(const Rank *r)
 {
     const LinkedProgram *lp = r->settings.program;
     for (int i = lp->n - 1; i >= 0; i--) {
-        const Linked *l = &lp->list[i];
+        const LinkedAction *l = &lp->list[i];
         if (l->action.kind != A_RUN || l->action.unit != lp->model->n_units - 1) continue;
         for (int t = 0; t < l->program->n_tensors; t++) {
             const ProgTensor *x = &l->program->tensor[t];
@@ -111,7 +111,7 @@ static void start_step(Rank *r, const StepSettings *step)
 
 static Err run_action(Rank *r, int at)
 {
-    const Linked *l = &r->settings.program->list[at];
+    const LinkedAction *l = &r->settings.program->list[at];
     switch (l->action.kind) {
     case A_RUN:
         return execute_run(r, l);
@@ -142,7 +142,7 @@ static Err walk(Rank *r)
 {
     const LinkedProgram *lp = r->settings.program;
     for (int i = 0; i <= lp->n; i++) {
-        const Linked *l = &lp->list[i];
+        const LinkedAction *l = &lp->list[i];
         jitter_sleep(r);
         const double begin_s = watch_begin(r, l, -1);
         for (int w = 0; w < l->n_waits; w++) TRY(steps_end(r, l->wait[w]));
@@ -172,7 +172,7 @@ Err rank_step(Rank *r, const StepSettings *step, StepResult *out)
     *out = (StepResult){.loss_sum = s->loss_sum,
                         .grad_norm = s->norm,
                         .live_tokens = s->live_tokens,
-                        .skipped = s->bad};
+                        .skipped = s->skipped};
     out->loss = s->live_tokens ? s->loss_sum / (double)s->live_tokens : 0.0;
     return OK;
 }

@@ -22,11 +22,11 @@ bool capture_end(Rank *r, Err walked);
 Err capture_launch(Rank *r);
 
 /* execute.c. Collective if the program has transfers. Runs the instructions of a RUN. */
-Err execute_run(Rank *r, const Linked *l);
+Err execute_run(Rank *r, const LinkedAction *l);
 /* Local. A single instruction of a RUN: execute_begin once, then execute_kernel for each. `keep` is
  * the factor on all accumulators over micro-batches. */
-void execute_begin(Rank *r, const Linked *l, double keep);
-Err execute_kernel(Rank *r, const Linked *l, const Instr *in);
+void execute_begin(Rank *r, const LinkedAction *l, double keep);
+Err execute_kernel(Rank *r, const LinkedAction *l, const Instr *in);
 
 /* groups.c. Collective over all ranks of the program, before its first step. Announces to the comm
  * every group over which the program moves device memory. */
@@ -95,7 +95,7 @@ Err optimize_totals(Rank *r);
 /* Collective over all ranks. The norm of the gradient, the factor on gradients, and whether the
  * step updates anything. */
 Err optimize_norm(Rank *r);
-/* Local after optimize_totals. Updates the rank's home of the unit's pack, but not in a bad
+/* Local after optimize_totals. Updates the rank's home of the unit's pack, but not in a skipped
  * step. */
 Err optimize_update(Rank *r, int unit);
 /* Local. Cells of the sums of squares of blocks, in the rank's memory. */
@@ -106,14 +106,14 @@ Err optimize_publish(Rank *r, int unit);
 /* poison.c. Local. With settings.poison, writes NaN: to all memory whose lifetime begins in a RUN;
  * to the destination of a gather or a receive, except parts in place; to memory that is dead from a
  * position on. */
-Err poison_run(const Rank *r, const Linked *l);
-Err poison_steps(const Rank *r, const Linked *l);
-Err poison_freed(const Rank *r, const Linked *l);
+Err poison_run(const Rank *r, const LinkedAction *l);
+Err poison_steps(const Rank *r, const LinkedAction *l);
+Err poison_freed(const Rank *r, const LinkedAction *l);
 
 /* prepack.c. Local. The address of a prepacked weight of the unit, or NULL. */
 char *prepacked_at(const Rank *r, int unit, int which);
 /* Local. Prepacks the weight. */
-Err prepack_weight(Rank *r, const Linked *l, int which, Tensor w);
+Err prepack_weight(Rank *r, const LinkedAction *l, int which, Tensor w);
 /* Local. ERR_CHECK unless the program was compiled for this device's prepacked sizes. */
 Err prepack_check(const Rank *r);
 
@@ -146,7 +146,7 @@ Err timestamps_settle(Rank *r, double now_s);
  * around each instruction of its program. watch_end takes the time that watch_begin returned. Step
  * 0: between steps. */
 Err watch_step(Rank *r, int64_t step);
-double watch_begin(Rank *r, const Linked *l, int instr);
-Err watch_end(Rank *r, const Linked *l, int instr, double begin_s);
+double watch_begin(Rank *r, const LinkedAction *l, int instr);
+Err watch_end(Rank *r, const LinkedAction *l, int instr, double begin_s);
 
 #endif

@@ -41,7 +41,7 @@ static Err run_step(Rank *r, const LinkedStep *s)
 
 Err steps_begin(Rank *r, int at)
 {
-    const Linked *l = &r->settings.program->list[at];
+    const LinkedAction *l = &r->settings.program->list[at];
     TRY(poison_steps(r, l));
     for (int i = 0; i < l->begun; i++) TRY(run_step(r, &l->step[i]));
     if (l->begun < l->n_steps) {
@@ -53,7 +53,7 @@ Err steps_begin(Rank *r, int at)
 
 Err steps_end(Rank *r, int at)
 {
-    const Linked *l = &r->settings.program->list[at];
+    const LinkedAction *l = &r->settings.program->list[at];
     const Instr *deferred;
     if (l->begun == l->n_steps) return OK;
     TRY(tickets_wait(r, at, &deferred)); /* a transfer: never deferred */
@@ -68,7 +68,7 @@ Err steps_poll(Rank *r)
 
 Err steps_scalar(Rank *r, int which)
 {
-    const ScalarPlace *s = &r->settings.program->scalar[which];
+    const ScalarCells *s = &r->settings.program->scalar[which];
     if (s->group.n == 1) return OK;
     Transfer t = s->t;
     t.from.arena = t.to.arena = r->first_arena + N_ARENAS; /* the mailbox */

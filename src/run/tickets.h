@@ -1,7 +1,7 @@
 /* tickets.h -- one table of everything that a rank has in flight: begun, and not yet waited for.
  *
  *     number                begun by                              waited for by
- *     0 .. n - 1            the action at this position           a later position (Linked.wait)
+ *     0 .. n - 1            the action at this position           a later position, in `wait`
  *     n + t                 an instruction that writes tensor t   OP_wait of t, in the same RUN
  *     n + tensors + t       the same in a bound sub-program       OP_wait of t, in the same call
  *

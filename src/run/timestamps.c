@@ -14,7 +14,7 @@ static int max_timestamps(const LinkedProgram *lp)
 {
     int n = 1;
     for (int i = 0; i < lp->n; i++) {
-        const Linked *l = &lp->list[i];
+        const LinkedAction *l = &lp->list[i];
         const int phase = l->action.phase;
         n += l->program ? l->program->first[phase + 1] - l->program->first[phase] : 1;
     }
@@ -27,8 +27,9 @@ Err timestamps_open(Rank *r)
     RankTimestamps *t = &r->timestamps;
     t->cap = max_timestamps(r->settings.program);
     t->seconds = calloc((size_t)t->cap, sizeof *t->seconds);
-    t->event = calloc((size_t)t->cap, sizeof *t->event);
-    if (!t->seconds || !t->event) return err_fail(ERR_NOMEM, "no memory for %d timestamps", t->cap);
+    t->trace_index = calloc((size_t)t->cap, sizeof *t->trace_index);
+    if (!t->seconds || !t->trace_index)
+        return err_fail(ERR_NOMEM, "no memory for %d timestamps", t->cap);
     return r->runtime->timestamps_open(r->context, t->cap, &t->device);
 }
 
@@ -36,7 +37,7 @@ void timestamps_close(Rank *r)
 {
     if (r->timestamps.device) r->runtime->timestamps_close(r->timestamps.device);
     free(r->timestamps.seconds);
-    free(r->timestamps.event);
+    free(r->timestamps.trace_index);
 }
 
 Err timestamps_put(Rank *r, int64_t event)
@@ -45,7 +46,7 @@ Err timestamps_put(Rank *r, int64_t event)
     if (!t->device) return OK;
     if (event < 0) t->n = 0; /* a step begins */
     MUST(t->n < t->cap, "more than %d timestamps in a step", t->cap);
-    t->event[t->n] = event;
+    t->trace_index[t->n] = event;
     return r->runtime->timestamp(r->queue, t->device, t->n++);
 }
 
@@ -56,7 +57,7 @@ Err timestamps_settle(Rank *r, double now_s)
     TRY(r->runtime->timestamps_read(t->device, t->n, t->seconds));
     const double start_s = now_s - t->seconds[t->n - 1];
     for (int i = 1; i < t->n; i++) {
-        TraceEvent *e = &r->settings.trace->at[t->event[i]];
+        TraceEvent *e = &r->settings.trace->at[t->trace_index[i]];
         e->begin_s = start_s + t->seconds[i - 1];
         e->end_s = start_s + t->seconds[i];
     }

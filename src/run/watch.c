@@ -40,7 +40,7 @@ Err watch_step(Rank *r, int64_t step)
     return timestamps_settle(r, now_s());
 }
 
-double watch_begin(Rank *r, const Linked *l, int instr)
+double watch_begin(Rank *r, const LinkedAction *l, int instr)
 {
     RankWatch *w = r->settings.watch;
     if (w && instr < 0) write_action(w, r, &l->action);
@@ -51,7 +51,7 @@ double watch_begin(Rank *r, const Linked *l, int instr)
     return r->settings.trace ? now_s() : 0;
 }
 
-Err watch_end(Rank *r, const Linked *l, int instr, double begin_s)
+Err watch_end(Rank *r, const LinkedAction *l, int instr, double begin_s)
 {
     RankTrace *t = r->settings.trace;
     if (!t || (instr == TRACE_ACTION && l->program))

@@ -114,7 +114,7 @@ static Err visit_list(const LinkedProgram *lp, TransferVisit *visit, void *conte
 {
     bool ends = false;
     for (int i = 0; i < lp->n; i++) {
-        const Linked *l = &lp->list[i];
+        const LinkedAction *l = &lp->list[i];
         ends = ends || l->action.kind == A_NORM;
         for (int s = 0; s < l->n_steps; s++)
             if (l->step[s].kind == STEP_TRANSFER && l->step[s].t.group.n > 1)

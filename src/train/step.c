@@ -17,7 +17,7 @@ double job_model_flops(const Job *job)
 {
     double flops = 0;
     for (int i = 0; i < job->linked.n; i++) {
-        const Linked *l = &job->linked.list[i];
+        const LinkedAction *l = &job->linked.list[i];
         if (!l->program) continue;
         const Phase phase = (Phase)l->action.phase;
         for (int k = l->program->first[phase]; k < l->program->first[phase + 1]; k++)

@@ -68,14 +68,14 @@ static void fill_step(Rank *r, const Job *job, const TrialSettings *s, int64_t s
 }
 
 /* True if the rank is the first of those with the same home. */
-static bool is_first_copy(const LinkedProgram *lp, const UnitPlace *u)
+static bool is_first_copy(const LinkedProgram *lp, const UnitMemory *u)
 {
     const unsigned dp = mesh_axes(lp->mesh, VIEW_DENSE, "dp");
     return mesh_part(lp->mesh, VIEW_DENSE, dp & ~u->home.shard, lp->rank) == 0;
 }
 
 /* True if this rank owns element `at` of the unit's home. */
-static bool is_owned(const UnitPlace *u, int64_t at)
+static bool is_owned(const UnitMemory *u, int64_t at)
 {
     for (int i = 0; i < u->n_owned; i++)
         if (at >= u->owned[i].lo && at < u->owned[i].hi) return true;
@@ -177,7 +177,7 @@ static double rounding_bound(const Job *job)
 {
     double terms = 0;
     for (int i = 0; i < job->linked.n; i++) {
-        const Linked *l = &job->linked.list[i];
+        const LinkedAction *l = &job->linked.list[i];
         if (!l->program || l->action.micro > 0) continue;
         const Phase phase = (Phase)l->action.phase;
         for (int k = l->program->first[phase]; k < l->program->first[phase + 1]; k++)

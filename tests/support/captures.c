@@ -98,8 +98,8 @@ static Err run(Work *k)
     for (int s = 1; s <= CAPTURE_STEPS; s++) TRY(step(k, s));
     const char *refused = rank_capture_refused(&k->rank);
     snprintf(k->out->refused, sizeof k->out->refused, "%s", refused ? refused : "");
-    k->out->captured = k->rank.capture.captured + k->valid.capture.captured;
-    k->out->launched = k->rank.capture.launched + k->valid.capture.launched;
+    k->out->captured = k->rank.capture.n_captured + k->valid.capture.n_captured;
+    k->out->launched = k->rank.capture.n_launched + k->valid.capture.n_launched;
     return read_state(k, &k->out->state[1]);
 }
 

@@ -143,8 +143,8 @@ static Err collect(Worker *k)
         out->sent[kind] += (int64_t)r->of_kind[kind].sent_bytes;
     out->scalars_sent += (int64_t)r->scalars.sent_bytes;
     out->delays += k->rank.n_delays;
-    out->captured += k->rank.capture.captured;
-    out->launched += k->rank.capture.launched;
+    out->captured += k->rank.capture.n_captured;
+    out->launched += k->rank.capture.n_launched;
     return OK;
 }
 

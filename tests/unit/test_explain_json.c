@@ -8,7 +8,7 @@ static double run_flops(const Job *job, bool computed_again)
 {
     double sum = 0;
     for (int i = 0; i < job->linked.n; i++) {
-        const Linked *l = &job->linked.list[i];
+        const LinkedAction *l = &job->linked.list[i];
         for (int k = l->program ? l->program->first[l->action.phase] : 0;
              l->program && k < l->program->first[l->action.phase + 1]; k++)
             if (l->program->instr[k].recomputed == computed_again)

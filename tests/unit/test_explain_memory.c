@@ -67,7 +67,7 @@ static void compare_places(const json_t *all, const char *arena, Places *p, size
 static void find_state(const LinkedProgram *lp, Places *p)
 {
     for (int u = 0; u < lp->model->n_units; u++) {
-        const UnitPlace *at = &lp->unit[u];
+        const UnitMemory *at = &lp->unit[u];
         if (at->pack != NO_BASE)
             note(p, at->pack, "packs");
         else
@@ -80,11 +80,11 @@ static void find_state(const LinkedProgram *lp, Places *p)
 static void find_step(const LinkedProgram *lp, Places *p)
 {
     for (int u = 0; u < lp->model->n_units; u++) {
-        const UnitPlace *at = &lp->unit[u];
-        if (at->grads != NO_BASE)
-            note(p, at->grads, "sums");
+        const UnitMemory *at = &lp->unit[u];
+        if (at->grad_sums != NO_BASE)
+            note(p, at->grad_sums, "sums");
         else
-            note(p, at->sums, "home_sums");
+            note(p, at->reduced_grads, "home_sums");
         note(p, at->tied_grads, "tied_grads");
         for (int i = 0; i < lp->program[lp->model->unit[u].kind].n_prepacked; i++)
             note(p, at->prepacked[i], "prepacked");

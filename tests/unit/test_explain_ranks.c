@@ -61,7 +61,7 @@ static void actions_of_rank(const json_t *all, const Compiled *c)
     size_t i, k, sent = 0, programs = 0;
     json_array_foreach((json_t *)at_path(all, "actions"), i, o)
     {
-        const Linked *l = &lp->list[i];
+        const LinkedAction *l = &lp->list[i];
         if (l->action.kind != A_GATHER && l->action.kind != A_REDUCE) continue;
         const json_t *step;
         assert_int_equal(json_array_size(at_path(o, "steps")), l->n_steps);
@@ -85,7 +85,7 @@ static void actions_of_rank(const json_t *all, const Compiled *c)
     }
     assert_int_equal(sent, 0);
     for (int n = 0; n < lp->n; n++) { /* programs, by their instructions */
-        const Linked *l = &lp->list[n];
+        const LinkedAction *l = &lp->list[n];
         if (!l->program) continue;
         const json_t *p =
             json_array_get(at_path(all, "programs"), (size_t)lp->model->unit[l->action.unit].kind);
@@ -146,7 +146,7 @@ static void params_of_rank(const json_t *all, const Compiled *c)
         int unit = 0;
         int64_t pack = 0, home = 0;
         while (lp->model->unit[unit].kind != (int)k) unit++;
-        const UnitPlace *at = &lp->unit[unit];
+        const UnitMemory *at = &lp->unit[unit];
         const unsigned rest = mesh_axes(m, VIEW_DENSE, "dp") & ~at->home.shard;
         json_array_foreach((json_t *)at_path(program, "parameters"), i, param)
         {

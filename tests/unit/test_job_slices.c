@@ -29,7 +29,7 @@ static double all_flops(const LinkedProgram *lp)
 {
     double flops = 0;
     for (int i = 0; i < lp->n; i++) {
-        const Linked *l = &lp->list[i];
+        const LinkedAction *l = &lp->list[i];
         for (int k = l->program ? l->program->first[l->action.phase] : 0;
              l->program && k < l->program->first[l->action.phase + 1]; k++)
             flops += linked_flops(lp, l, &l->program->instr[k]);

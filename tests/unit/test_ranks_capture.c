@@ -216,7 +216,7 @@ static void reasons_of_list(void **state)
     Compiled c;
     JobSettings set = test_job_settings("gpt2", JOB_STEP);
     RankSettings s = {.program = compiled(&c, set), .device = &device_shadow, .capture = true};
-    Linked *list = c.job.linked.list;
+    LinkedAction *list = c.job.linked.list;
     const int last = c.job.linked.n - 1;
     int norm = 0;
     while (list[norm].action.kind != A_NORM) norm++;

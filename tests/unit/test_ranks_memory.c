@@ -72,7 +72,7 @@ static void shares_of_gradients(void **state)
         DO(arena_open(&arena, "shares", ARENA_PLENTY));
         DO(job_compile(&set, &arena, &job));
         for (int u = 0; u < job.model.n_units; u++)
-            assert_true(job.linked.unit[u].grads == NO_BASE);
+            assert_true(job.linked.unit[u].grad_sums == NO_BASE);
         arena_close(&arena);
     }
 }

@@ -57,7 +57,7 @@ static void expect_overlap(const Job *job, bool in_order, const char *words)
     int apart[2] = {0};
     const LinkedProgram *lp = &job->linked;
     for (int i = 0; i < lp->n; i++) {
-        const Linked *l = &lp->list[i];
+        const LinkedAction *l = &lp->list[i];
         const bool gather = l->action.kind == A_GATHER;
         if ((!gather && l->action.kind != A_REDUCE) || l->begun >= l->n_steps) continue;
         bool runs = false;

@@ -58,7 +58,7 @@ static void expect_tight(const LinkedProgram *lp)
 }
 
 /* The regions of an action: bytes, and where they lie. */
-static size_t region_bytes(const LinkedProgram *lp, const Linked *l, int r)
+static size_t region_bytes(const LinkedProgram *lp, const LinkedAction *l, int r)
 {
     const Unit *unit = &lp->model->unit[l->action.unit];
     if (r == REGION_SCRATCH) return l->program->scratch_bytes[l->action.phase];
@@ -68,7 +68,7 @@ static size_t region_bytes(const LinkedProgram *lp, const Linked *l, int r)
 }
 
 /* All that an action may touch lies inside of the arena and apart. */
-static void expect_apart(const LinkedProgram *lp, const Linked *l)
+static void expect_apart(const LinkedProgram *lp, const LinkedAction *l)
 {
     for (int r = 0; r <= REGION_DY; r++) {
         if (l->base[r] == NO_BASE) continue;
@@ -89,7 +89,7 @@ static void expect_bound(const LinkedProgram *lp)
     DO(arena_open(&temp, "test", ARENA_PLENTY));
     DO(ARENA_NEW(&temp, lp->model->n_units * lp->micros, &y));
     for (int i = 0; i < lp->n; i++) {
-        const Linked *l = &lp->list[i];
+        const LinkedAction *l = &lp->list[i];
         if (l->action.kind != A_RUN) continue;
         size_t *mine = &y[l->action.micro * lp->model->n_units + l->action.unit];
         expect_apart(lp, l);

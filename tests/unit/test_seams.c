@@ -258,7 +258,7 @@ static void one_rank_has_a_list(void **state)
     assert_int_equal(lp.n, t.job.linked.n);
     assert_memory_equal(lp.bytes, t.job.linked.bytes, sizeof lp.bytes);
     for (int i = 0; i < lp.n; i++) {
-        const Linked *a = &lp.list[i], *b = &t.job.linked.list[i];
+        const LinkedAction *a = &lp.list[i], *b = &t.job.linked.list[i];
         assert_ptr_equal(a->program, b->program);
         assert_memory_equal(a->base, b->base, sizeof a->base);
         assert_true(a->fresh == b->fresh && a->begins == b->begins);

@@ -65,7 +65,7 @@ static void every_instruction_is_an_event(void **state)
     open_watched(&t, F64, &watch, &trace);
     assert_int_equal(rank_step(&t.rank, &(StepSettings){.step = 1, .lr = 1e-3}, &r), OK);
     for (int i = 0; i < t.job.linked.n; i++) {
-        const Linked *l = &t.job.linked.list[i];
+        const LinkedAction *l = &t.job.linked.list[i];
         const int phase = l->action.phase;
         want += l->program ? l->program->first[phase + 1] - l->program->first[phase] : 1;
     }

@@ -47,7 +47,7 @@ static json_t *spot_json(const Ref *r)
 }
 
 /* The steps of a GATHER, REDUCE or move in execution order. Only transfers have a group. */
-static json_t *steps_json(const Facts *f, const Linked *l)
+static json_t *steps_json(const Facts *f, const LinkedAction *l)
 {
     static const char *const name[] = {"transfer", "add", "copy"};
     json_t *list = json_array();
@@ -70,7 +70,7 @@ json_t *actions_json(const Facts *f)
     char text[ACTION_TEXT_BYTES];
     json_t *list = json_array();
     for (int i = 0; i < lp->n; i++) {
-        const Linked *l = &lp->list[i];
+        const LinkedAction *l = &lp->list[i];
         json_t *o = json_object(), *base = json_object();
         set_text(o, "action", action_text(&l->action, f->job->units.slices, text));
         if (l->action.kind != A_NORM && l->action.kind != A_BIND)

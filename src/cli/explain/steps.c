@@ -19,7 +19,7 @@ static const char *const arena_name[N_ARENAS] = {"state", "step", "work", "host"
 static void when_cell(const Facts *f, int at, int step, TextTable *t)
 {
     const LinkedProgram *lp = &f->job->linked;
-    const Linked *l = &lp->list[at];
+    const LinkedAction *l = &lp->list[at];
     char action[ACTION_TEXT_BYTES] = "the end";
     if (l->end < lp->n) action_text(&lp->list[l->end].action, f->job->units.slices, action);
     if (step < l->begun || l->end == at)
@@ -50,7 +50,7 @@ static void step_row(const Facts *f, int at, int index, TextTable *t)
 
 static void action_rows(const Facts *f, int at, TextTable *t)
 {
-    const Linked *l = &f->job->linked.list[at];
+    const LinkedAction *l = &f->job->linked.list[at];
     char action[ACTION_TEXT_BYTES];
     action_text(&l->action, f->job->units.slices, action);
     for (int s = 0; s < l->n_steps; s++) {
@@ -73,7 +73,7 @@ static PickedActions pick(const LinkedProgram *lp, int unit)
     PickedActions p = {.n = 0};
     int n[N_ACTION_KINDS] = {0};
     for (int i = 0; i < lp->n; i++) {
-        const Linked *l = &lp->list[i];
+        const LinkedAction *l = &lp->list[i];
         if (l->n_steps == 0 || l->action.unit != unit) continue;
         p.all++;
         if (n[l->action.kind]++ >= SHOWN) continue;

@@ -9,7 +9,7 @@
 #include "cli/explain/explain.h"
 #include "cli/table.h"
 
-static int64_t home_of(const UnitPlace *p) { return p->mine.shard.hi - p->mine.shard.lo; }
+static int64_t home_of(const UnitMemory *p) { return p->mine.shard.hi - p->mine.shard.lo; }
 
 static void count_cells(TextTable *t, int64_t count, size_t element)
 {
@@ -22,7 +22,7 @@ static void unit_row(const Facts *f, int kind, TextTable *t)
 {
     const Model *m = &f->job->model;
     const int unit = f->first_unit[kind], n = f->units_of[kind];
-    const UnitPlace *at = &f->job->linked.unit[unit];
+    const UnitMemory *at = &f->job->linked.unit[unit];
     const size_t element = dtype_bytes(m->dtype);
     if (n > 1)
         table_cell(t, "%s x %d", m->kind[kind].kind, n);

@@ -39,7 +39,7 @@ static void pass_taker(const Linker *k, int i, NextUses *next)
 
 static void pass_run(const Linker *k, int i, NextUses *next)
 {
-    const Linked *l = &k->lp->list[i];
+    const LinkedAction *l = &k->lp->list[i];
     const PackSet *reads = &k->packs[l->action.unit].reads[l->action.phase];
     for (int p = 0; p < reads->n; p++) next->reader[reads->pack[p]] = i;
     pass_taker(k, i, next);
@@ -129,7 +129,7 @@ static Err list_waits(Linker *k)
         lp->list[i].n_waits = 0;
     }
     for (int i = 0; i < lp->n; i++) {
-        Linked *at = &lp->list[lp->list[i].end];
+        LinkedAction *at = &lp->list[lp->list[i].end];
         if (lp->list[i].end > i) ((int32_t *)at->wait)[at->n_waits++] = i;
     }
     for (int i = 0; i < lp->n; i++) {

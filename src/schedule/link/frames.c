@@ -129,17 +129,17 @@ Err link_frames(Linker *k)
 void frame_step(const Linker *k, int at, LinkedStep *out)
 {
     LinkedProgram *lp = k->lp;
-    Linked *l = &lp->list[at];
+    LinkedAction *l = &lp->list[at];
     const Action *a = &l->action;
     const Program *p = linked_program(lp, a->unit, a->slice);
     const bool gives = a->kind == A_EVICT || a->kind == A_SEND, away = a->peer < 0;
     const int64_t count = (int64_t)(p->bytes[l->region] + 3) / 4;
     const Ref here = {lp->rank, ARENA_WORK, l->base[l->region], count, I32};
     Ref there = {lp->rank, ARENA_HOST, l->base[REGION_HOST], count, I32};
-    if (!away) there = (Ref){lp->stages.rank[a->peer], ARENA_WORK, 0, count, I32};
+    if (!away) there = (Ref){lp->pp_group.rank[a->peer], ARENA_WORK, 0, count, I32};
     *out = (LinkedStep){.kind = away ? STEP_COPY : STEP_TRANSFER, .what = "frame"};
     out->t = (Transfer){.kind = gives ? COMM_SEND : COMM_RECV,
-                        .group = lp->stages,
+                        .group = lp->pp_group,
                         .purpose = PURPOSE_FRAME,
                         .from = gives ? here : there,
                         .to = gives ? there : here,

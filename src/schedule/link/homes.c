@@ -29,7 +29,7 @@ static Err place_params(Linker *k, int unit)
 {
     LinkedProgram *lp = k->lp;
     const Unit *u = &lp->model->unit[unit];
-    UnitPlace *at = &lp->unit[unit];
+    UnitMemory *at = &lp->unit[unit];
     int owner = -1;
     for (int i = 0; on_stage(k, unit) && i < u->n_params; i++) {
         const Param *p = param_of(lp, unit, i);
@@ -66,7 +66,7 @@ int pack_param(const Linker *k, int unit, int i)
  * stage are counted there. */
 static Err find_owned(Linker *k, int unit)
 {
-    UnitPlace *at = &k->lp->unit[unit];
+    UnitMemory *at = &k->lp->unit[unit];
     const LinkedProgram *lp = k->lp;
     const unsigned same = mesh_axes(lp->mesh, at->home.view, "dp") & ~at->home.shard;
     const int first = mesh_move(lp->mesh, at->home.view, same, 0, lp->rank);
@@ -90,7 +90,7 @@ static Err find_owned(Linker *k, int unit)
 static Err unit_home(Linker *k, int unit)
 {
     LinkedProgram *lp = k->lp;
-    UnitPlace *at = &lp->unit[unit];
+    UnitMemory *at = &lp->unit[unit];
     const bool sharded = k->in->switches && k->in->switches[unit].sharded;
     HomeParam *param;
     int n;

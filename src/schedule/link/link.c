@@ -81,7 +81,7 @@ static int holder_index(const Param *p, int unit)
 static Err mark_fresh(Linker *k, int at, uint64_t *written)
 {
     LinkedProgram *lp = k->lp;
-    Linked *l = &lp->list[at];
+    LinkedAction *l = &lp->list[at];
     const int unit = l->action.unit;
     for (int i = 0; i < lp->model->unit[unit].n_params; i++) {
         const Param *p = param_of(lp, unit, i);
@@ -98,7 +98,7 @@ static Err mark_fresh(Linker *k, int at, uint64_t *written)
 }
 
 /* Checks that a GEMM that serves several parameters overwrites all of their sums, or none. */
-static Err check_fresh(const LinkedProgram *lp, const Linked *l)
+static Err check_fresh(const LinkedProgram *lp, const LinkedAction *l)
 {
     for (int i = 0; l->program && i < l->program->n_out; i++) {
         const PortOut *port = &l->program->out[i];
@@ -141,7 +141,7 @@ static Err take_mesh(Linker *k)
         lp->mesh = one;
     }
     const unsigned pp = mesh_axes(lp->mesh, VIEW_DENSE, "pp");
-    return mesh_group(lp->mesh, VIEW_DENSE, pp, lp->rank, k->arena, &lp->stages);
+    return mesh_group(lp->mesh, VIEW_DENSE, pp, lp->rank, k->arena, &lp->pp_group);
 }
 
 /* Checks that the rank is on the stage whose list it gets. */
@@ -150,11 +150,11 @@ static Err check_stage(const Linker *k)
     const LinkedProgram *lp = k->lp;
     const unsigned pp = mesh_axes(lp->mesh, VIEW_DENSE, "pp");
     const int part = mesh_part(lp->mesh, VIEW_DENSE, pp, lp->rank);
-    if (lp->stages.n == k->s->stages && part == lp->stage) return OK;
+    if (lp->pp_group.n == k->s->stages && part == lp->stage) return OK;
     return err_fail(ERR_CHECK,
                     "list %d of a schedule of %d stages for rank %d, on stage %d of %d: give each "
                     "its own",
-                    lp->stage, k->s->stages, lp->rank, part, lp->stages.n);
+                    lp->stage, k->s->stages, lp->rank, part, lp->pp_group.n);
 }
 
 Err schedule_link(const Schedule *s, int stage, const LinkInput *in, Arena *arena,

@@ -1,15 +1,20 @@
-/* link.h -- the linked program of a rank: its list of actions, bound to programs and addresses.
+/* link.h -- the linked program of a rank: its action list, bound to programs and addresses.
  *
- *     action      program   bound to it
- *     gather.2              all-gather over dp, state 512 -> work 20480; its wait is at F2.0
- *     F2.0        layer     scratch 0, frame-w 4096, y 8192, x 1024; weights at work 20480
- *     send.F2.0>1           y of F2.0, work 8192, to the next stage; its wait is at the next send
- *     recv.B3.0<1           into work 8192; its wait is at B2.0
- *     B2.0        layer     scratch 0, frame-w 4096, dx 1024, dy 8192; overwrites gradients, step 0
- *     reduce.2              reduce-scatter over dp, step 0; its wait is at the norm
+ *     action        program   bound to it
+ *     gather.2                all-gather over dp, state+512 -> work+20480; waited for at F2.0
+ *     F2.0          layer     scratch work+0, frame-w work+4096, x work+1024, y work+8192;
+ *                             weights at work+20480
+ *     send.F2.0>1             y of F2.0, work+8192, to stage 1; waited for at the next send
+ *     recv.B3.0<1             dx of B3.0 into work+12288; waited for at B2.0
+ *     B2.0          layer     scratch work+0, frame-w work+4096, dy work+12288, dx work+16384;
+ *                             gradients at step+0 (overwrite)
+ *     reduce.2                reduce-scatter over dp, step+0; waited for at the norm
  *
- * Peak, simulation, checks, explain and run/ walk this list and nothing else. One rank walks the
- * same kind of list as many. In a pipeline the list is that of the rank's stage: units of other
+ * F2.0 is phase F of unit 2 for micro-batch 0; >1 and <1 name the other stage. arena+n is an offset
+ * in bytes. frame-w is the part of the frame that W reads last (ir/program.h).
+ *
+ * The memory report, simulator, checker, explain and the executor read only this list. Single-rank
+ * runs use the same format. In a pipeline the list is that of the rank's stage: units of other
  * stages have no memory here, except for the values that they send.
  *
  *     arena    contents                                                  layout
@@ -19,8 +24,8 @@
  *              micro-batches, losses, scalars
  *     work     frames, streams, scratch; packs gathered per use,         packed by lifetime
  *              gradients that are reduced several times a step
- *     session  keys and values of a session, kept from call to call      back to back
  *     host     offloaded tensors and evicted frames                      packed by lifetime
+ *     session  keys and values of a session, kept from call to call      back to back
  *
  * Sizes are those of the rank: its part of each parameter in the use layout (layout/home.h). */
 #ifndef SCHEDULE_LINK_LINK_H
@@ -42,31 +47,41 @@ typedef struct {
     size_t offset; /* NO_BASE: no memory */
 } Address;
 
-/* The purpose of a transfer. Transfers of one group with different purposes do not wait for each
- * other. */
+/* The purpose of a transfer (Transfer.purpose). Transfers of different purposes of one group are
+ * matched independently, like one NCCL communicator per purpose. */
 enum {
-    PURPOSE_PROGRAM,
-    PURPOSE_GATHER,
-    PURPOSE_REDUCE,
-    PURPOSE_SCALAR,
-    PURPOSE_FORWARD,
-    PURPOSE_BACKWARD,
-    PURPOSE_FRAME,
-    PURPOSE_STATE /* of checkpoints: state/load.c */
+    PURPOSE_PROGRAM,  /* collectives of programs: tensor, sequence and context parallelism */
+    PURPOSE_GATHER,   /* GATHERs of packs */
+    PURPOSE_REDUCE,   /* REDUCEs of gradients */
+    PURPOSE_SCALAR,   /* losses, live tokens and norms at the end of a step */
+    PURPOSE_FORWARD,  /* y to the next stage */
+    PURPOSE_BACKWARD, /* dx to the stage before */
+    PURPOSE_FRAME,    /* evicted and fetched frames */
+    PURPOSE_STATE     /* checkpoints: state/load.c */
 };
 
-/* Limit of transfers of GATHERs and REDUCEs in flight. */
+/* Maximum number of transfers of GATHERs and REDUCEs in flight; linking waits for older ones
+ * earlier. Transfers between stages are not limited. */
 enum { MAX_IN_FLIGHT = 16 };
 
-/* A step of a GATHER, a REDUCE, a SEND, a RECV, an EVICT or a FETCH: a transfer, or an addition or
- * a copy of `t.from` to `t.to` on this rank alone. */
+/* A step of one action, not a training step. GATHER, REDUCE, SEND, RECV, EVICT and FETCH consist of
+ * steps: a transfer, or, on this rank alone, to += from or to = from, with `t.from` and `t.to`. */
 typedef enum { STEP_TRANSFER, STEP_ADD, STEP_COPY } StepKind;
 
 typedef struct {
     StepKind kind;
     Transfer t; /* arenas are of ArenaId */
-    /* "gather", "tied", "stages", "copies", "model", "scatter", "data", "sum", "forward",
-     * "backward", "frame" */
+    /* "gather"    GATHER: all-gather of a pack
+     * "tied"      REDUCE: adds the gradient of a tied parameter in another unit
+     * "stages"    REDUCE: all-reduce of a tied parameter's gradient over the stages that hold it
+     * "copies"    REDUCE: all-reduce over the ranks with copies of a shard (replicated kv heads)
+     * "model"     REDUCE: all-reduce of a gradient that is partial over tp or cp
+     * "scatter"   REDUCE: reduce-scatter of the pack's gradient to the homes
+     * "data"      REDUCE: all-reduce of the home's gradient over the other data axes
+     * "sum"       REDUCE: adds the home's gradient to that of earlier REDUCEs; the first copies
+     * "forward"   SEND, RECV: y of a unit
+     * "backward"  SEND, RECV: dx of a unit
+     * "frame"     EVICT, FETCH, and their other ends: a region of a frame */
     const char *what;
 } LinkedStep;
 
@@ -81,84 +96,96 @@ typedef struct {
     Address weights; /* of element 0 of that unit's whole pack */
 } PackAddress;
 
-/* Bits of Linked.begins in addition to those of own regions: the lifetime of gradients in the work
- * arena begins. */
-#define BEGINS_GRADS (1u << REGION_DPARAM)
-#define BEGINS_TIED_GRADS (1u << REGION_PARAM)
+/* Bits of LinkedAction.begins for gradients in the work arena. They use the numbers of two regions
+ * that are not own regions. Own regions are those below N_OWN_REGIONS: scratch, frame, carry, host,
+ * y, dx, which belong to one (unit, micro, slice), and micro, dmicro, of one (unit, micro). */
+#define BEGINS_GRADS (1u << REGION_DPARAM)     /* LinkedAction.grads */
+#define BEGINS_TIED_GRADS (1u << REGION_PARAM) /* LinkedAction.tied_grads */
 
 typedef struct {
     Action action;
     const Program *program; /* of a RUN, otherwise NULL */
     uint64_t fresh;         /* bit p: overwrites the gradient sum of parameter p of the unit */
-    /* Offsets of own regions, x and dy in the work arena (host: in the host arena); NO_BASE if the
-     * phase has none. A SEND or a RECV has y or dx, the one that it moves. */
+    /* By region: offset in the work arena of own regions, x and dy; of REGION_HOST: offset in the
+     * host arena. NO_BASE if the phase does not use the region. A SEND or a RECV has y or dx, the
+     * one that it moves. */
     size_t base[REGION_DY + 1];
-    /* The frame's region, one of two, that an EVICT, a FETCH, or a SEND or RECV of phase W
-     * moves. */
+    /* REGION_FRAME_I or REGION_FRAME_W: the part of the frame that this EVICT or FETCH moves, or
+     * this SEND or RECV of phase W, which is its other end. */
     uint8_t region;
-    uint32_t begins;         /* bit r: the lifetime of own region r begins here */
+    uint32_t begins;         /* bit r: the lifetime of own region r begins here; and BEGINS_* */
     const PackAddress *pack; /* of a RUN: the packs of its parameters */
     int n_packs;
     Address grads;      /* of a RUN: gradients of parameters in its own pack */
     Address tied_grads; /* of a RUN: gradients of parameters in another unit's pack, in order */
     uint64_t prepacks;  /* bit i: writes prepacked weight i of the program before it runs */
-    /* Steps of all actions but RUNs, the norm and updates. Steps [0, begun) are done here. Step
-     * `begun` starts here and overlaps. Its wait and the remaining steps run at position `end`,
-     * before the action there. */
+    /* Steps [0, begun) run here. Step `begun` is the asynchronous one: it starts here and overlaps
+     * with the actions up to position `end`. Its wait and the remaining steps run at `end`, before
+     * the action there. begun == n_steps: no step is asynchronous, all run here. */
     const LinkedStep *step;
     int n_steps, begun, end;
-    const int32_t *wait; /* positions whose steps end here, before anything else */
+    const int32_t *wait; /* positions whose `end` is here; they end before anything else */
     int n_waits;
     const FreedRange *freed; /* dead after these waits; only with LinkInput.note_freed */
     int n_freed;
-} Linked;
+} LinkedAction;
 
-/* The rank's part of one unit's parameters, and its addresses; offsets are those of element 0. For
- * a unit of another stage `mine` is empty, and home and counts are those of the ranks there.
+/* The memory of one unit's parameters on this rank. Offsets are those of element 0, in the arena
+ * that the comment names. For a unit of another stage `mine` is empty, and home and counts are
+ * those of the ranks there.
  *
- * A parameter in another unit's pack (tied weights) has its own gradient sum in this unit, in
- * tied_grads, in the order of the unit's parameters. The gradient of each unit is therefore its own
- * fold over micro-batches in every schedule. REDUCE adds the sums of the holders. */
+ * A tied parameter is in the pack of another unit of this stage. This unit's gradient of it has a
+ * sum of its own, in tied_grads, in the order of the unit's parameters. So each unit's gradient is
+ * summed over micro-batches by itself, in the same order in every schedule; REDUCE then adds the
+ * sums of all units that hold the parameter. */
 typedef struct {
     int stage;             /* the pipeline stage of the unit */
     Home home;             /* of the parameters in the unit's pack */
     HomeRank mine;         /* the rank's part */
-    RankList group;        /* the ranks that share the pack */
+    RankList group;        /* the ranks over which the pack is sharded */
     int me;                /* the rank's index in the group */
     const int64_t *counts; /* [group.n] elements of each member's home */
     const Span *owned;     /* the parts of the home that the rank counts in the norm */
     int n_owned;
     const int64_t *cell; /* [group.n] first cell of each member's sums of squares, see BLOCKS */
     int64_t tied_count;  /* elements of tied_grads */
-    size_t weights;      /* state: of the home */
-    size_t master;       /* state: of the home; equal to `weights` if the types are equal */
-    size_t moments[2];   /* state: of the home */
+    size_t weights;      /* state: the home shard's weights, as programs read them */
+    size_t master;       /* state: the home shard's master weights; `weights` if types are equal */
+    size_t moments[2];   /* state: the home shard's moments */
     size_t pack;         /* state: the whole pack; NO_BASE: it is gathered to the work arena */
-    size_t grads;        /* step: sums of the whole pack; NO_BASE: they are in the work arena */
-    size_t tied_grads;   /* step: sums of tied parameters; NO_BASE as above, or if there are none */
-    size_t session;      /* session: keys and values of the unit */
-    size_t sums;         /* step: the step's reduced gradient, of the home */
+    /* step: sums of the whole pack over micro-batches, before REDUCE; NO_BASE: in the work arena */
+    size_t grad_sums;
+    size_t tied_grads; /* step: sums of tied parameters; NO_BASE: in the work arena, or none */
+    /* step: the home shard's gradient of the step, after REDUCE: the home's part of grad_sums, or,
+     * if those are in the work arena, memory of its own */
+    size_t reduced_grads;
+    size_t session; /* session: keys and values of the unit */
     /* step: [n_prepacked of its program]; NO_BASE: the GEMM packs the weight itself */
     const size_t *prepacked;
-} UnitPlace;
+} UnitMemory;
 
-/* Scalars that ranks exchange at the end of a step, all f64 cells of the step arena.
+/* Scalars that ranks exchange at the end of a step: f64 cells in the step arena, gathered from all
+ * members of a group and folded by each.
  *
- *     totals    live tokens and loss of each rank that has its own tokens or the loss; folded in
- *               order
- *     blocks    sums of squares of blocks of the packs: those of each member of the shard group on
- *               each stage, by unit. A pack that is not sharded is counted by the first member.
- *               Folded by unit and block, so the result does not depend on the stages
- *     squares   their folds, one per rank of the model axes; folded in order */
+ *     scalar    group                    cells                               order of the fold
+ *     TOTALS    dp, pp, and the axes     per member: live tokens, its part   members
+ *               over which the loss      of the loss
+ *               is partial
+ *     BLOCKS    shard axes and pp        per block of the member's homes:    units, then members,
+ *                                        the sum of squares                  then blocks
+ *     SQUARES   all axes but dp and pp   per member: its fold of BLOCKS      members
+ *
+ * The fold by units makes the norm independent of the stages. A pack that is not sharded is equal
+ * on all members of its stage; the first one counts it. */
 enum { TOTALS, BLOCKS, SQUARES, N_SCALARS };
 
 typedef struct {
-    size_t at; /* step arena */
-    int64_t cells;
-    int64_t mine;   /* first cell of the rank's own */
+    size_t at;      /* offset in the step arena */
+    int64_t cells;  /* of all members */
+    int64_t mine;   /* the rank's first cell */
     RankList group; /* one rank: no transfer */
     Transfer t;     /* an all-gather in place */
-} ScalarPlace;
+} ScalarCells;
 
 typedef struct {
     const Model *model;
@@ -166,24 +193,25 @@ typedef struct {
     const Program *by_slice; /* [model->n_kinds][slices] */
     const Mesh *mesh;
     int rank, micros, n_moments;
-    int slices;              /* of every micro-batch */
+    int slices;              /* per micro-batch */
     const int64_t *slice_at; /* [slices + 1]: first row of each slice, and the end of the last */
     int stage;               /* the rank's pipeline stage */
     bool has_loss;           /* the last unit is on this stage */
-    int fold; /* groups of micro-batches, each folded by itself, as on `fold` ranks */
-    int64_t block;
+    int fold;      /* micro-batches are summed in this many groups: the bits of `fold` dp ranks */
+    int64_t block; /* grain of the homes; elements per sum of squares */
     int n;
-    Linked *list;              /* [n + 1]: the last has no action, only waits */
-    UnitPlace *unit;           /* [model->n_units] */
+    LinkedAction *list;        /* [n + 1]: the last has no action, only waits */
+    UnitMemory *unit;          /* [model->n_units] */
     int64_t *param_at;         /* [model->n_params]: first element in the pack of holder[0] */
     int64_t *param_count;      /* [model->n_params]: elements on this rank */
     size_t input[N_INPUTS];    /* step arena: of micro-batch 0; the next is input_stride later */
     size_t input_stride, loss; /* loss: one cell per micro-batch */
-    ScalarPlace scalar[N_SCALARS];
-    /* [scalar[TOTALS].group.n]: the member's tokens count; other members have copies of them */
-    bool *counts_live;
-    int in_flight;   /* maximum of transfers in flight, without those of programs */
-    RankList stages; /* the ranks that differ from this one along pp only */
+    ScalarCells scalar[N_SCALARS];
+    /* [scalar[TOTALS].group.n]: the member's live tokens are summed; the others have the tokens of
+     * such a member */
+    bool *tokens_are_own;
+    int in_flight;     /* maximum number of transfers of actions and scalars in flight */
+    RankList pp_group; /* the ranks that differ from this one along pp only, by stage */
     size_t bytes[N_ARENAS];
     size_t live[N_ARENAS];             /* lower bound of any packing */
     int peak_at;                       /* position at which most bytes of the work arena are live */
@@ -198,34 +226,34 @@ typedef struct {
     const Mesh *mesh;             /* NULL: a single rank, `rank` 0 */
     int rank;                     /* of the mesh */
     const Layout *use;            /* [model->n_params]; NULL: replicate */
-    int64_t block;                /* grain of the homes and of sums of squares; 0: 65,536 */
+    int64_t block;                /* as LinkedProgram.block; 0 means 65,536 */
     const UnitSwitches *switches; /* [model->n_units]; NULL: nothing is sharded */
-    int fold;                     /* 0: 1 */
+    int fold;                     /* as LinkedProgram.fold; 0 means 1 */
     const int64_t *slice_at;      /* [slices + 1]; NULL: micro-batches run whole */
     const Program *by_slice;      /* [model->n_kinds][slices]; NULL: the same, `program` */
     bool in_order;                /* every transfer is waited for where it starts: no overlap */
     bool note_freed;              /* record at each position the memory that is dead; for tests */
 } LinkInput;
 
-/* Local. Binds the list of `stage`, the rank's part along pp, of a schedule over units. ERR_CHECK
- * if a gradient would not be reduced, if a pack is read that is not gathered, or if the slices do
- * not make up a micro-batch. The linked list is longer than the stage's if other stages evict
- * frames to it. */
+/* Local. Links one stage's action list of a schedule over units. `stage` is the rank's pp
+ * coordinate. ERR_CHECK if a gradient would not be reduced, if a pack is read that is not gathered,
+ * or if the slices do not make up a micro-batch. The linked program has more actions than the
+ * stage's list if other stages evict frames to this one. */
 Err schedule_link(const Schedule *s, int stage, const LinkInput *in, Arena *arena,
                   LinkedProgram *out);
 
-/* Local. The program of a unit for a slice. */
+/* Local. The program that runs a unit's phases for a slice. */
 static inline const Program *linked_program(const LinkedProgram *lp, int unit, int slice)
 {
     return &lp->by_slice[(int64_t)lp->model->unit[unit].kind * lp->slices + slice];
 }
 /* Local. Flops of an instruction of a RUN: attention reads the rows up to the slice's end. */
-double linked_flops(const LinkedProgram *lp, const Linked *l, const Instr *i);
+double linked_flops(const LinkedProgram *lp, const LinkedAction *l, const Instr *i);
 
 /* Local. The first element of parameter k of a unit in its tied_grads. */
 int64_t linked_tied_grad(const LinkedProgram *lp, int unit, int k);
 
 /* Local. Bytes of the step arena that hold prepacked weights. */
-size_t linked_prepacked(const LinkedProgram *lp);
+size_t linked_prepacked_bytes(const LinkedProgram *lp);
 
 #endif

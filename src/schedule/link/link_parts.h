@@ -116,7 +116,10 @@ static inline bool gathered_per_use(const Linker *k, int unit)
     return row && row[unit].sharded && row[unit].gather == GATHER_USE;
 }
 
-static inline int64_t home_count(const UnitPlace *p) { return p->mine.shard.hi - p->mine.shard.lo; }
+static inline int64_t home_count(const UnitMemory *p)
+{
+    return p->mine.shard.hi - p->mine.shard.lo;
+}
 
 static inline bool phase_covers(Phase run, Phase part)
 {
@@ -124,7 +127,7 @@ static inline bool phase_covers(Phase run, Phase part)
 }
 
 /* True if this RUN adds to the gradient of parameter k of its unit. */
-static inline bool writes_param(const Linked *l, int k)
+static inline bool writes_param(const LinkedAction *l, int k)
 {
     for (int i = 0; i < l->program->n_out; i++) {
         const PortOut *port = &l->program->out[i];

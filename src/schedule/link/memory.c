@@ -102,7 +102,7 @@ static void add_regions(MemoryPlanner *m, const Action *a)
 static void add_all_regions(MemoryPlanner *m)
 {
     for (int i = 0; i < m->lp->n; i++) {
-        const Linked *l = &m->lp->list[i];
+        const LinkedAction *l = &m->lp->list[i];
         if (l->action.kind == A_RECV && is_stream(&l->action)) add_received(m, i);
         if (is_frame(&l->action)) add_frame_moves(m, i);
         if (l->action.kind != A_RUN) continue;
@@ -217,7 +217,7 @@ static void note_freed(MemoryPlanner *m, FreedRange *freed)
     }
     for (int k = 0; k < m->n; k++) {
         const MemoryPiece *o = &m->pieces[k];
-        Linked *l = &lp->list[o->piece.last + 1];
+        LinkedAction *l = &lp->list[o->piece.last + 1];
         ((FreedRange *)l->freed)[l->n_freed++] =
             (FreedRange){on_host(o) ? ARENA_HOST : ARENA_WORK, o->piece.offset, o->piece.bytes};
     }

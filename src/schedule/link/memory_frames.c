@@ -22,7 +22,7 @@ static int last_need(const MemoryPlanner *m, const Action *a, int region)
 
 void add_frame(MemoryPlanner *m, int at, int region)
 {
-    const Linked *l = &m->lp->list[at];
+    const LinkedAction *l = &m->lp->list[at];
     const Action *a = &l->action;
     const Program *p = linked_program(m->lp, a->unit, a->slice);
     int *open = open_of(m, a, region);
@@ -43,7 +43,7 @@ void add_frame(MemoryPlanner *m, int at, int region)
 /* Ends the piece of an evicted frame at the end of its send. */
 static void close_frame(MemoryPlanner *m, int at)
 {
-    const Linked *l = &m->lp->list[at];
+    const LinkedAction *l = &m->lp->list[at];
     const int open = *open_of(m, &l->action, l->region);
     MUST(open >= 0, "position %d: a frame is evicted that is not here", at);
     MemoryPiece *o = &m->pieces[open];
@@ -54,7 +54,7 @@ static void close_frame(MemoryPlanner *m, int at)
 /* Adds the residency on the host. */
 static void add_evicted(MemoryPlanner *m, int at)
 {
-    const Linked *l = &m->lp->list[at];
+    const LinkedAction *l = &m->lp->list[at];
     const Action *a = &l->action;
     const Program *p = linked_program(m->lp, a->unit, a->slice);
     int *open = open_of(m, a, l->region);
@@ -72,7 +72,7 @@ static void add_evicted(MemoryPlanner *m, int at)
 
 static void end_evicted(MemoryPlanner *m, int at)
 {
-    const Linked *l = &m->lp->list[at];
+    const LinkedAction *l = &m->lp->list[at];
     MemoryPiece *o = &m->pieces[*open_of(m, &l->action, l->region)];
     o->piece.last = at;
     o->out = at;
@@ -81,7 +81,7 @@ static void end_evicted(MemoryPlanner *m, int at)
 /* Ends and begins pieces at a move. RUNs earlier in the list have added theirs. */
 void add_frame_moves(MemoryPlanner *m, int at)
 {
-    const Linked *l = &m->lp->list[at];
+    const LinkedAction *l = &m->lp->list[at];
     const Action *a = &l->action;
     if (a->kind == A_EVICT || a->kind == A_SEND) close_frame(m, at);
     if (a->kind == A_EVICT && a->peer < 0) add_evicted(m, at);

@@ -54,7 +54,7 @@ static int reduced_at(const Linker *k, int unit, int micro)
 static void add_grads(MemoryPlanner *m, int at, bool *seen)
 {
     const LinkedProgram *lp = m->lp;
-    const Linked *l = &lp->list[at];
+    const LinkedAction *l = &lp->list[at];
     const int unit = l->action.unit;
     const size_t wide = dtype_bytes(dtype_wide(lp->model->dtype));
     for (int i = 0; i < lp->model->unit[unit].n_params; i++) {
@@ -107,7 +107,7 @@ Err state_tables(Linker *k)
 void record_state(MemoryPlanner *m, const MemoryPiece *o)
 {
     Linker *k = m->k;
-    Linked *first = &m->lp->list[o->piece.first];
+    LinkedAction *first = &m->lp->list[o->piece.first];
     const int64_t cell = (int64_t)o->unit * m->lp->micros + o->micro;
     if (o->kind == PIECE_PACK) k->pack_off[o->piece.first] = o->piece.offset;
     if (o->kind == PIECE_GRADS) k->grads_off[cell] = o->piece.offset;
@@ -116,12 +116,12 @@ void record_state(MemoryPlanner *m, const MemoryPiece *o)
     if (o->kind == PIECE_TIED_GRADS) first->begins |= BEGINS_TIED_GRADS;
 }
 
-static void bind_grads(const Linker *k, Linked *l)
+static void bind_grads(const Linker *k, LinkedAction *l)
 {
     const LinkedProgram *lp = k->lp;
     const int unit = l->action.unit, micro = l->action.micro, owner = tied_owner(lp, unit);
     const int64_t row = (int64_t)unit * lp->micros;
-    l->grads = (Address){ARENA_STEP, lp->unit[unit].grads};
+    l->grads = (Address){ARENA_STEP, lp->unit[unit].grad_sums};
     l->tied_grads = (Address){ARENA_STEP, lp->unit[unit].tied_grads};
     if (k->grouped[unit])
         l->grads = (Address){ARENA_WORK, k->grads_off[row + *close_of(k, unit, micro)]};
@@ -133,7 +133,7 @@ static void bind_grads(const Linker *k, Linked *l)
 static Err bind_packs(const Linker *k, int at, const Address *there)
 {
     const LinkedProgram *lp = k->lp;
-    Linked *l = &lp->list[at];
+    LinkedAction *l = &lp->list[at];
     const PackSet *reads = &k->packs[l->action.unit].reads[l->action.phase];
     PackAddress *pack;
     TRY(ARENA_NEW(k->arena, reads->n, &pack));
@@ -159,7 +159,7 @@ Err bind_state(Linker *k)
     for (int u = 0; u < lp->model->n_units; u++)
         there[u] = (Address){ARENA_STATE, lp->unit[u].home.shard ? NO_BASE : lp->unit[u].pack};
     for (int i = 0; i < lp->n; i++) {
-        Linked *l = &lp->list[i];
+        LinkedAction *l = &lp->list[i];
         const int unit = l->action.unit;
         if (l->action.kind == A_GATHER)
             there[unit] = gathered_per_use(k, unit) ? (Address){ARENA_WORK, k->pack_off[i]}

@@ -18,7 +18,7 @@ static size_t take(size_t *at, size_t bytes)
 static void place_state(const Linker *k, int unit, size_t *at)
 {
     const LinkedProgram *lp = k->lp;
-    UnitPlace *p = &lp->unit[unit];
+    UnitMemory *p = &lp->unit[unit];
     const size_t narrow = dtype_bytes(lp->model->dtype),
                  wide = dtype_bytes(dtype_wide(lp->model->dtype));
     const size_t home = (size_t)home_count(p);
@@ -36,16 +36,16 @@ static void place_state(const Linker *k, int unit, size_t *at)
 static void place_sums(const Linker *k, int unit, size_t *at)
 {
     const LinkedProgram *lp = k->lp;
-    UnitPlace *p = &lp->unit[unit];
+    UnitMemory *p = &lp->unit[unit];
     const size_t wide = dtype_bytes(dtype_wide(lp->model->dtype));
     const int owner = tied_owner(lp, unit);
-    p->grads = p->tied_grads = p->sums = NO_BASE;
+    p->grad_sums = p->tied_grads = p->reduced_grads = NO_BASE;
     if (!k->writes) return; /* a list that computes only the loss has no gradients */
     if (k->grouped[unit]) {
-        p->sums = take(at, (size_t)home_count(p) * wide);
+        p->reduced_grads = take(at, (size_t)home_count(p) * wide);
     } else {
-        p->grads = take(at, (size_t)p->mine.pack_count * wide);
-        p->sums = p->grads + (size_t)p->mine.shard.lo * wide;
+        p->grad_sums = take(at, (size_t)p->mine.pack_count * wide);
+        p->reduced_grads = p->grad_sums + (size_t)p->mine.shard.lo * wide;
     }
     if (owner >= 0 && !k->grouped[owner]) p->tied_grads = take(at, (size_t)p->tied_count * wide);
 }
@@ -88,7 +88,7 @@ static int64_t blocks_of(const LinkedProgram *lp, int64_t count)
 static Err place_blocks(Linker *k, unsigned shard, const int64_t **counts)
 {
     LinkedProgram *lp = k->lp;
-    ScalarPlace *b = &lp->scalar[BLOCKS];
+    ScalarCells *b = &lp->scalar[BLOCKS];
     const unsigned pp = mesh_axes(lp->mesh, VIEW_DENSE, "pp");
     int64_t *count, *cell, at = 0;
     TRY(ARENA_NEW(k->arena, b->group.n, &count));
@@ -101,7 +101,7 @@ static Err place_blocks(Linker *k, unsigned shard, const int64_t **counts)
         const int member = mesh_part(lp->mesh, VIEW_DENSE, shard, b->group.rank[i]);
         const int64_t first = at;
         for (int u = 0; u < lp->model->n_units; u++) {
-            UnitPlace *p = &lp->unit[u];
+            UnitMemory *p = &lp->unit[u];
             if (schedule_stage_of(k->s, u) != stage || member >= p->group.n) continue;
             ((int64_t *)p->cell)[member] = at;
             at += blocks_of(lp, p->counts[member]);
@@ -133,7 +133,7 @@ static Err scalar_groups(Linker *k, unsigned *loss, unsigned *shard)
 }
 
 /* Builds the transfer of a scalar: an all-gather in place. */
-static void scalar_transfer(const LinkedProgram *lp, ScalarPlace *s, int which, int64_t gathered,
+static void scalar_transfer(const LinkedProgram *lp, ScalarCells *s, int which, int64_t gathered,
                             const int64_t *counts)
 {
     int me = 0;
@@ -155,7 +155,7 @@ static void scalar_transfer(const LinkedProgram *lp, ScalarPlace *s, int which, 
 static Err place_scalars(Linker *k, size_t *at)
 {
     LinkedProgram *lp = k->lp;
-    ScalarPlace *s = lp->scalar;
+    ScalarCells *s = lp->scalar;
     const int64_t *counts;
     unsigned loss, shard;
     TRY(scalar_groups(k, &loss, &shard));
@@ -166,10 +166,11 @@ static Err place_scalars(Linker *k, size_t *at)
     scalar_transfer(lp, &s[TOTALS], TOTALS, s[TOTALS].cells, NULL);
     scalar_transfer(lp, &s[BLOCKS], BLOCKS, s[BLOCKS].cells, counts);
     scalar_transfer(lp, &s[SQUARES], SQUARES, s[SQUARES].cells, NULL);
-    TRY(ARENA_NEW(k->arena, s[TOTALS].group.n, &lp->counts_live));
+    TRY(ARENA_NEW(k->arena, s[TOTALS].group.n, &lp->tokens_are_own));
     const unsigned shared = loss & ~mesh_axes(lp->mesh, VIEW_DENSE, "dp");
     for (int i = 0; i < s[TOTALS].group.n; i++)
-        lp->counts_live[i] = mesh_part(lp->mesh, VIEW_DENSE, shared, s[TOTALS].group.rank[i]) == 0;
+        lp->tokens_are_own[i] =
+            mesh_part(lp->mesh, VIEW_DENSE, shared, s[TOTALS].group.rank[i]) == 0;
     return OK;
 }
 

@@ -15,7 +15,7 @@
 static void push(Linker *k, int *at, int from)
 {
     LinkedProgram *lp = k->lp;
-    Linked *l = &lp->list[*at];
+    LinkedAction *l = &lp->list[*at];
     const Action a = k->from[from];
     l->action = a;
     if (k->from_region) l->region = k->from_region[from];
@@ -50,7 +50,7 @@ Err link_list(Linker *k)
     TRY(ARENA_NEW(k->arena, moves, &k->move_at));
     for (int64_t i = 0; i < moves; i++) k->move_at[i] = -1;
     for (int i = 0; i <= lp->n; i++) {
-        Linked *l = &lp->list[i];
+        LinkedAction *l = &lp->list[i];
         l->grads = l->tied_grads = (Address){ARENA_STEP, NO_BASE};
         for (int r = 0; r <= REGION_DY; r++) l->base[r] = NO_BASE;
     }
@@ -76,7 +76,7 @@ static Ref region_ref(const Program *p, Region region)
 void move_step(const Linker *k, int at, LinkedStep *out)
 {
     LinkedProgram *lp = k->lp;
-    Linked *l = &lp->list[at];
+    LinkedAction *l = &lp->list[at];
     const Action *a = &l->action;
     const bool forward = action_direction(a) == DIRECTION_FORWARD, send = a->kind == A_SEND;
     const Region region = forward ? REGION_Y : REGION_DX;
@@ -84,12 +84,12 @@ void move_step(const Linker *k, int at, LinkedStep *out)
     here.rank = lp->rank;
     here.arena = ARENA_WORK;
     here.offset = here.count > 0 ? l->base[region] : 0;
-    there.rank = lp->stages.rank[a->peer];
+    there.rank = lp->pp_group.rank[a->peer];
     MUST(here.offset != NO_BASE, "position %d: unit %d has no %s", at, a->unit,
          region_name(region));
     *out = (LinkedStep){.kind = STEP_TRANSFER, .what = forward ? "forward" : "backward"};
     out->t = (Transfer){.kind = send ? COMM_SEND : COMM_RECV,
-                        .group = lp->stages,
+                        .group = lp->pp_group,
                         .purpose = forward ? PURPOSE_FORWARD : PURPOSE_BACKWARD,
                         .from = send ? here : there,
                         .to = send ? there : here,

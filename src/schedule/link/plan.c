@@ -53,14 +53,14 @@ static Err stages_of(const Linker *k, int unit, int param, RankList *out)
     int32_t *list;
     *out = (RankList){0};
     if (!model_is_shared(m, param)) return OK;
-    TRY(ARENA_NEW(k->arena, lp->stages.n, &list));
-    for (int stage = 0; stage < lp->stages.n; stage++)
+    TRY(ARENA_NEW(k->arena, lp->pp_group.n, &list));
+    for (int stage = 0; stage < lp->pp_group.n; stage++)
         for (int i = 0; i < m->n_params; i++) {
             const int holder = m->param[i].holder[0];
             if ((i != first && m->param[i].copy_of != first) ||
                 schedule_stage_of(k->s, holder) != stage)
                 continue;
-            list[out->n++] = lp->stages.rank[stage];
+            list[out->n++] = lp->pp_group.rank[stage];
             if (partial_of(lp, holder, i) != partial)
                 return err_fail(ERR_CHECK,
                                 "parameter %s: its gradient is a partial sum over axes 0x%x in "
@@ -100,7 +100,7 @@ typedef struct {
     int n;
 } PieceAxes;
 
-static Err plan_all_reduces(const Linker *k, const UnitPlace *at, const PieceAxes *s,
+static Err plan_all_reduces(const Linker *k, const UnitMemory *at, const PieceAxes *s,
                             ReducePlan *plan)
 {
     for (int i = 0; i < s->n;) {
@@ -120,7 +120,7 @@ static Err plan_all_reduces(const Linker *k, const UnitPlace *at, const PieceAxe
     return OK;
 }
 
-static Err plan_model(const Linker *k, const UnitPlace *at, const HomeReduce *axes_of,
+static Err plan_model(const Linker *k, const UnitMemory *at, const HomeReduce *axes_of,
                       ReducePlan *plan)
 {
     unsigned axes[MAX_PORTS];
@@ -132,7 +132,7 @@ static Err plan_model(const Linker *k, const UnitPlace *at, const HomeReduce *ax
     return plan_all_reduces(k, at, &(PieceAxes){"model", false, axes, piece, at->home.n}, plan);
 }
 
-static Err plan_data(const Linker *k, const UnitPlace *at, const HomeReduce *axes_of,
+static Err plan_data(const Linker *k, const UnitMemory *at, const HomeReduce *axes_of,
                      ReducePlan *plan)
 {
     unsigned axes[MAX_PORTS];
@@ -149,7 +149,7 @@ static Err plan_data(const Linker *k, const UnitPlace *at, const HomeReduce *axe
 /* Adds the sums over stages. They precede all others, which are within one stage. */
 static Err plan_stages(const Linker *k, int unit, ReducePlan *plan)
 {
-    const UnitPlace *at = &k->lp->unit[unit];
+    const UnitMemory *at = &k->lp->unit[unit];
     for (int i = 0; i < at->home.n; i++) {
         RankList stages;
         TRY(stages_of(k, unit, pack_param(k, unit, i), &stages));
@@ -174,7 +174,7 @@ static void choose_begun(ReducePlan *plan, int first)
 
 static Err plan_unit(Linker *k, int unit)
 {
-    const UnitPlace *at = &k->lp->unit[unit];
+    const UnitMemory *at = &k->lp->unit[unit];
     ReducePlan *plan = &k->plan[unit];
     HomeReduce axes_of[MAX_PORTS];
     const CopyRun *run[MAX_PORTS];

@@ -32,7 +32,7 @@ static Err count_reads(const Linker *k, int unit, int *reads)
     const LinkedProgram *lp = k->lp;
     const Program *add_region = &lp->program[lp->model->unit[unit].kind];
     for (int i = 0; i < lp->n; i++) {
-        const Linked *l = &lp->list[i];
+        const LinkedAction *l = &lp->list[i];
         const Program *p = l->program;
         if (!p || l->action.unit != unit) continue;
         if (!same_prepacked(p, add_region))
@@ -78,7 +78,7 @@ Err bind_prepacked(Linker *k)
     uint64_t *made;
     TRY(ARENA_NEW(k->arena, lp->model->n_units, &made));
     for (int i = 0; i < lp->n; i++) {
-        Linked *l = &lp->list[i];
+        LinkedAction *l = &lp->list[i];
         const Program *p = l->program;
         const int unit = l->action.unit;
         if (!p || p->n_prepacked == 0) continue;
@@ -93,7 +93,7 @@ Err bind_prepacked(Linker *k)
     return OK;
 }
 
-size_t linked_prepacked(const LinkedProgram *lp)
+size_t linked_prepacked_bytes(const LinkedProgram *lp)
 {
     size_t bytes = 0;
     for (int u = 0; u < lp->model->n_units; u++) {

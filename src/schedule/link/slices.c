@@ -55,7 +55,7 @@ Err link_slices(Linker *k)
     return check_programs(lp);
 }
 
-double linked_flops(const LinkedProgram *lp, const Linked *l, const Instr *i)
+double linked_flops(const LinkedProgram *lp, const LinkedAction *l, const Instr *i)
 {
     const bool attention = i->op == OP_attention || i->op == OP_attention_dx;
     const int64_t end = lp->slice_at[l->action.slice + 1], span = i->attr.kernel.attention.span;

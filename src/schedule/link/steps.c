@@ -33,7 +33,7 @@ static LinkedStep *push(StepList *s, StepKind kind, const char *what, Ref from, 
 static void gather_steps(StepList *s, int unit)
 {
     const LinkedProgram *lp = s->k->lp;
-    const UnitPlace *p = &lp->unit[unit];
+    const UnitMemory *p = &lp->unit[unit];
     const DType dtype = lp->model->dtype;
     const bool use = gathered_per_use(s->k, unit);
     const Address home = {ARENA_STATE, p->weights},
@@ -78,7 +78,7 @@ static void tied_steps(StepList *s, int unit, Address grads)
     }
 }
 
-static void part_step(StepList *s, const UnitPlace *p, const ReducePart *part, Address grads)
+static void part_step(StepList *s, const UnitMemory *p, const ReducePart *part, Address grads)
 {
     const DType wide = dtype_wide(s->k->lp->model->dtype);
     const int64_t lo = part->lo + (part->home ? p->mine.shard.lo : 0), count = part->hi - part->lo;
@@ -98,10 +98,10 @@ static void part_step(StepList *s, const UnitPlace *p, const ReducePart *part, A
 static void reduce_steps(StepList *s, int unit, bool first)
 {
     const Linker *k = s->k;
-    const UnitPlace *p = &k->lp->unit[unit];
+    const UnitMemory *p = &k->lp->unit[unit];
     const DType wide = dtype_wide(k->lp->model->dtype);
     const int micro = k->lp->list[s->at].action.micro;
-    Address grads = {ARENA_STEP, p->grads};
+    Address grads = {ARENA_STEP, p->grad_sums};
     if (k->grouped[unit])
         grads = (Address){ARENA_WORK, k->grads_off[(int64_t)unit * k->lp->micros + micro]};
     if (grads.offset == NO_BASE) return; /* no RUN writes them */
@@ -110,7 +110,7 @@ static void reduce_steps(StepList *s, int unit, bool first)
     if (k->grouped[unit] && home_count(p) > 0)
         push(s, first ? STEP_COPY : STEP_ADD, "sum",
              ref(s, grads, p->mine.shard.lo, home_count(p), wide),
-             ref(s, (Address){ARENA_STEP, p->sums}, 0, home_count(p), wide));
+             ref(s, (Address){ARENA_STEP, p->reduced_grads}, 0, home_count(p), wide));
 }
 
 static int max_steps(const Linker *k, const Action *a)
@@ -126,7 +126,7 @@ Err link_steps(Linker *k)
     bool *reduced;
     TRY(ARENA_NEW(k->arena, lp->model->n_units, &reduced));
     for (int i = 0; i < lp->n; i++) {
-        Linked *l = &lp->list[i];
+        LinkedAction *l = &lp->list[i];
         const int kind = l->action.kind, unit = l->action.unit;
         StepList s = {.k = k, .at = i};
         if (kind != A_GATHER && kind != A_REDUCE && !is_move(&l->action) && !is_frame(&l->action))
