@@ -76,11 +76,11 @@ typedef struct {
  * time, as produced and as resharded. */
 enum { MAX_CHOICES = 32, MAX_AVAIL = 4 };
 
-/* ---- place_placements.c ---- */
+/* ---- place_placements.c. New placements and splits are added to the table; ERR_CHECK if it is
+ * full. ---- */
 /* Local. The id of PLACEMENT_REPLICATE. */
 PlacementId placement_replicate(void);
-/* Functions with a PlacementTable add what is new to it. ERR_CHECK if it is full.
- * Local. The id of a placement. */
+/* Local. The id of a placement. */
 Err placement_intern(PlacementTable *table, Placement placement, PlacementId *out);
 /* Local. The index of the even split of an extent, in whole grains. */
 Err split_even(PlacementTable *table, int64_t extent, int64_t grain, int *out);
