@@ -27,7 +27,7 @@ static Case case_of(int n, int mask, DType type)
 {
     Case c = n < N_SIZES ? attention_sizes[n] : gpu_sizes[n - N_SIZES];
     c.type = type;
-    c.lay = n < N_SIZES ? (Lay)((n + mask + 2) % N_LAYS) : DENSE;
+    c.strides = n < N_SIZES ? (Strides)((n + mask + 2) % N_STRIDES) : DENSE;
     return c;
 }
 
@@ -58,17 +58,17 @@ static void prepare(const Call *f, Call *back, bool wide, int variant)
 {
     const Tensor *q = &f->in[0], *k = &f->in[1];
     const DType type = q->dtype, sum = wide ? dtype_wide(type) : type;
-    const Lay lay = (Lay)(variant % N_LAYS);
+    const Strides strides = (Strides)(variant % N_STRIDES);
     run(KERNEL_attention, f);
     *back = (Call){.n_in = 7, .n_out = 3, .attr = f->attr};
     for (int i = 0; i < 4; i++) back->in[i] = f->in[i];
-    back->in[4] = bench_new(&gpu.b, type, lay, q->n, 3);
+    back->in[4] = bench_new(&gpu.b, type, strides, q->n, 3);
     fill(&gpu.b, &back->in[4], 1);
     back->in[5] = f->out[1];
     back->in[6] = f->out[0];
-    back->out[0] = bench_new(&gpu.b, type, lay, q->n, 3);
-    back->out[1] = bench_new(&gpu.b, sum, lay, k->n, 3);
-    back->out[2] = bench_new(&gpu.b, sum, lay, k->n, 3);
+    back->out[0] = bench_new(&gpu.b, type, strides, q->n, 3);
+    back->out[1] = bench_new(&gpu.b, sum, strides, k->n, 3);
+    back->out[2] = bench_new(&gpu.b, sum, strides, k->n, 3);
     for (int o = 0; o < 3; o++) {
         back->number[o] = gpu_keeps[(variant + o) % 3];
         back->out[o] = accumulator(&gpu.b, back->out[o], back->number[o]);
@@ -103,7 +103,7 @@ static void unseen_is_not_read(void **state)
                       .h = 2,
                       .g = 1,
                       .c = 16,
-                      .lay = dense ? DENSE : TURNED};
+                      .strides = dense ? DENSE : COLUMN_MAJOR};
             case_open(&gpu.b, &c, FULL, 1);
             for (int64_t t = 0; t < c.t; t++) { /* no row sees keys 20 to 23 and 30 to 99 */
                 const int live[4] = {3, 20, 100, 100 + (int)t}, none[4] = {24, 24, 0, 0},
@@ -152,7 +152,7 @@ static void causal_is_promised(void **state)
         for (int view = 0; view < 2; view++) {
             const int64_t seq = size[i][1], t = size[i][0] * seq, h = size[i][2], g = size[i][3];
             Case c = {.type = BF16, .t = t, .s = t, .h = h, .g = g, .c = size[i][4]};
-            c.lay = view ? DENSE : PADDED; /* dense: views of one buffer */
+            c.strides = view ? DENSE : PADDED; /* dense: views of one buffer */
             case_open(&gpu.b, &c, FULL, 1);
             Call f = attention_call(&c), back;
             if (!view)
@@ -184,7 +184,7 @@ static void large_logits(void **state)
 {
     (void)state;
     for (int mask = 0; mask < N_MASKS; mask++) {
-        Case c = {.type = F32, .t = 37, .s = 70, .h = 2, .g = 1, .c = 3, .lay = PADDED};
+        Case c = {.type = F32, .t = 37, .s = 70, .h = 2, .g = 1, .c = 3, .strides = PADDED};
         case_open(&gpu.b, &c, (Mask)mask, 30);
         const Call call = attention_call(&c);
         expect_like_ref(KERNEL_attention, &call, 1e-3, 0); /* exp(800 (1 + 2^-24)) is off by 5e-5 */
@@ -202,8 +202,8 @@ static void merge(void **state)
             const int64_t t = size[i][0], h = size[i][1], n = size[i][2];
             Call c = {.n_in = 4, .n_out = 2};
             for (int p = 0; p < 2; p++) {
-                c.in[2 * p] = RANDOM(&gpu.b, type, (Lay)(variant / 2 % 3), t, h, n);
-                c.in[2 * p + 1] = RANDOM(&gpu.b, F32, (Lay)(variant % 3), t, h);
+                c.in[2 * p] = RANDOM(&gpu.b, type, (Strides)(variant / 2 % 3), t, h, n);
+                c.in[2 * p + 1] = RANDOM(&gpu.b, F32, (Strides)(variant % 3), t, h);
                 fill(&gpu.b, &c.in[2 * p + 1], 20);
                 for (int64_t r = p; r < t * h; r += 5) put(&c.in[2 * p + 1], r, -HUGE_VAL);
             }

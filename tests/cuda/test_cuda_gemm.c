@@ -14,16 +14,18 @@ enum { N_SIZES = sizeof sizes / sizeof *sizes };
 static void one_gemm(Size s, int transpose, DType type, DType out, int variant)
 {
     const bool ta = transpose & 1, tb = transpose & 2;
-    const Lay lay = (Lay)(variant % N_LAYS);
+    const Strides strides = (Strides)(variant % N_STRIDES);
     const double keep = gpu_keeps[variant / 2 % 3];
     Call c = {.n_in = 2, .n_out = 1, .attr = {.gemm = {ta, tb}}, .number = {keep}};
-    c.in[0] = ta ? RANDOM(&gpu.b, type, lay, s.k, s.m) : RANDOM(&gpu.b, type, lay, s.m, s.k);
-    c.in[1] = tb ? RANDOM(&gpu.b, type, (Lay)(variant / 3 % N_LAYS), s.n, s.k)
-                 : RANDOM(&gpu.b, type, (Lay)(variant / 3 % N_LAYS), s.k, s.n);
+    c.in[0] =
+        ta ? RANDOM(&gpu.b, type, strides, s.k, s.m) : RANDOM(&gpu.b, type, strides, s.m, s.k);
+    c.in[1] = tb ? RANDOM(&gpu.b, type, (Strides)(variant / 3 % N_STRIDES), s.n, s.k)
+                 : RANDOM(&gpu.b, type, (Strides)(variant / 3 % N_STRIDES), s.k, s.n);
     if (variant % 4 == 1)
         c.in[c.n_in++] = RANDOM(&gpu.b, variant % 8 == 1 ? type : out, DENSE, s.n);
     c.out[0] = accumulator(
-        &gpu.b, NEW(&gpu.b, out, variant % 5 ? DENSE : (Lay)(variant % N_LAYS), s.m, s.n), keep);
+        &gpu.b, NEW(&gpu.b, out, variant % 5 ? DENSE : (Strides)(variant % N_STRIDES), s.m, s.n),
+        keep);
     expect_like_ref(KERNEL_gemm, &c, gpu_terms((double)s.k), 0);
 }
 
@@ -97,11 +99,12 @@ static void sum_rows(void **state)
                                       {3000, 768}, {300, 1600}, {37, 2048}, {900, 2056}};
     for (int i = 0; i < 12; i++)
         for (int type = 0; type < 2; type++)
-            for (int lay = 0; lay < N_LAYS; lay++) {
-                const double keep = gpu_keeps[(i + lay) % 3];
+            for (int strides = 0; strides < N_STRIDES; strides++) {
+                const double keep = gpu_keeps[(i + strides) % 3];
                 Call c = {.n_in = 1, .n_out = 1, .number = {keep}};
-                c.in[0] = RANDOM(&gpu.b, gpu_types[type], (Lay)lay, size[i][0], size[i][1]);
-                c.out[0] = accumulator(&gpu.b, NEW(&gpu.b, F32, (Lay)lay, size[i][1]), keep);
+                c.in[0] = RANDOM(&gpu.b, gpu_types[type], (Strides)strides, size[i][0], size[i][1]);
+                c.out[0] =
+                    accumulator(&gpu.b, NEW(&gpu.b, F32, (Strides)strides, size[i][1]), keep);
                 expect_like_ref(KERNEL_sum_rows, &c, gpu_terms(sqrt((double)size[i][0])), 0);
             }
 }

@@ -16,8 +16,8 @@ enum { N_SIZES = sizeof sizes / sizeof *sizes };
 typedef struct {
     Size s;
     DType type;
-    int transpose; /* 1: a, 2: b */
-    Lay lay;       /* of the epilogue operands */
+    int transpose;   /* 1: a, 2: b */
+    Strides strides; /* of the epilogue operands */
     bool bias;
 } Case;
 
@@ -38,7 +38,7 @@ static double rounding_inside(const Case *c) { return c->type == BF16 ? ldexp(1,
 static void try_add(const Case *c)
 {
     Call call = open_call(c);
-    call.in[call.n_in++] = RANDOM(&gpu.b, c->type, c->lay, c->s.m, c->s.n);
+    call.in[call.n_in++] = RANDOM(&gpu.b, c->type, c->strides, c->s.m, c->s.n);
     if (c->bias) call.in[call.n_in++] = RANDOM(&gpu.b, c->type, DENSE, c->s.n);
     expect_like_ref(KERNEL_gemm_add, &call, gpu_terms((double)c->s.k), rounding_inside(c));
 }
@@ -76,7 +76,7 @@ static void try_gelu(const Case *c)
 {
     Call call = open_call(c);
     if (c->bias) call.in[call.n_in++] = RANDOM(&gpu.b, c->type, DENSE, c->s.n);
-    call.out[call.n_out++] = NEW(&gpu.b, c->type, c->lay, c->s.m, c->s.n);
+    call.out[call.n_out++] = NEW(&gpu.b, c->type, c->strides, c->s.m, c->s.n);
     expect_like_ref(KERNEL_gemm_gelu, &call, gpu_terms((double)c->s.k), 0);
 }
 
@@ -84,16 +84,16 @@ static void try_gelu(const Case *c)
 static void try_dgelu(const Case *c)
 {
     Call call = open_call(c);
-    call.in[call.n_in++] = RANDOM(&gpu.b, c->type, c->lay, c->s.m, c->s.n);
+    call.in[call.n_in++] = RANDOM(&gpu.b, c->type, c->strides, c->s.m, c->s.n);
     expect_like_ref(KERNEL_gemm_dgelu, &call, gpu_terms((double)c->s.k), rounding_inside(c));
 }
 
 static void try_dswiglu(const Case *c)
 {
     Call call = open_call(c);
-    call.in[call.n_in++] = RANDOM(&gpu.b, c->type, c->lay, c->s.m, c->s.n);
-    call.in[call.n_in++] = RANDOM(&gpu.b, c->type, c->lay, c->s.m, c->s.n);
-    call.out[call.n_out++] = NEW(&gpu.b, c->type, c->lay, c->s.m, c->s.n);
+    call.in[call.n_in++] = RANDOM(&gpu.b, c->type, c->strides, c->s.m, c->s.n);
+    call.in[call.n_in++] = RANDOM(&gpu.b, c->type, c->strides, c->s.m, c->s.n);
+    call.out[call.n_out++] = NEW(&gpu.b, c->type, c->strides, c->s.m, c->s.n);
     expect_like_ref(KERNEL_gemm_dswiglu, &call, gpu_terms((double)c->s.k), rounding_inside(c));
 }
 
@@ -104,7 +104,7 @@ static void try_dgelu_sum(const Case *c)
     Call call = open_call(c), with;
     const Tensor want = NEW(&gpu.b, F32, DENSE, c->s.n);
     const double keep = c->bias ? 0.5 : 0;
-    call.in[call.n_in++] = RANDOM(&gpu.b, c->type, c->lay, c->s.m, c->s.n);
+    call.in[call.n_in++] = RANDOM(&gpu.b, c->type, c->strides, c->s.m, c->s.n);
     with = call;
     with.out[0] = NEW(&gpu.b, c->type, DENSE, c->s.m, c->s.n);
     with.out[with.n_out++] = accumulator(&gpu.b, NEW(&gpu.b, F32, PADDED, c->s.n), keep);
@@ -128,9 +128,9 @@ static void over_all(void (*one)(const Case *))
     for (int i = 0; i < N_SIZES; i++)
         for (int transpose = 0; transpose < 4; transpose++)
             for (int type = 0; type < 2; type++)
-                for (int lay = 0; lay < N_LAYS; lay++) {
-                    const Case c = {sizes[i], gpu_types[type], transpose, (Lay)lay,
-                                    (i + transpose + lay) % 2};
+                for (int strides = 0; strides < N_STRIDES; strides++) {
+                    const Case c = {sizes[i], gpu_types[type], transpose, (Strides)strides,
+                                    (i + transpose + strides) % 2};
                     one(&c);
                 }
 }

@@ -6,26 +6,26 @@ static const int64_t widths[] = {5,    40,   64,   100,  128,  768,  1030, 1280,
 enum { N_WIDTHS = sizeof widths / sizeof *widths };
 static const Attr attr = {.norm = {1e-5}};
 
-static Tensor rows_of(DType type, int lay, int64_t t, int64_t h, int64_t d)
+static Tensor rows_of(DType type, int strides, int64_t t, int64_t h, int64_t d)
 {
-    return h ? RANDOM(&gpu.b, type, (Lay)(lay % N_LAYS), t, h, d)
-             : RANDOM(&gpu.b, type, (Lay)(lay % N_LAYS), t, d);
+    return h ? RANDOM(&gpu.b, type, (Strides)(strides % N_STRIDES), t, h, d)
+             : RANDOM(&gpu.b, type, (Strides)(strides % N_STRIDES), t, d);
 }
 
-static Tensor stats_of(int lay, int64_t t, int64_t h)
+static Tensor stats_of(int strides, int64_t t, int64_t h)
 {
-    return h ? NEW(&gpu.b, F32, (Lay)(lay % N_LAYS), t, h)
-             : NEW(&gpu.b, F32, (Lay)(lay % N_LAYS), t);
+    return h ? NEW(&gpu.b, F32, (Strides)(strides % N_STRIDES), t, h)
+             : NEW(&gpu.b, F32, (Strides)(strides % N_STRIDES), t);
 }
 
 /* mean and rstd of x, by ref, for the gradients. */
 static void forward(Call *c, const Tensor *x, const Tensor *w, Tensor *mean, Tensor *rstd)
 {
-    const Lay lay = DENSE;
+    const Strides strides = DENSE;
     *c = (Call){.n_in = 2, .n_out = 2, .attr = attr};
     c->in[0] = *x;
     c->in[1] = *w;
-    c->out[0] = bench_new(&gpu.b, x->dtype, lay, x->n, x->ndim);
+    c->out[0] = bench_new(&gpu.b, x->dtype, strides, x->n, x->ndim);
     c->out[1] = *rstd;
     if (!mean) {
         run(KERNEL_rmsnorm, c);
@@ -41,18 +41,19 @@ static void forward(Call *c, const Tensor *x, const Tensor *w, Tensor *mean, Ten
 static Call gradient_of(bool rms, int64_t t, int64_t h, int64_t d, int variant)
 {
     const DType type = gpu_types[variant % 2];
-    const int lay = variant / 2;
-    Tensor mean = stats_of(lay, t, h), rstd = stats_of(lay + 1, t, h);
-    const Tensor x = rows_of(type, lay, t, h, d), w = RANDOM(&gpu.b, type, (Lay)(lay % 2), d);
+    const int strides = variant / 2;
+    Tensor mean = stats_of(strides, t, h), rstd = stats_of(strides + 1, t, h);
+    const Tensor x = rows_of(type, strides, t, h, d),
+                 w = RANDOM(&gpu.b, type, (Strides)(strides % 2), d);
     Call f, c = {.attr = attr};
     for (int64_t i = 0; i < tensor_count(&x); i++) put(&x, i, get(&x, i) + 0.5);
     forward(&f, &x, &w, rms ? NULL : &mean, &rstd);
-    c.in[c.n_in++] = rows_of(type, lay + 1, t, h, d);
+    c.in[c.n_in++] = rows_of(type, strides + 1, t, h, d);
     c.in[c.n_in++] = x;
     c.in[c.n_in++] = w;
     if (!rms) c.in[c.n_in++] = mean;
     c.in[c.n_in++] = rstd;
-    if (variant % 3 == 0) c.in[c.n_in++] = rows_of(type, lay + 2, t, h, d);
+    if (variant % 3 == 0) c.in[c.n_in++] = rows_of(type, strides + 2, t, h, d);
     return c;
 }
 
@@ -61,13 +62,14 @@ static void add_sums(Call *c, bool rms, int64_t d, int variant)
     for (int o = 0; o < (rms ? 1 : 2); o++) {
         const double keep = gpu_keeps[(variant + o) % 3];
         c->number[c->n_out] = keep;
-        c->out[c->n_out++] = accumulator(&gpu.b, NEW(&gpu.b, F32, (Lay)(variant / 2 % 2), d), keep);
+        c->out[c->n_out++] =
+            accumulator(&gpu.b, NEW(&gpu.b, F32, (Strides)(variant / 2 % 2), d), keep);
     }
 }
 
 static Tensor dx_of(const Call *c, int variant)
 {
-    return bench_new(&gpu.b, c->in[1].dtype, (Lay)(variant / 2 % N_LAYS), c->in[1].n,
+    return bench_new(&gpu.b, c->in[1].dtype, (Strides)(variant / 2 % N_STRIDES), c->in[1].n,
                      c->in[1].ndim);
 }
 
@@ -109,16 +111,17 @@ static void with_addend_sum(int64_t t, int64_t d, int variant)
 static void one_norm(bool rms, int64_t t, int64_t h, int64_t d, int variant)
 {
     const DType type = gpu_types[variant % 2];
-    const int lay = variant / 2;
+    const int strides = variant / 2;
     Call c = {.attr = attr};
-    const Tensor x = rows_of(type, lay, t, h, d), w = RANDOM(&gpu.b, type, (Lay)(lay % 2), d);
+    const Tensor x = rows_of(type, strides, t, h, d),
+                 w = RANDOM(&gpu.b, type, (Strides)(strides % 2), d);
     for (int64_t i = 0; i < tensor_count(&x); i++) put(&x, i, get(&x, i) + 0.5);
     c.in[c.n_in++] = x;
     c.in[c.n_in++] = w;
     if (!rms) c.in[c.n_in++] = RANDOM(&gpu.b, type, DENSE, d);
-    c.out[c.n_out++] = bench_new(&gpu.b, type, (Lay)(lay % N_LAYS), x.n, x.ndim);
-    if (!rms) c.out[c.n_out++] = stats_of(lay, t, h);
-    c.out[c.n_out++] = stats_of(lay + 1, t, h);
+    c.out[c.n_out++] = bench_new(&gpu.b, type, (Strides)(strides % N_STRIDES), x.n, x.ndim);
+    if (!rms) c.out[c.n_out++] = stats_of(strides, t, h);
+    c.out[c.n_out++] = stats_of(strides + 1, t, h);
     expect_like_ref(rms ? KERNEL_rmsnorm : KERNEL_layernorm, &c, gpu_terms(sqrt((double)d)), 0);
     gradients(rms, t, h, d, variant);
 }

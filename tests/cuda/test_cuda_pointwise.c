@@ -12,9 +12,9 @@ static const Extents shapes[] = {{1, {1}},        {1, {1000}},     {2, {33, 40}}
                                  {2, {1, 17}},    {2, {300, 256}}, {3, {6, 7, 1}}};
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
-static Tensor shaped(const Extents *e, DType type, int lay, double scale)
+static Tensor shaped(const Extents *e, DType type, int strides, double scale)
 {
-    const Tensor t = bench_new(&gpu.b, type, (Lay)(lay % N_LAYS), e->n, e->ndim);
+    const Tensor t = bench_new(&gpu.b, type, (Strides)(strides % N_STRIDES), e->n, e->ndim);
     fill(&gpu.b, &t, scale);
     return t;
 }
@@ -25,15 +25,15 @@ static void try_all(KernelId id, int n_in, int n_out, int alias, Attr attr, doub
 {
     for (int i = 0; i < N_SHAPES; i++)
         for (int type = 0; type < 2; type++)
-            for (int lay = 0; lay < 4; lay++) {
+            for (int strides = 0; strides < 4; strides++) {
                 Call c = {.n_in = n_in, .n_out = n_out, .attr = attr};
                 for (int k = 0; k < n_in; k++)
-                    c.in[k] =
-                        shaped(&shapes[i], gpu_types[type], lay < 3 ? lay + k * (i % 2) : 0, scale);
+                    c.in[k] = shaped(&shapes[i], gpu_types[type],
+                                     strides < 3 ? strides + k * (i % 2) : 0, scale);
                 for (int o = 0; o < n_out; o++)
-                    c.out[o] = bench_new(&gpu.b, gpu_types[type], (Lay)(lay % N_LAYS), shapes[i].n,
-                                         shapes[i].ndim);
-                if (alias >= 0 && lay % 2) c.out[0] = c.in[alias];
+                    c.out[o] = bench_new(&gpu.b, gpu_types[type], (Strides)(strides % N_STRIDES),
+                                         shapes[i].n, shapes[i].ndim);
+                if (alias >= 0 && strides % 2) c.out[0] = c.in[alias];
                 expect_like_ref(id, &c, gpu_terms(16 * scale), 0);
             }
 }
@@ -59,8 +59,8 @@ static void cast(void **state)
         for (int types = 0; types < 4; types++) {
             Call c = {.n_in = 1, .n_out = 1};
             c.in[0] = shaped(&shapes[i], gpu_types[types & 1], types, 3);
-            c.out[0] = bench_new(&gpu.b, gpu_types[types >> 1], (Lay)(i % N_LAYS), shapes[i].n,
-                                 shapes[i].ndim);
+            c.out[0] = bench_new(&gpu.b, gpu_types[types >> 1], (Strides)(i % N_STRIDES),
+                                 shapes[i].n, shapes[i].ndim);
             expect_like_ref(KERNEL_cast, &c, 0, 0);
         }
 }
@@ -72,11 +72,11 @@ static void copy(void **state)
     static const DType types[] = {F32, BF16, I32, F64, I64};
     for (int i = 0; i < N_SHAPES; i++)
         for (int type = 0; type < 5; type++)
-            for (int lay = 0; lay < 9; lay++) {
+            for (int strides = 0; strides < 9; strides++) {
                 Call c = {.n_in = 1, .n_out = 1};
                 const Extents *e = &shapes[i];
-                c.in[0] = bench_new(&gpu.b, types[type], (Lay)(lay % 3), e->n, e->ndim);
-                c.out[0] = bench_new(&gpu.b, types[type], (Lay)(lay / 3), e->n, e->ndim);
+                c.in[0] = bench_new(&gpu.b, types[type], (Strides)(strides % 3), e->n, e->ndim);
+                c.out[0] = bench_new(&gpu.b, types[type], (Strides)(strides / 3), e->n, e->ndim);
                 unsigned char *bytes = c.in[0].data;
                 for (char *at = c.in[0].data; at < (char *)c.out[0].data; at++)
                     *bytes++ = (unsigned char)(255 * bench_random(&gpu.b));
@@ -97,13 +97,13 @@ static void put_rows_at(void **state)
 {
     (void)state;
     for (int type = 0; type < 2; type++)
-        for (int lay = 0; lay < 9; lay++)
+        for (int strides = 0; strides < 9; strides++)
             for (int64_t wide = 1; wide < 5; wide++) {
                 Call c = {.n_in = 2, .n_out = 1};
-                c.in[0] = RANDOM(&gpu.b, gpu_types[type], (Lay)(lay % 3), 11, 3, 4 * wide);
-                c.in[1] = NEW(&gpu.b, I32, (Lay)(lay / 3), 11);
+                c.in[0] = RANDOM(&gpu.b, gpu_types[type], (Strides)(strides % 3), 11, 3, 4 * wide);
+                c.in[1] = NEW(&gpu.b, I32, (Strides)(strides / 3), 11);
                 for (int64_t t = 0; t < 11; t++) put(&c.in[1], t, (double)(7 * t % 23));
-                c.out[0] = RANDOM(&gpu.b, gpu_types[type], (Lay)(lay / 3), 23, 3, 4 * wide);
+                c.out[0] = RANDOM(&gpu.b, gpu_types[type], (Strides)(strides / 3), 23, 3, 4 * wide);
                 expect_like_ref(KERNEL_put_rows_at, &c, 0, 0);
             }
 }

@@ -4,9 +4,9 @@
 
 enum { BASE = 5 };
 
-static Tensor ints(Lay lay, int64_t n, int64_t below)
+static Tensor ints(Strides strides, int64_t n, int64_t below)
 {
-    const Tensor t = NEW(&gpu.b, I32, lay, n);
+    const Tensor t = NEW(&gpu.b, I32, strides, n);
     for (int64_t i = 0; i < n; i++)
         put(&t, i, floor((bench_random(&gpu.b) + 1) / 2 * (double)below));
     return t;
@@ -26,12 +26,12 @@ static void rope(void **state)
             c.attr.rope.factor = 8, c.attr.rope.low = 1, c.attr.rope.high = 4;
             c.attr.rope.original = 8192;
             c.attr.rope.back = variant % 4 == 3;
-            c.in[0] =
-                RANDOM(&gpu.b, type, (Lay)(variant / 2 % 3), size[i][0], size[i][1], size[i][2]);
+            c.in[0] = RANDOM(&gpu.b, type, (Strides)(variant / 2 % 3), size[i][0], size[i][1],
+                             size[i][2]);
             c.in[1] = ints(DENSE, size[i][0], 500000);
             c.out[0] = variant < 6 ? c.in[0]
-                                   : NEW(&gpu.b, type, (Lay)(variant % 3), size[i][0], size[i][1],
-                                         size[i][2]);
+                                   : NEW(&gpu.b, type, (Strides)(variant % 3), size[i][0],
+                                         size[i][1], size[i][2]);
             expect_like_ref(KERNEL_rope, &c, gpu_terms(4), 0);
         }
 }
@@ -45,9 +45,9 @@ static void embedding(void **state)
         for (int variant = 0; variant < 6; variant++) {
             const DType type = gpu_types[variant % 2];
             Call c = {.n_in = 2, .n_out = 1, .attr = {.vocab = {BASE}}};
-            c.in[0] = ints((Lay)(variant % 2), size[i][0], size[i][1] + 9);
-            c.in[1] = RANDOM(&gpu.b, type, (Lay)(variant / 2), size[i][1], size[i][2]);
-            c.out[0] = NEW(&gpu.b, type, (Lay)(variant / 2), size[i][0], size[i][2]);
+            c.in[0] = ints((Strides)(variant % 2), size[i][0], size[i][1] + 9);
+            c.in[1] = RANDOM(&gpu.b, type, (Strides)(variant / 2), size[i][1], size[i][2]);
+            c.out[0] = NEW(&gpu.b, type, (Strides)(variant / 2), size[i][0], size[i][2]);
             expect_like_ref(KERNEL_embedding, &c, 0, 0);
         }
 }
@@ -68,12 +68,12 @@ static void embedding_dw(void **state)
                       .n_out = 1,
                       .attr = {.vocab = {variant == 5 ? 0 : BASE}},
                       .number = {keep}};
-            c.in[0] = RANDOM(&gpu.b, type, (Lay)(variant / 2), size[i][0], size[i][2]);
+            c.in[0] = RANDOM(&gpu.b, type, (Strides)(variant / 2), size[i][0], size[i][2]);
             c.in[1] = ints(DENSE, size[i][0], size[i][3]);
             for (int64_t t = 0; t < size[i][0]; t += 3) /* mostly in this shard */
                 put(&c.in[1], t, ((const int32_t *)c.in[1].data)[t] + BASE);
             c.out[0] = accumulator(
-                &gpu.b, NEW(&gpu.b, F32, (Lay)(variant / 2), size[i][1], size[i][2]), keep);
+                &gpu.b, NEW(&gpu.b, F32, (Strides)(variant / 2), size[i][1], size[i][2]), keep);
             expect_like_ref(KERNEL_embedding_dw, &c, gpu_terms((double)size[i][0]), 0);
         }
 }
@@ -81,11 +81,11 @@ static void embedding_dw(void **state)
 static Call loss_call(int64_t t, int64_t v, DType type, int variant)
 {
     Call c = {.attr = {.vocab = {variant % 2 ? BASE : 0}}};
-    c.in[0] = RANDOM(&gpu.b, type, (Lay)(variant % N_LAYS), t, v);
+    c.in[0] = RANDOM(&gpu.b, type, (Strides)(variant % N_STRIDES), t, v);
     fill(&gpu.b, &c.in[0], variant % 4 == 1 ? 80 : 4);
-    c.in[1] = NEW(&gpu.b, F32, (Lay)(variant % 2), t);
+    c.in[1] = NEW(&gpu.b, F32, (Strides)(variant % 2), t);
     c.in[2] = ints(DENSE, t, v + 9);
-    c.in[3] = NEW(&gpu.b, F32, (Lay)(variant % N_LAYS), t, 2);
+    c.in[3] = NEW(&gpu.b, F32, (Strides)(variant % N_STRIDES), t, 2);
     c.in[4] = RANDOM(&gpu.b, F32, DENSE, t);
     for (int64_t i = 0; i < t; i += 4) { /* a dead row: any target and values */
         put(&c.in[4], i, 0);
@@ -145,7 +145,8 @@ static void loss(void **state)
                        .n_in = 5,
                        .n_out = 1,
                        .attr = all.attr};
-            c.out[0] = variant % 2 ? all.in[0] : NEW(&gpu.b, type, (Lay)(variant % N_LAYS), t, v);
+            c.out[0] =
+                variant % 2 ? all.in[0] : NEW(&gpu.b, type, (Strides)(variant % N_STRIDES), t, v);
             expect_like_ref(KERNEL_loss_dx, &c, tolerance, 0);
         }
 }
@@ -184,7 +185,7 @@ static void token_loss(void **state)
             Call c = at_once_call(t, v, type, variant);
             c.number[1] = keep;
             c.out[c.n_out++] =
-                variant % 2 ? c.in[0] : NEW(&gpu.b, type, (Lay)(variant % N_LAYS), t, v);
+                variant % 2 ? c.in[0] : NEW(&gpu.b, type, (Strides)(variant % N_STRIDES), t, v);
             c.out[c.n_out++] = kept_loss(keep);
             expect_like_ref(KERNEL_token_loss_dx, &c, tolerance, 0);
 

@@ -19,13 +19,13 @@ static void sum_squares(void **state)
         }
 }
 
-static Call update_call(int64_t n, DType grad, Lay lay)
+static Call update_call(int64_t n, DType grad, Strides strides)
 {
     Call c = {.n_in = 1, .n_out = 3, .number = {3e-3, 0.7, 0.271, 0.0297}};
     c.attr.adamw.beta1 = 0.9, c.attr.adamw.beta2 = 0.99;
     c.attr.adamw.eps = 1e-8, c.attr.adamw.decay = 0.1;
-    c.in[0] = RANDOM(&gpu.b, grad, lay, n);
-    for (int o = 0; o < 3; o++) c.out[o] = RANDOM(&gpu.b, F32, lay, n);
+    c.in[0] = RANDOM(&gpu.b, grad, strides, n);
+    for (int o = 0; o < 3; o++) c.out[o] = RANDOM(&gpu.b, F32, strides, n);
     for (int64_t i = 0; i < n; i++) put(&c.out[2], i, fabs(get(&c.out[2], i)));
     return c;
 }
@@ -35,9 +35,9 @@ static void updates(void **state)
     (void)state;
     for (int i = 0; i < N_COUNTS; i++)
         for (int variant = 0; variant < 6; variant++) {
-            Call c = update_call(counts[i], gpu_types[variant % 2], (Lay)(variant / 2));
+            Call c = update_call(counts[i], gpu_types[variant % 2], (Strides)(variant / 2));
             expect_like_ref(KERNEL_adamw, &c, gpu_terms(16), 0);
-            c = update_call(counts[i], gpu_types[variant % 2], (Lay)(variant / 2));
+            c = update_call(counts[i], gpu_types[variant % 2], (Strides)(variant / 2));
             c.n_out = 1;
             c.attr.sgd.decay = 0.1;
             expect_like_ref(KERNEL_sgd, &c, gpu_terms(16), 0);

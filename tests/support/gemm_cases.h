@@ -15,7 +15,7 @@ typedef struct {
 
 typedef struct {
     DType in, out;
-    Lay a, b; /* memory orders; C and the bias have that of A */
+    Strides a, b; /* memory orders; C and the bias have that of A */
     bool ta, tb, bias;
     double keep;
 } How;
@@ -26,8 +26,8 @@ static inline How gemm_variant(int i, DType in)
 {
     return (How){.in = in,
                  .out = i >> 2 & 1 ? F32 : BF16,
-                 .a = (Lay)(i % N_LAYS),
-                 .b = (Lay)(i / N_LAYS % N_LAYS),
+                 .a = (Strides)(i % N_STRIDES),
+                 .b = (Strides)(i / N_STRIDES % N_STRIDES),
                  .ta = i & 1,
                  .tb = i >> 1 & 1,
                  .bias = (i & 3) == 2,

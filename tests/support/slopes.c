@@ -16,10 +16,10 @@ static double loss_at(Rank *r, const Tensor *w, int64_t i, double x, Err *err)
 static double slope_at(Rank *r, const Tensor *w, int64_t i, Err *err)
 {
     const double h = 1e-3, x = real_get(w, i);
-    const double near = loss_at(r, w, i, x + h, err) - loss_at(r, w, i, x - h, err);
-    const double far = loss_at(r, w, i, x + 2 * h, err) - loss_at(r, w, i, x - 2 * h, err);
+    const double inner = loss_at(r, w, i, x + h, err) - loss_at(r, w, i, x - h, err);
+    const double outer = loss_at(r, w, i, x + 2 * h, err) - loss_at(r, w, i, x - 2 * h, err);
     real_set(w, i, x);
-    return (8 * near - far) / (12 * h);
+    return (8 * inner - outer) / (12 * h);
 }
 
 int slopes_measure(Rank *loss, int each, int cap, Slope *out, Err *err)

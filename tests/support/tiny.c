@@ -153,11 +153,11 @@ static Err make_list(Tiny *t)
 {
     const TinySpec *spec = &t->spec;
     const bool back = spec->compile.backward;
-    const int units = t->model.n_units, room = (3 * spec->micros + 1) * units + 2;
+    const int units = t->model.n_units, cap = (3 * spec->micros + 1) * units + 2;
     const int16_t stage_of[] = {0}, first_unit[] = {0, (int16_t)units};
     const Schedule shape = {OVER_UNITS, 1, 1, spec->micros, 1, stage_of, first_unit, NULL, NULL};
     Schedule *s = &t->schedule;
-    TRY(schedule_init(&shape, &room, &t->arena, s));
+    TRY(schedule_init(&shape, &cap, &t->arena, s));
     if (spec->bind) s->list[0][s->n[0]++] = action_of(A_BIND, 0);
     for (int m = 0; m < spec->micros; m++) {
         put_runs(s, PHASE_F, m);

@@ -23,8 +23,8 @@ typedef struct {
     Job job, valid_job;
     Rank rank, valid;
     Comm *comm;
-    void *room[N_PARTS]; /* [longest piece] */
-    int number;          /* of the rank */
+    void *staging[N_PARTS]; /* [longest piece] */
+    int number;             /* of the rank */
     Err err;
     char text[2048];
 } Worker;
@@ -39,7 +39,7 @@ static Err fetch(Worker *k, const RankPiece *p, ParamPart part, Tensor *out)
 {
     *out = rank_piece_data(&k->rank, p, part);
     const void *at = out->data;
-    out->data = k->room[part];
+    out->data = k->staging[part];
     return rank_read(&k->rank, at, (size_t)out->n[0] * dtype_bytes(out->dtype), out->data);
 }
 
@@ -49,14 +49,14 @@ static Err store(Worker *k, const RankPiece *p, ParamPart part, const Tensor *x)
                       (size_t)x->n[0] * dtype_bytes(x->dtype), x->data);
 }
 
-static Err open_room(Worker *k)
+static Err open_staging(Worker *k)
 {
     const Model *m = &k->job.model;
     int64_t most = 1;
     for (int p = 0; p < m->n_params; p++)
         most = m->param[p].count > most ? m->param[p].count : most;
     for (int i = 0; i < N_PARTS; i++)
-        TRY(arena_push(&k->arena, (size_t)most * sizeof(double), &k->room[i]));
+        TRY(arena_push(&k->arena, (size_t)most * sizeof(double), &k->staging[i]));
     return OK;
 }
 
@@ -233,7 +233,7 @@ static Err work(Worker *k)
     for (int i = 0; i < N_ARENAS; i++)
         TRY(rank_fill(&k->rank, k->rank.base[i], w->pattern ? w->pattern : 0xFF,
                       k->job.linked.bytes[i]));
-    TRY(open_room(k));
+    TRY(open_staging(k));
     if (w->init)
         TRY(rank_init_weights(&k->rank, 11));
     else

@@ -4,7 +4,7 @@
 
 #include "kernel_test.h"
 
-typedef enum { FULL, CAUSAL, PACKED, WINDOW, TWO_RANGES, HOLES, NOBODY, N_MASKS } Mask;
+typedef enum { FULL, CAUSAL, PACKED, WINDOW, TWO_RANGES, HOLES, NO_KEYS, N_MASKS } Mask;
 
 static inline int larger(int a, int b) { return a > b ? a : b; }
 
@@ -19,7 +19,7 @@ static inline void mask_row(Mask mask, int t, int queries, int keys, int range[4
         [WINDOW] = {larger(end - 9, 0), end, 0, 0},
         [TWO_RANGES] = {larger(end - 6, 3), larger(end, 3), 0, 3}, /* not in order */
         [HOLES] = {5, 5, 0, end},
-        [NOBODY] = {9, 9, keys + 5, keys + 50}, /* past the last key */
+        [NO_KEYS] = {9, 9, keys + 5, keys + 50}, /* past the last key */
     };
     const int none[3][4] = {{0, 0, 0, 0}, {7, 7, 3, 3}, {keys + 4, keys + 90, 8, 2}};
     const bool hole = mask == HOLES && (t % 4 == 1 || (t >= 32 && t < 70)); /* a whole tile, too */
@@ -39,15 +39,15 @@ static inline bool sees(const Tensor *ranges, int64_t t, int64_t key)
 /* t queries, s keys, h query heads, g key heads, c channels. */
 typedef struct {
     DType type;
-    Lay lay;
+    Strides strides;
     int64_t t, s, h, g, c;
     Tensor q, k, v, ranges, o, lse;
     Attr attr;
 } Case;
 
-static inline Tensor mask_tensor(Bench *b, Mask mask, int64_t t, int64_t s, Lay lay)
+static inline Tensor mask_tensor(Bench *b, Mask mask, int64_t t, int64_t s, Strides strides)
 {
-    const Tensor ranges = NEW(b, I32, lay, t, 4);
+    const Tensor ranges = NEW(b, I32, strides, t, 4);
     for (int64_t i = 0; i < t; i++) {
         int range[4];
         mask_row(mask, (int)i, (int)t, (int)s, range);
@@ -61,8 +61,8 @@ static inline void case_open(Bench *b, Case *c, Mask mask, double size)
 {
     c->attr.attention.scale = 0.4;
     c->attr.attention.key_at = 0;
-    c->ranges = mask_tensor(b, mask, c->t, c->s, c->lay);
-    if (c->lay == DENSE && c->s == c->t) {
+    c->ranges = mask_tensor(b, mask, c->t, c->s, c->strides);
+    if (c->strides == DENSE && c->s == c->t) {
         Tensor all = RANDOM(b, c->type, DENSE, c->t, c->h + 2 * c->g, c->c);
         fill(b, &all, size);
         c->q = c->k = c->v = all;
@@ -71,14 +71,14 @@ static inline void case_open(Bench *b, Case *c, Mask mask, double size)
         c->k.data = (char *)all.data + (size_t)(c->h * c->c) * dtype_bytes(c->type);
         c->v.data = (char *)c->k.data + (size_t)(c->g * c->c) * dtype_bytes(c->type);
     } else {
-        c->q = RANDOM(b, c->type, c->lay, c->t, c->h, c->c);
-        c->k = RANDOM(b, c->type, (Lay)((c->lay + 1) % N_LAYS), c->s, c->g, c->c);
-        c->v = RANDOM(b, c->type, (Lay)((c->lay + 2) % N_LAYS), c->s, c->g, c->c);
+        c->q = RANDOM(b, c->type, c->strides, c->t, c->h, c->c);
+        c->k = RANDOM(b, c->type, (Strides)((c->strides + 1) % N_STRIDES), c->s, c->g, c->c);
+        c->v = RANDOM(b, c->type, (Strides)((c->strides + 2) % N_STRIDES), c->s, c->g, c->c);
         fill(b, &c->q, size);
         fill(b, &c->k, size);
     }
-    c->o = NEW(b, c->type, (Lay)((c->lay + 1) % N_LAYS), c->t, c->h, c->c);
-    c->lse = NEW(b, dtype_wide(c->type), (Lay)((c->lay + 2) % N_LAYS), c->t, c->h);
+    c->o = NEW(b, c->type, (Strides)((c->strides + 1) % N_STRIDES), c->t, c->h, c->c);
+    c->lse = NEW(b, dtype_wide(c->type), (Strides)((c->strides + 2) % N_STRIDES), c->t, c->h);
 }
 
 /* Sizes for tests of attention kernels. */
@@ -117,12 +117,12 @@ static inline Call attention_dx_call(Bench *b, const Case *c, const double keep[
     Call call = {.n_in = 7, .n_out = 3, .attr = c->attr};
     const Tensor in[] = {c->q, c->k, c->v, c->ranges};
     memcpy(call.in, in, sizeof in);
-    call.in[4] = RANDOM(b, c->type, (Lay)((c->lay + 2) % N_LAYS), c->t, c->h, c->c);
+    call.in[4] = RANDOM(b, c->type, (Strides)((c->strides + 2) % N_STRIDES), c->t, c->h, c->c);
     call.in[5] = c->lse;
     call.in[6] = c->o;
     for (int o = 0; o < 3; o++) {
-        call.out[o] =
-            NEW(b, c->type, (Lay)((c->lay + o) % N_LAYS), o ? c->s : c->t, o ? c->g : c->h, c->c);
+        call.out[o] = NEW(b, c->type, (Strides)((c->strides + o) % N_STRIDES), o ? c->s : c->t,
+                          o ? c->g : c->h, c->c);
         accumulator(b, call.out[o], keep[o]);
         call.number[o] = keep[o];
     }

@@ -103,15 +103,15 @@ static inline void run_device(CpuBench *c, const Device *device, KernelId id, co
     char *before = malloc(2 * bytes), *after = before + bytes;
     assert_non_null(before);
     memcpy(before, c->b.arena.base, bytes);
-    Call again = *call;
-    again.team = NULL;
-    assert_int_equal(device->kernel[id](&again), OK);
+    Call copy = *call;
+    copy.team = NULL;
+    assert_int_equal(device->kernel[id](&copy), OK);
     wanted_compare(w, id, call, tolerance, how);
     memcpy(after, c->b.arena.base, bytes);
     for (int n = 2; n <= MAX_THREADS; n++) {
         memcpy(c->b.arena.base, before, bytes);
-        again.team = c->team[n];
-        assert_int_equal(device->kernel[id](&again), OK);
+        copy.team = c->team[n];
+        assert_int_equal(device->kernel[id](&copy), OK);
         if (memcmp(after, c->b.arena.base, bytes) != 0)
             fail_msg("%s (%s): %d threads give other bits than one", kernel_name(id), how, n);
     }

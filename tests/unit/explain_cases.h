@@ -43,11 +43,11 @@ static inline int settle(const Case *c, const char *out[MAX_SET])
 {
     int n = 0;
     for (int i = 0; i < words_of(c); i++) {
-        bool again = false;
+        bool overridden = false;
         const size_t key = strcspn(c->set[i], "=") + 1;
         for (int k = i + 1; k < words_of(c); k++)
-            again = again || strncmp(c->set[i], c->set[k], key) == 0;
-        if (!again) out[n++] = c->set[i];
+            overridden = overridden || strncmp(c->set[i], c->set[k], key) == 0;
+        if (!overridden) out[n++] = c->set[i];
     }
     return n;
 }

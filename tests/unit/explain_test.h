@@ -63,7 +63,7 @@ static inline int explain(int fd, ...)
 }
 
 /* As explain(), with another verb. */
-static inline int say(int fd, const char *verb, ...)
+static inline int run_small(int fd, const char *verb, ...)
 {
     va_list words;
     va_start(words, verb);

@@ -17,9 +17,9 @@
 #include "base/arena.h"
 #include "device/device.h"
 
-/* DENSE: row-major. PADDED: every second element of longer rows. TURNED: the first dim runs
+/* DENSE: row-major. PADDED: every second element of longer rows. COLUMN_MAJOR: the first dim runs
  * fastest, so that the last one is the slowest. */
-typedef enum { DENSE, PADDED, TURNED, N_LAYS } Lay;
+typedef enum { DENSE, PADDED, COLUMN_MAJOR, N_STRIDES } Strides;
 
 enum { MAX_MADE = 96, TAIL = 7 };
 
@@ -100,15 +100,15 @@ static inline void put(const Tensor *t, int64_t index, double x)
 }
 
 /* Storage of any type is filled with all-ones bytes: a NaN of every float, -1 of every integer. */
-static inline Tensor bench_new(Bench *b, DType dtype, Lay lay, const int64_t *n, int ndim)
+static inline Tensor bench_new(Bench *b, DType dtype, Strides strides, const int64_t *n, int ndim)
 {
     Tensor t = {.dtype = dtype, .ndim = ndim};
-    int64_t step = lay == PADDED ? 2 : 1;
+    int64_t step = strides == PADDED ? 2 : 1;
     for (int i = 0; i < ndim; i++) {
-        const int d = lay == TURNED ? i : ndim - 1 - i;
+        const int d = strides == COLUMN_MAJOR ? i : ndim - 1 - i;
         t.n[d] = n[d];
         t.stride[d] = step;
-        step *= n[d] + (lay == DENSE ? 0 : 1);
+        step *= n[d] + (strides == DENSE ? 0 : 1);
     }
     const int64_t stored = step + TAIL;
     assert_int_equal(arena_push(&b->arena, (size_t)stored * dtype_bytes(dtype), &t.data), OK);
@@ -119,8 +119,8 @@ static inline Tensor bench_new(Bench *b, DType dtype, Lay lay, const int64_t *n,
     return t;
 }
 
-#define NEW(b, dtype, lay, ...)                                                                    \
-    bench_new((b), (dtype), (lay), (const int64_t[]){__VA_ARGS__},                                 \
+#define NEW(b, dtype, strides, ...)                                                                \
+    bench_new((b), (dtype), (strides), (const int64_t[]){__VA_ARGS__},                             \
               (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)))
 
 static inline void fill(Bench *b, const Tensor *t, double scale)
@@ -128,8 +128,8 @@ static inline void fill(Bench *b, const Tensor *t, double scale)
     for (int64_t i = 0; i < tensor_count(t); i++) put(t, i, scale * bench_random(b));
 }
 
-#define RANDOM(b, dtype, lay, ...)                                                                 \
-    bench_filled((b), bench_new((b), (dtype), (lay), (const int64_t[]){__VA_ARGS__},               \
+#define RANDOM(b, dtype, strides, ...)                                                             \
+    bench_filled((b), bench_new((b), (dtype), (strides), (const int64_t[]){__VA_ARGS__},           \
                                 (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t))))
 
 static inline Tensor bench_filled(Bench *b, Tensor t)
@@ -166,13 +166,13 @@ static inline void run_twice(Bench *b, KernelId id, const Call *call)
     char *before = malloc(2 * bytes), *after = before + bytes;
     assert_non_null(before);
     memcpy(before, b->arena.base, bytes);
-    Call again = *call;
-    again.team = NULL;
-    run(id, &again);
+    Call copy = *call;
+    copy.team = NULL;
+    run(id, &copy);
     memcpy(after, b->arena.base, bytes);
     memcpy(b->arena.base, before, bytes);
-    again.team = b->team;
-    run(id, &again);
+    copy.team = b->team;
+    run(id, &copy);
     if (memcmp(after, b->arena.base, bytes) != 0)
         fail_msg("%s: three threads give other bits than one", kernel_name(id));
     free(before);

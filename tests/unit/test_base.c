@@ -74,7 +74,7 @@ static void arena_aligns_zeroes_and_stops_at_its_cap(void **state)
 static void arena_rewinds_and_poisons(void **state)
 {
     Arena a;
-    unsigned char *kept, *gone, *again;
+    unsigned char *kept, *gone, *reused;
     (void)state;
     assert_int_equal(arena_open(&a, "rewound", ARENA_PLENTY), OK);
     assert_int_equal(ARENA_NEW(&a, 70, &kept), OK);
@@ -88,9 +88,9 @@ static void arena_rewinds_and_poisons(void **state)
 #ifndef NDEBUG
     for (int i = 0; i < 900; i++) assert_int_equal(gone[i], 0xA5);
 #endif
-    assert_int_equal(ARENA_NEW(&a, 10, &again), OK);
-    assert_ptr_equal(again, gone);
-    for (int i = 0; i < 10; i++) assert_int_equal(again[i], 0);
+    assert_int_equal(ARENA_NEW(&a, 10, &reused), OK);
+    assert_ptr_equal(reused, gone);
+    for (int i = 0; i < 10; i++) assert_int_equal(reused[i], 0);
     assert_int_equal(a.peak_bytes, peak);
     arena_close(&a);
 }
@@ -112,7 +112,7 @@ static void allocate_some(Arena *a)
     assert_int_equal(text_done(&t, &s), OK);
 }
 
-static void arena_that_counts_measures_the_same(void **state)
+static void counting_arena_measures_the_same(void **state)
 {
     Arena real, counter = arena_counter("counts", ARENA_PLENTY);
     void *p = &real;
@@ -260,7 +260,7 @@ static void nearest_suggests_typos_only(void **state)
     assert_null(text_nearest("mesh.tp", key, 0));
 }
 
-static void numbers_read_well(void **state)
+static void bytes_and_counts_are_formatted(void **state)
 {
     char b[24];
     (void)state;
@@ -308,7 +308,7 @@ static void philox_gives_the_known_answers(void **state)
 
 /* Seed in the key, index low and name high in the counter: initial weights are part of what a seed
  * means to users, so the arrangement may not change by accident. */
-static void streams_are_where_they_were(void **state)
+static void random_streams_are_stable(void **state)
 {
     const Random r = random_named(0x299f31d0a4093822, "layers.3.mlp.up_proj.weight");
     const uint32_t counter[4] = {7, 2, r.high[0], r.high[1]};
@@ -326,7 +326,7 @@ static void streams_are_where_they_were(void **state)
 
 /* The formula by the mathematical library, of which ours is some units in the last place away; and
  * an element has the same bits alone, in a block, and past its end. */
-static void normals_are_the_formula_and_the_same_in_blocks(void **state)
+static void normals_match_formula_and_blocks(void **state)
 {
     enum { N = 50 * 64 + 37 };
     static double x[N];
@@ -423,15 +423,15 @@ int main(void)
         cmocka_unit_test(err_passes_code_and_message_up),
         cmocka_unit_test(arena_aligns_zeroes_and_stops_at_its_cap),
         cmocka_unit_test(arena_rewinds_and_poisons),
-        cmocka_unit_test(arena_that_counts_measures_the_same),
+        cmocka_unit_test(counting_arena_measures_the_same),
         cmocka_unit_test(text_grows_in_its_arena),
         cmocka_unit_test(text_reads_files_whole),
         cmocka_unit_test(glob_stars_match_runs),
         cmocka_unit_test(nearest_suggests_typos_only),
-        cmocka_unit_test(numbers_read_well),
+        cmocka_unit_test(bytes_and_counts_are_formatted),
         cmocka_unit_test(philox_gives_the_known_answers),
-        cmocka_unit_test(streams_are_where_they_were),
-        cmocka_unit_test(normals_are_the_formula_and_the_same_in_blocks),
+        cmocka_unit_test(random_streams_are_stable),
+        cmocka_unit_test(normals_match_formula_and_blocks),
         cmocka_unit_test(uniform_and_normal_have_their_moments),
         cmocka_unit_test(permute_is_a_bijection_for_every_n),
         cmocka_unit_test(permute_mixes_small_sets),

@@ -16,7 +16,7 @@ static BatchSplit split_of(int64_t global, int64_t each, int dp, int fold)
 }
 
 /* Micro-batch j of rank r is number j * dp + r. */
-static void ranks_take_turns(void **state)
+static void micro_batches_are_round_robin(void **state)
 {
     (void)state;
     BatchSplit s = split_of(7, 2, 2, 1);
@@ -31,7 +31,7 @@ static void ranks_take_turns(void **state)
 }
 
 /* The last micro-batch is short; ranks without one run an empty one. */
-static void a_rank_may_have_nothing(void **state)
+static void ranks_may_be_empty(void **state)
 {
     (void)state;
     BatchSplit s = split_of(3, 2, 5, 1);
@@ -40,7 +40,7 @@ static void a_rank_may_have_nothing(void **state)
     for (s.part = 0; s.part < 5; s.part++) assert_int_equal(batch_part(&s, 3, 0).n, want[s.part]);
 }
 
-static void every_sequence_is_dealt_once(void **state)
+static void every_sequence_is_assigned_once(void **state)
 {
     (void)state;
     for (int global = 1; global <= 23; global++)
@@ -63,7 +63,7 @@ static void every_sequence_is_dealt_once(void **state)
 
 /* With fold=N one rank runs the micro-batches of dp rank 0 first, then those of rank 1, in the same
  * order. */
-static void a_fold_is_rank_after_rank(void **state)
+static void fold_runs_ranks_in_order(void **state)
 {
     (void)state;
     for (int n = 2; n <= 4; n++)
@@ -84,10 +84,10 @@ static void a_fold_is_rank_after_rank(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_take_turns),
-        cmocka_unit_test(a_rank_may_have_nothing),
-        cmocka_unit_test(every_sequence_is_dealt_once),
-        cmocka_unit_test(a_fold_is_rank_after_rank),
+        cmocka_unit_test(micro_batches_are_round_robin),
+        cmocka_unit_test(ranks_may_be_empty),
+        cmocka_unit_test(every_sequence_is_assigned_once),
+        cmocka_unit_test(fold_runs_ranks_in_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -135,7 +135,7 @@ static void each_step_binds_its_own(void **state)
     tiny_close(&t);
 }
 
-static void operands_may_be_parts(void **state)
+static void operands_may_be_views(void **state)
 {
     (void)state;
     Tiny t;
@@ -149,7 +149,7 @@ static void operands_may_be_parts(void **state)
 }
 
 /* The size of a region is part of the program; a sub-program that needs more is refused. */
-static void a_larger_one_is_refused(void **state)
+static void larger_sub_program_is_refused(void **state)
 {
     (void)state;
     Tiny t;
@@ -169,13 +169,14 @@ static void wrong_arguments_are_refused(void **state)
     Tiny t;
     open_call(&t, body_call);
     const Program narrow = sub_program("narrow", middle_gelu, D - 6, 2, &t.arena);
-    const Program far = sub_program("far", middle_gelu, D, 3, &t.arena);
-    const Program thief = sub_program("thief", middle_gelu, D, 1, &t.arena);
+    const Program extra = sub_program("extra", middle_gelu, D, 3, &t.arena);
+    const Program writer = sub_program("writer", middle_gelu, D, 1, &t.arena);
     expect_error("narrow", rank_bind(&t.rank, 0, &narrow), ERR_CONFIG, "type or shape");
-    expect_error("far", rank_bind(&t.rank, 0, &far), ERR_CONFIG, "argument 3: the call in body");
-    expect_error("thief", rank_bind(&t.rank, 0, &thief), ERR_CONFIG, "writes argument 1");
+    expect_error("extra", rank_bind(&t.rank, 0, &extra), ERR_CONFIG,
+                 "argument 3: the call in body");
+    expect_error("writer", rank_bind(&t.rank, 0, &writer), ERR_CONFIG, "writes argument 1");
     expect_error("nest", rank_bind(&t.rank, 0, &t.program[1]), ERR_CONFIG, "calls another");
-    expect_error("slot", rank_bind(&t.rank, MAX_CALLS, &far), ERR_CONFIG, "slots 0 to 7");
+    expect_error("slot", rank_bind(&t.rank, MAX_CALLS, &extra), ERR_CONFIG, "slots 0 to 7");
     tiny_close(&t);
 }
 
@@ -199,18 +200,18 @@ static void unbound_is_an_error(void **state)
 }
 
 /* Slots that do not exist are refused by rank_open. */
-static Value body_far(Graph *g, Dim rows, Value x)
+static Value body_bad_slot(Graph *g, Dim rows, Value x)
 {
     return call(g, 1, &x, dims2(rows, dim_of(D)), MAX_CALLS, 64);
 }
 
-static void slots_are_counted(void **state)
+static void missing_slots_are_refused(void **state)
 {
     (void)state;
     Tiny t;
     Rank r;
-    const TinySpec far = spec_of(body_far);
-    expect_error("call", tiny_open(&t, &far), ERR_CONFIG, "body: call slot 8");
+    const TinySpec bad = spec_of(body_bad_slot);
+    expect_error("call", tiny_open(&t, &bad), ERR_CONFIG, "body: call slot 8");
     tiny_close(&t);
     open_call(&t, body_call);
     t.linked.list[0].action.unit = MAX_CALLS;
@@ -221,9 +222,12 @@ static void slots_are_counted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_step_binds_its_own), cmocka_unit_test(operands_may_be_parts),
-        cmocka_unit_test(a_larger_one_is_refused), cmocka_unit_test(wrong_arguments_are_refused),
-        cmocka_unit_test(unbound_is_an_error),     cmocka_unit_test(slots_are_counted),
+        cmocka_unit_test(each_step_binds_its_own),
+        cmocka_unit_test(operands_may_be_views),
+        cmocka_unit_test(larger_sub_program_is_refused),
+        cmocka_unit_test(wrong_arguments_are_refused),
+        cmocka_unit_test(unbound_is_an_error),
+        cmocka_unit_test(missing_slots_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,7 +4,7 @@
 #include "data/dataset.h"
 #include "support/jobs.h"
 
-static int promised(JobSettings set, int64_t *what)
+static int count_causal(JobSettings set, int64_t *what)
 {
     Job job;
     int n = 0;
@@ -19,26 +19,26 @@ static int promised(JobSettings set, int64_t *what)
     return n;
 }
 
-static void promises(void **state)
+static void attention_is_marked_causal(void **state)
 {
     (void)state;
     int64_t what = 0;
     JobSettings set = test_job_settings("llama", JOB_STEP);
-    assert_int_equal(promised(set, &what), 0);
+    assert_int_equal(count_causal(set, &what), 0);
     set.causal = true;
-    assert_true(promised(set, &what) >= 2); /* forward and backward */
+    assert_true(count_causal(set, &what) >= 2); /* forward and backward */
     assert_int_equal(what, set.batch.seq_len);
     JobSettings cut = set;
     cut.schedule = "seq1f1b";
     cut.parallel.slices = 2;
-    assert_int_equal(promised(cut, &what), 0);
+    assert_int_equal(count_causal(cut, &what), 0);
     JobSettings window = test_job_settings("mistral", JOB_STEP);
     window.causal = true;
     assert_true(window.config->window > 0);
-    assert_int_equal(promised(window, &what), 0);
+    assert_int_equal(count_causal(window, &what), 0);
 }
 
-static void data_keep_it(void **state)
+static void ranges_are_causal(void **state)
 {
     (void)state;
     enum { T = 7, N = 3 };
@@ -70,6 +70,7 @@ static void data_keep_it(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(promises), cmocka_unit_test(data_keep_it)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(attention_is_marked_causal),
+                                       cmocka_unit_test(ranges_are_causal)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -151,7 +151,7 @@ static void in_place_keeps_the_value(void **state)
 
 /* The n-th send matches the n-th receive, whichever half begins first and is waited for first; per
  * group. */
-static void sends_meet_receives_in_order(void **state)
+static void sends_match_receives_in_order(void **state)
 {
     (void)state;
     for (uint64_t seed = 0; seed < 33; seed++) {
@@ -235,7 +235,7 @@ static void incomplete_transfers_are_named(void **state)
 }
 
 /* Halves that do not agree are detected when they match, and fail the comm. */
-static void halves_must_fit(void **state)
+static void send_and_receive_must_match(void **state)
 {
     (void)state;
     const CommSettings set = plain();
@@ -407,10 +407,10 @@ int main(void)
         cmocka_unit_test(collectives_copy),
         cmocka_unit_test(neighbours_do_not_overlap),
         cmocka_unit_test(in_place_keeps_the_value),
-        cmocka_unit_test(sends_meet_receives_in_order),
+        cmocka_unit_test(sends_match_receives_in_order),
         cmocka_unit_test(hostile_catches_early_reads),
         cmocka_unit_test(incomplete_transfers_are_named),
-        cmocka_unit_test(halves_must_fit),
+        cmocka_unit_test(send_and_receive_must_match),
         cmocka_unit_test(bad_transfers_are_refused),
         cmocka_unit_test(all_transfers_are_recorded),
         cmocka_unit_test(groups_may_live_for_one_step),

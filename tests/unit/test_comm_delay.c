@@ -80,7 +80,7 @@ static double thread_s(void)
 
 /* A wait right after begin lasts for the delay, asleep; a wait after work of that length does not.
  * All ranks try equally often. */
-static Err hidden_body(TestRank *r)
+static Err overlap_body(TestRank *r)
 {
     const double delay_s = r->of->delay_s;
     double shortest_s = 1e9, least_cpu_s = 1e9;
@@ -93,8 +93,8 @@ static Err hidden_body(TestRank *r)
         EXPECT(r, now_s() - begun_s >= delay_s);
         if (thread_s() - cpu_s < least_cpu_s) least_cpu_s = thread_s() - cpu_s;
 
-        const Transfer again = sum_of(r, 0);
-        TRY(comm_begin(r->comm, &again, &ticket));
+        const Transfer overlapped = sum_of(r, 0);
+        TRY(comm_begin(r->comm, &overlapped, &ticket));
         work(delay_s * 1.2);
         const double wait_s = now_s();
         TRY(comm_wait(r->comm, ticket));
@@ -106,10 +106,10 @@ static Err hidden_body(TestRank *r)
     return OK;
 }
 
-static void work_hides_it(void **state)
+static void work_overlaps_the_delay(void **state)
 {
     (void)state;
-    ranks_run(&(TestWorld){.ranks = 2, .body = hidden_body, .delay_s = 30e-3});
+    ranks_run(&(TestWorld){.ranks = 2, .body = overlap_body, .delay_s = 30e-3});
 }
 
 /* Delay by bytes: those that leave the rank, or those that arrive if none leave. Transfers within a
@@ -138,7 +138,7 @@ static Err bytes_body(TestRank *r)
     return OK;
 }
 
-static void by_bytes(void **state)
+static void delay_is_by_bytes(void **state)
 {
     (void)state;
     ranks_run(&(TestWorld){.ranks = 2, .body = bytes_body, .delay_Bps = BYTES / 20e-3});
@@ -171,7 +171,7 @@ static void failures_end_the_wait(void **state)
     assert_true(now_s() - begun_s < 30);
 }
 
-static void no_such_delay(void **state)
+static void bad_delays_are_refused(void **state)
 {
     Arena a;
     Comm *c;
@@ -190,9 +190,9 @@ static void no_such_delay(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(results_are_equal), cmocka_unit_test(work_hides_it),
-        cmocka_unit_test(by_bytes),          cmocka_unit_test(failures_end_the_wait),
-        cmocka_unit_test(no_such_delay),
+        cmocka_unit_test(results_are_equal),      cmocka_unit_test(work_overlaps_the_delay),
+        cmocka_unit_test(delay_is_by_bytes),      cmocka_unit_test(failures_end_the_wait),
+        cmocka_unit_test(bad_delays_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -231,11 +231,11 @@ static void leaving_early_is_a_failure(void **state)
 
 static Err join_twice(TestRank *r)
 {
-    Comm *again = NULL;
+    Comm *second = NULL;
     CommSettings set = {.rank = r->rank, .ranks = r->ranks, .in_flight = 1, .records = 1};
-    EXPECT(r, comm_join(r->world, &r->arena, &set, &again) == ERR_CONFIG);
+    EXPECT(r, comm_join(r->world, &r->arena, &set, &second) == ERR_CONFIG);
     set.ranks++;
-    EXPECT(r, comm_join(r->world, &r->arena, &set, &again) == ERR_CONFIG && !again);
+    EXPECT(r, comm_join(r->world, &r->arena, &set, &second) == ERR_CONFIG && !second);
     return OK;
 }
 

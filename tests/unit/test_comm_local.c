@@ -225,15 +225,17 @@ static Err every_kind(TestRank *r)
     for (int kind = COMM_ALL_REDUCE; kind < N_COMM_KINDS; kind++)
         for (int type = 0; type < N_DTYPES; type++)
             for (int cut = 0; cut < N_CUTS; cut++)
-                for (int way = 0; way < 4; way++) {
+                for (int variant = 0; variant < 4; variant++) {
                     k.kind = (CommKind)kind;
                     k.dtype = (DType)type;
                     k.cut = (Cut)cut;
-                    k.in_place = way & 1;
-                    k.reduce = way & 2 ? REDUCE_MAX : REDUCE_SUM;
+                    k.in_place = variant & 1;
+                    k.reduce = variant & 2 ? REDUCE_MAX : REDUCE_SUM;
                     k.salt = test_mix(turn++);
-                    if (way & 2 && kind != COMM_ALL_REDUCE && kind != COMM_REDUCE_SCATTER) continue;
-                    if (r->of->arg && (type != F32 || (cut + way) % 3 != (int)(r->of->seed % 3)))
+                    if (variant & 2 && kind != COMM_ALL_REDUCE && kind != COMM_REDUCE_SCATTER)
+                        continue;
+                    if (r->of->arg &&
+                        (type != F32 || (cut + variant) % 3 != (int)(r->of->seed % 3)))
                         continue;
                     TRY(round_of(r, &k, turn));
                 }

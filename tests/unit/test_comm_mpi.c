@@ -27,7 +27,7 @@ static void set(int i, const char *name, const char *value)
     values[i] = value;
 }
 
-static void launchers_are_known(void **state)
+static void launchers_are_detected(void **state)
 {
     (void)state;
     MpiLaunch l = {.rank = -1};
@@ -86,7 +86,7 @@ static void missing_files_are_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(launchers_are_known),
+        cmocka_unit_test(launchers_are_detected),
         cmocka_unit_test(missing_files_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -55,7 +55,7 @@ static Err all_pairs(TestRank *r)
     return comm_idle(r->comm);
 }
 
-static void pairs_meet_in_order(void **state)
+static void pairs_match_in_order(void **state)
 {
     (void)state;
     for (uint64_t seed = 0; seed < 12; seed++)
@@ -86,7 +86,7 @@ static Err long_queue(TestRank *r)
     return OK;
 }
 
-static void queues_may_be_long(void **state)
+static void many_transfers_in_flight(void **state)
 {
     (void)state;
     for (uint64_t seed = 0; seed < 10; seed++)
@@ -119,7 +119,7 @@ static Err step_groups(TestRank *r)
     return OK;
 }
 
-static void groups_come_and_go(void **state)
+static void groups_may_be_recreated(void **state)
 {
     (void)state;
     for (int ranks = 1; ranks <= 5; ranks++)
@@ -160,13 +160,13 @@ static Err agree_on(TestRank *r)
     while (bad && !(bad >> first & 1)) first++;
     for (int turn = 0; turn < 2; turn++) {
         Err mine = OK;
-        if (bad >> r->rank & 1) mine = err_fail(ERR_NOMEM, "no room on %d", r->rank);
+        if (bad >> r->rank & 1) mine = err_fail(ERR_NOMEM, "no memory on %d", r->rank);
         const Err all = comm_agree(r->comm, group, mine);
         EXPECT(r, all == (bad ? ERR_NOMEM : OK));
         if (!bad) continue;
         char want[64];
-        snprintf(want, sizeof want, r->rank == first ? "no room on %d" : "rank %d: no room on %d",
-                 first, first);
+        snprintf(want, sizeof want,
+                 r->rank == first ? "no memory on %d" : "rank %d: no memory on %d", first, first);
         EXPECT(r, strcmp(err_text(), want) == 0);
     }
     EXPECT(r, comm_recorder(r->comm)->scalars.transfers == (bad ? 4 : 2));
@@ -233,9 +233,12 @@ static void sent_bytes_are_counted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pairs_meet_in_order), cmocka_unit_test(queues_may_be_long),
-        cmocka_unit_test(groups_come_and_go),  cmocka_unit_test(many_ranks_finish),
-        cmocka_unit_test(ranks_agree),         cmocka_unit_test(sent_bytes_are_counted),
+        cmocka_unit_test(pairs_match_in_order),
+        cmocka_unit_test(many_transfers_in_flight),
+        cmocka_unit_test(groups_may_be_recreated),
+        cmocka_unit_test(many_ranks_finish),
+        cmocka_unit_test(ranks_agree),
+        cmocka_unit_test(sent_bytes_are_counted),
     };
     return cmocka_run_group_tests(tests, ranks_open, ranks_close);
 }

@@ -118,7 +118,7 @@ static void all_to_all_counts_may_differ(void **state)
     refused(t, "sum to 18, not to 17");
 }
 
-static void one_side_is_enough(void **state)
+static void only_the_own_side_is_needed(void **state)
 {
     (void)state;
     Transfer t = {.kind = COMM_BROADCAST, .group = world, .from = {.rank = 3}, .to = at(0, 7)};
@@ -134,17 +134,17 @@ static void one_side_is_enough(void **state)
 }
 
 /* The same ranks in another order, or for another purpose, are another group. */
-static void groups_count_for_themselves(void **state)
+static void groups_have_their_own_sequence(void **state)
 {
     (void)state;
-    static const int32_t turned[3] = {0, 2, 3};
+    static const int32_t reordered[3] = {0, 2, 3};
     const Recorder *r = comm_recorder(comm);
     Transfer t = {.kind = COMM_ALL_REDUCE, .group = three, .purpose = 5};
     t.from = t.to = at(0, 4);
     accepted(t);
     accepted(t);
     assert_int_equal(recorder_at(r, r->total - 1)->sequence, 1);
-    t.group = (RankList){3, turned};
+    t.group = (RankList){3, reordered};
     accepted(t);
     assert_int_equal(recorder_at(r, r->total - 1)->sequence, 0);
     t.purpose = 6;
@@ -152,11 +152,11 @@ static void groups_count_for_themselves(void **state)
     assert_int_equal(recorder_at(r, r->total - 1)->sequence, 0);
     const RankList kept = comm_group(comm, recorder_at(r, r->total - 1)->group);
     assert_int_equal(kept.n, 3);
-    assert_memory_equal(kept.rank, turned, sizeof turned);
+    assert_memory_equal(kept.rank, reordered, sizeof reordered);
 }
 
 /* A group that ended leaves memory that the next one of its size uses. */
-static void ended_groups_leave_their_memory(void **state)
+static void memory_of_ended_groups_is_reused(void **state)
 {
     (void)state;
     static const int32_t mine = ME;
@@ -182,9 +182,9 @@ int main(void)
         cmocka_unit_test(parts_are_in_the_order_of_the_group),
         cmocka_unit_test(equal_parts),
         cmocka_unit_test(all_to_all_counts_may_differ),
-        cmocka_unit_test(one_side_is_enough),
-        cmocka_unit_test(groups_count_for_themselves),
-        cmocka_unit_test(ended_groups_leave_their_memory),
+        cmocka_unit_test(only_the_own_side_is_needed),
+        cmocka_unit_test(groups_have_their_own_sequence),
+        cmocka_unit_test(memory_of_ended_groups_is_reused),
     };
     return cmocka_run_group_tests(tests, open_comm, close_comm);
 }

@@ -57,7 +57,7 @@ static Err load_arg(Fixture *f, const char *argument, Config *out)
     return config_load(NULL, set, 2, &f->arena, out);
 }
 
-static void assert_says(const char *part)
+static void assert_message(const char *part)
 {
     if (!strstr(err_text(), part)) fail_msg("\"%s\" is not in: %s", part, err_text());
 }
@@ -148,14 +148,14 @@ static void sequences_fit_the_positions(void **state)
     assert_int_equal(config_model(&c, &f->arena, &m), OK);
     assert_int_equal(load_arg(f, "data.seq_len=1025", &c), OK);
     assert_int_equal(config_model(&c, &f->arena, &m), ERR_CONFIG);
-    assert_says("more than the 1024 positions of gpt2-tiny; set data.seq_len=1024 or "
-                "model.max_position_embeddings=1025");
+    assert_message("more than the 1024 positions of gpt2-tiny; set data.seq_len=1024 or "
+                   "model.max_position_embeddings=1025");
 }
 
 typedef struct {
     const char *set[4];
     int64_t ranks, dp, replicate, shard, micros; /* ranks 0: refused with the message below */
-    const char *says;
+    const char *message;
 } MeshCase;
 
 static const MeshCase mesh_cases[] = {
@@ -191,7 +191,7 @@ static const MeshCase mesh_cases[] = {
 };
 
 /* 8 sequences in micro-batches of one; with a fold of 3 there are 3 x ceil(8 / 3). */
-static void the_mesh_and_the_ranks_fit(void **state)
+static void mesh_and_ranks_agree(void **state)
 {
     Fixture *f = *state;
     for (size_t i = 0; i < sizeof mesh_cases / sizeof *mesh_cases; i++) {
@@ -203,7 +203,7 @@ static void the_mesh_and_the_ranks_fit(void **state)
         const Err err = config_load(NULL, set, n, &f->arena, &c);
         if (m->ranks == 0) {
             assert_int_equal(err, ERR_CONFIG);
-            assert_says(m->says);
+            assert_message(m->message);
             continue;
         }
         if (err != OK) fail_msg("%s", err_text());
@@ -216,13 +216,13 @@ static void the_mesh_and_the_ranks_fit(void **state)
 }
 
 /* A printed configuration is settled: loading it gives the same configuration. */
-static void a_printed_configuration_loads_again(void **state)
+static void printed_configuration_reloads(void **state)
 {
     static const char *const argument[] = {"mesh.tp=2", "parallel.zero=1", "parallel.zero=2",
                                            "parallel.zero=3", "parallel.schedule=zbv"};
     Fixture *f = *state;
     for (size_t i = 0; i < sizeof argument / sizeof *argument; i++) {
-        Config c, again;
+        Config c, reloaded;
         const char *text, *second;
         static char first[1 << 16];
         assert_int_equal(load_arg(f, argument[i], &c), OK);
@@ -231,19 +231,19 @@ static void a_printed_configuration_loads_again(void **state)
         assert_int_equal(text_done(&t, &text), OK);
         assert_true(strlen(text) < sizeof first);
         strcpy(first, text); /* the arena is reused */
-        if (load_bytes(f, first, strlen(first), &again) != OK)
+        if (load_bytes(f, first, strlen(first), &reloaded) != OK)
             fail_msg("%s: %s", argument[i], err_text());
         t = text_in(&f->arena);
-        config_print(&again, &t);
+        config_print(&reloaded, &t);
         assert_int_equal(text_done(&t, &second), OK);
         assert_string_equal(first, second);
     }
 }
 
-static void bad_arguments_say_why(void **state)
+static void bad_arguments_have_reasons(void **state)
 {
     static const struct {
-        const char *argument, *says;
+        const char *argument, *message;
     } bad[] = {
         {"mesh.cp=2",
          "mesh.cp=2: not yet: sequences are not sharded over ranks; the only value is 1"},
@@ -289,17 +289,17 @@ static void bad_arguments_say_why(void **state)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         Config c;
         if (load_arg(f, bad[i].argument, &c) != ERR_CONFIG) fail_msg("taken: %s", bad[i].argument);
-        assert_says(bad[i].says);
-        assert_says("command line: ");
+        assert_message(bad[i].message);
+        assert_message("command line: ");
     }
 }
 
-static void bad_files_say_where(void **state)
+static void bad_files_have_positions(void **state)
 {
     static const struct {
         const char *yaml;
         int line;
-        const char *says;
+        const char *message;
     } bad[] = {
         {"model:\n  name: gpt2\nmodl:\n  name: x\n", 3, "did you mean model?"},
         {"modl:\n", 1, "did you mean model?"},
@@ -346,9 +346,9 @@ static void bad_files_say_where(void **state)
         char place[96];
         if (load_bytes(f, bad[i].yaml, strlen(bad[i].yaml), &c) != ERR_CONFIG)
             fail_msg("taken: %s", bad[i].yaml);
-        assert_says(bad[i].says);
+        assert_message(bad[i].message);
         snprintf(place, sizeof place, "%s:%d:", f->path, bad[i].line);
-        assert_says(place);
+        assert_message(place);
     }
 }
 
@@ -357,23 +357,23 @@ static void odd_bytes_and_sizes(void **state)
     Fixture *f = *state;
     Config c;
     assert_int_equal(load_bytes(f, "model:\n\0", 8, &c), ERR_CONFIG);
-    assert_says("a NUL byte");
+    assert_message("a NUL byte");
     assert_int_equal(load_bytes(f, "", 0, &c),
                      ERR_CONFIG); /* an empty file is valid, but names no model */
-    assert_says("model.name is not set");
+    assert_message("model.name is not set");
     assert_int_equal(load_bytes(f, "---\n...\n", 8, &c), ERR_CONFIG);
-    assert_says("model.name is not set");
+    assert_message("model.name is not set");
     const size_t big = MAX_YAML_BYTES + 1;
     char *spaces = malloc(big);
     assert_non_null(spaces);
     memset(spaces, '\n', big);
     assert_int_not_equal(load_bytes(f, spaces, big, &c), OK);
-    assert_says(f->path);
+    assert_message(f->path);
     memset(spaces, '[', 200000); /* deeply nested, if it were parsed */
     assert_int_equal(load_bytes(f, spaces, 200000, &c), ERR_CONFIG);
     free(spaces);
     assert_int_equal(config_load("/nowhere/run.yaml", NULL, 0, &f->arena, &c), ERR_IO);
-    assert_says("/nowhere/run.yaml");
+    assert_message("/nowhere/run.yaml");
     static const char name[] = "model:\n  name: gr\xc3\xb6\xc3\x9f"
                                "e-\xe2\x82\xac-\xf0\x9f\x8c\xbe\n";
     assert_int_equal(load_bytes(f, name, sizeof name - 1, &c), OK); /* UTF-8 of 2, 3 and 4 bytes */
@@ -420,9 +420,9 @@ static void saved_configurations_keep_old_names(void **state)
     assert_true(c.parallel_prepack);
     assert_string_equal(c.parallel_recompute.text, "attn.q.rope,*.k.rope,mlp.*");
     assert_int_equal(config_load(path, set, 1, &f->arena, &c), ERR_CONFIG);
-    assert_says("command line: parallel.arrange: now parallel.prepack");
+    assert_message("command line: parallel.arrange: now parallel.prepack");
     assert_int_equal(load_bytes(f, "parallel:\n  arrange: true\n", 26, &c), ERR_CONFIG);
-    assert_says(":2: parallel.arrange: now parallel.prepack; write parallel.prepack=true");
+    assert_message(":2: parallel.arrange: now parallel.prepack; write parallel.prepack=true");
 }
 
 static void arguments_are_classified(void **state)
@@ -447,11 +447,11 @@ static void arguments_are_classified(void **state)
                       {"explain", "a.yaml", "--rank"},
                       {"explain", "a.yaml", "--jsn"},
                       {"explain", "a.yaml", "--json=1"}};
-    static const char *const says[] = {"a second file", "needs a value", "did you mean --json?",
-                                       "takes no value"};
+    static const char *const message[] = {"a second file", "needs a value", "did you mean --json?",
+                                          "takes no value"};
     for (int i = 0; i < 4; i++) {
         assert_int_equal(args_split(3, bad[i], flags, 2, &f->arena, &args), ERR_CONFIG);
-        assert_says(says[i]);
+        assert_message(message[i]);
     }
 }
 
@@ -462,11 +462,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(every_row_is_consistent, open_fixture, close_fixture),
         cmocka_unit_test_setup_teardown(file_then_arguments, open_fixture, close_fixture),
         cmocka_unit_test_setup_teardown(sequences_fit_the_positions, open_fixture, close_fixture),
-        cmocka_unit_test_setup_teardown(the_mesh_and_the_ranks_fit, open_fixture, close_fixture),
-        cmocka_unit_test_setup_teardown(a_printed_configuration_loads_again, open_fixture,
-                                        close_fixture),
-        cmocka_unit_test_setup_teardown(bad_arguments_say_why, open_fixture, close_fixture),
-        cmocka_unit_test_setup_teardown(bad_files_say_where, open_fixture, close_fixture),
+        cmocka_unit_test_setup_teardown(mesh_and_ranks_agree, open_fixture, close_fixture),
+        cmocka_unit_test_setup_teardown(printed_configuration_reloads, open_fixture, close_fixture),
+        cmocka_unit_test_setup_teardown(bad_arguments_have_reasons, open_fixture, close_fixture),
+        cmocka_unit_test_setup_teardown(bad_files_have_positions, open_fixture, close_fixture),
         cmocka_unit_test_setup_teardown(odd_bytes_and_sizes, open_fixture, close_fixture),
         cmocka_unit_test_setup_teardown(mutated_files_never_crash, open_fixture, close_fixture),
         cmocka_unit_test_setup_teardown(saved_configurations_keep_old_names, open_fixture,

@@ -15,7 +15,7 @@
 #include "base/cores.h"
 
 /* Whatever the machine is: distinct, within the mask, and counted. */
-static void the_mask_bounds_them(void **state)
+static void cores_are_within_the_mask(void **state)
 {
     cpu_set_t may, all;
     Cores c;
@@ -73,7 +73,7 @@ static void ranks_share_no_core(void **state)
     }
 }
 
-static void too_few_is_said(void **state)
+static void too_few_cores_are_reported(void **state)
 {
     const Cores c = ten();
     int cpu[16] = {-7};
@@ -111,7 +111,7 @@ static int quota_of(const Folder *f, const char *groups)
     return cores_quota(of, f->at);
 }
 
-static void quotas_of_groups_and_their_parents(void **state)
+static void quotas_of_nested_cgroups(void **state)
 {
     Folder f = {"/tmp/sheaf-cores-XXXXXX"};
     char command[128];
@@ -144,10 +144,10 @@ static void quotas_of_groups_and_their_parents(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_mask_bounds_them),
+        cmocka_unit_test(cores_are_within_the_mask),
         cmocka_unit_test(ranks_share_no_core),
-        cmocka_unit_test(too_few_is_said),
-        cmocka_unit_test(quotas_of_groups_and_their_parents),
+        cmocka_unit_test(too_few_cores_are_reported),
+        cmocka_unit_test(quotas_of_nested_cgroups),
     };
     return cmocka_run_group_tests_name("cores", tests, NULL, NULL);
 }

@@ -33,7 +33,7 @@ static void all_masks(void **state)
     for (Mask mask = FULL; mask < N_MASKS; mask++)
         for (int t = 0; t < N_CPU_TYPES; t++) {
             const Case c = {.type = cpu_types[t],
-                            .lay = (Lay)((int)mask % N_LAYS),
+                            .strides = (Strides)((int)mask % N_STRIDES),
                             .t = 79,
                             .s = 79,
                             .h = 4,
@@ -56,7 +56,7 @@ static void sizes(void **state)
         for (int t = 0; t < N_CPU_TYPES; t++) {
             const int64_t *n = size[i];
             const Case c = {.type = cpu_types[t],
-                            .lay = (Lay)((i + t) % N_LAYS),
+                            .strides = (Strides)((i + t) % N_STRIDES),
                             .t = n[0],
                             .s = n[1],
                             .h = n[2],
@@ -72,7 +72,7 @@ static void decode_queries(void **state)
     for (int i = 0; i < 9 * (int)N_MASKS; i++)
         for (int t = 0; t < N_CPU_TYPES; t++) {
             const Case c = {.type = cpu_types[t],
-                            .lay = (Lay)((i + t) % N_LAYS),
+                            .strides = (Strides)((i + t) % N_STRIDES),
                             .t = 1 + i % 9,
                             .s = 20 + i * 7 % 300,
                             .h = 6,
@@ -91,17 +91,17 @@ static void parts_of_heads(void **state)
         for (int t = 0; t < N_CPU_TYPES; t++) {
             Case c = attention_sizes[i];
             c.type = cpu_types[t];
-            c.lay = (Lay)((i + t) % N_LAYS);
+            c.strides = (Strides)((i + t) % N_STRIDES);
             try_case(*state, c, c.s ? CAUSAL : FULL, 0.7, 0);
         }
 }
 
 /* A block of keys in the middle of the positions of `ranges`. */
-static void later_blocks(void **state)
+static void key_blocks_at_an_offset(void **state)
 {
     for (int i = 0; i < N_MASKS * N_CPU_TYPES; i++) {
         const Case c = {.type = cpu_types[i % N_CPU_TYPES],
-                        .lay = DENSE,
+                        .strides = DENSE,
                         .t = 90,
                         .s = 70,
                         .h = 2,
@@ -113,11 +113,11 @@ static void later_blocks(void **state)
 
 /* Scores so far apart that all weights but the largest vanish: no overflow, no NaN. There are
  * several blocks of keys, and later ones have the largest scores. */
-static void far_scores(void **state)
+static void extreme_scores(void **state)
 {
     for (int t = 0; t < N_CPU_TYPES; t++) {
         const Case c = {
-            .type = cpu_types[t], .lay = DENSE, .t = 200, .s = 200, .h = 2, .g = 2, .c = 32};
+            .type = cpu_types[t], .strides = DENSE, .t = 200, .s = 200, .h = 2, .g = 2, .c = 32};
         try_case(*state, c, CAUSAL, 12, 0);
         try_case(*state, c, CAUSAL, 2.5, 0);
     }
@@ -154,12 +154,12 @@ static void sequences(void **state)
 
 /* Masked keys, and queries that attend to no key, may hold anything. Only queries that attend to a
  * NaN have one in their output. */
-static void unseen_is_not_read(void **state)
+static void masked_keys_are_not_read(void **state)
 {
     CpuBench *cb = *state;
     for (int i = 0; i < 2 * N_CPU_TYPES; i++) {
         Case c = {.type = cpu_types[i / 2], .t = 90, .s = 150, .h = 2, .g = 1, .c = 20};
-        c.lay = i % 2 ? DENSE : TURNED;
+        c.strides = i % 2 ? DENSE : COLUMN_MAJOR;
         case_open(&cb->b, &c, FULL, 1);
         for (int64_t t = 0; t < c.t; t++) {
             const int live[4] = {3, 20, 100, 100 + (int)t / 2}, none[4] = {24, 24, 0, 0};
@@ -186,7 +186,7 @@ static void unseen_is_not_read(void **state)
 
 /* A query whose scores are all NaN has a NaN in o and lse, unlike one that attends to no key, on
  * the decode path and on tiles. Other queries have one only if they attend to key 0. */
-static void nan_stays(void **state)
+static void nan_propagates(void **state)
 {
     CpuBench *cb = *state;
     for (int i = 0; i < 2 * N_CPU_TYPES; i++) {
@@ -204,7 +204,7 @@ static void nan_stays(void **state)
 
 /* Rows of dout that are not finite, with a sliding window: such a row attends to two blocks of
  * keys, and both tiles are partial. All its keys have the NaN, those of the second tile too. */
-static void nonfinite_rows_stay(void **state)
+static void nonfinite_rows_propagate(void **state)
 {
     CpuBench *cb = *state;
     for (int i = 0; i < 2 * N_CPU_TYPES; i++) {
@@ -232,7 +232,7 @@ static void exponentials(void **state)
 {
     enum { T = 4096 };
     Bench *b = &((CpuBench *)*state)->b;
-    Case c = {.type = F32, .lay = DENSE, .t = T, .s = T, .h = 1, .g = 1, .c = 1};
+    Case c = {.type = F32, .strides = DENSE, .t = T, .s = T, .h = 1, .g = 1, .c = 1};
     case_open(b, &c, FULL, 1);
     c.attr.attention.scale = 1;
     Call call = attention_dx_call(b, &c, (const double[]){0, 0, 0});
@@ -269,7 +269,7 @@ static void powers(void **state)
 {
     enum { T = 2048 };
     Bench *b = &((CpuBench *)*state)->b;
-    Case c = {.type = F32, .lay = DENSE, .t = T, .s = 2 * T, .h = 1, .g = 1, .c = 1};
+    Case c = {.type = F32, .strides = DENSE, .t = T, .s = 2 * T, .h = 1, .g = 1, .c = 1};
     case_open(b, &c, FULL, 1);
     c.attr.attention.scale = log(2);
     for (int64_t t = 0; t < T; t++) {
@@ -300,12 +300,18 @@ static void powers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_masks),      cmocka_unit_test(sizes),
-        cmocka_unit_test(decode_queries), cmocka_unit_test(parts_of_heads),
-        cmocka_unit_test(later_blocks),   cmocka_unit_test(far_scores),
-        cmocka_unit_test(sequences),      cmocka_unit_test(unseen_is_not_read),
-        cmocka_unit_test(nan_stays),      cmocka_unit_test(exponentials),
-        cmocka_unit_test(powers),         cmocka_unit_test(nonfinite_rows_stay),
+        cmocka_unit_test(all_masks),
+        cmocka_unit_test(sizes),
+        cmocka_unit_test(decode_queries),
+        cmocka_unit_test(parts_of_heads),
+        cmocka_unit_test(key_blocks_at_an_offset),
+        cmocka_unit_test(extreme_scores),
+        cmocka_unit_test(sequences),
+        cmocka_unit_test(masked_keys_are_not_read),
+        cmocka_unit_test(nan_propagates),
+        cmocka_unit_test(exponentials),
+        cmocka_unit_test(powers),
+        cmocka_unit_test(nonfinite_rows_propagate),
     };
     return cmocka_run_group_tests(tests, cpu_setup, cpu_teardown);
 }

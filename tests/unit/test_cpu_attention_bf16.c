@@ -50,7 +50,8 @@ static void bf16_error(void **state)
     const CpuMicrokernel in_use = microkernel_in_use();
     if (!microkernel_available(MICROKERNEL_DOT)) skip();
     for (int i = 0; i < 3; i++) {
-        Case c = {.type = BF16, .lay = DENSE, .t = 190, .s = 190, .h = 3, .g = 1, .c = i ? 64 : 50};
+        Case c = {
+            .type = BF16, .strides = DENSE, .t = 190, .s = 190, .h = 3, .g = 1, .c = i ? 64 : 50};
         case_open(b, &c, i == 2 ? WINDOW : CAUSAL, 0.8);
         const Call forward = attention_call(&c);
         bf16_against_f32(b, KERNEL_attention, &forward);

@@ -7,11 +7,11 @@ static void merge(void **state)
     for (int i = 0; i < 12; i++) {
         Bench *b = &c->b;
         const DType type = cpu_types[i % 2];
-        const Lay lay = (Lay)(i % 3);
+        const Strides strides = (Strides)(i % 3);
         const int64_t t = i == 5 ? 0 : 23, n = i < 6 ? 20 : 65;
         Call call = {.n_in = 4, .n_out = 2};
         for (int k = 0; k < 4; k++)
-            call.in[k] = k % 2 ? RANDOM(b, F32, lay, t, 3) : RANDOM(b, type, lay, t, 3, n);
+            call.in[k] = k % 2 ? RANDOM(b, F32, strides, t, 3) : RANDOM(b, type, strides, t, 3, n);
         for (int64_t k = 0; k < 3 * t; k++) { /* parts without keys */
             if (k % 7 == 1 || k % 7 == 3) put(&call.in[1], k, -HUGE_VAL);
             if (k % 7 == 2 || k % 7 == 3) put(&call.in[3], k, -HUGE_VAL);
@@ -23,7 +23,7 @@ static void merge(void **state)
 }
 
 /* A part without keys is not read: it may hold NaN. */
-static void merge_with_nothing(void **state)
+static void merge_empty_parts(void **state)
 {
     CpuBench *c = *state;
     Call call = {.n_in = 4, .n_out = 2};
@@ -44,7 +44,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(merge),
-        cmocka_unit_test(merge_with_nothing),
+        cmocka_unit_test(merge_empty_parts),
     };
     return cmocka_run_group_tests(tests, cpu_setup, cpu_teardown);
 }

@@ -13,11 +13,11 @@ static void column_sums(void **state)
                 if (rows[r] > 300 && columns[n] > 1000) continue; /* ref takes seconds */
                 Bench *b = &c->b;
                 const DType type = cpu_types[i / 3];
-                const Lay lay = (Lay)(i % 3);
+                const Strides strides = (Strides)(i % 3);
                 const double keep = (r + n + i) % 2;
-                const Call call = {.in = {RANDOM(b, type, lay, rows[r], columns[n])},
+                const Call call = {.in = {RANDOM(b, type, strides, rows[r], columns[n])},
                                    .n_in = 1,
-                                   .out = {accumulator(b, NEW(b, F32, lay, columns[n]), keep)},
+                                   .out = {accumulator(b, NEW(b, F32, strides, columns[n]), keep)},
                                    .n_out = 1,
                                    .number = {keep}};
                 for (int64_t k = 0; k < tensor_count(&call.in[0]); k++)

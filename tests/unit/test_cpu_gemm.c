@@ -5,14 +5,14 @@
 
 static void transposes_and_strides(void **state)
 {
-    for (Lay lay = DENSE; lay < N_LAYS; lay++)
+    for (Strides strides = DENSE; strides < N_STRIDES; strides++)
         for (int t = 0; t < 4; t++)
             for (int keep = 0; keep < 3; keep++)
                 try_gemm(*state, (Size){37, 53, 29},
                          (How){.in = F32,
                                .out = F32,
-                               .a = lay,
-                               .b = (Lay)((lay + 1) % N_LAYS),
+                               .a = strides,
+                               .b = (Strides)((strides + 1) % N_STRIDES),
                                .ta = t & 1,
                                .tb = t >> 1,
                                .bias = keep == 1,
@@ -49,10 +49,10 @@ static void skinny(void **state)
         const double keep = i % 3 * 0.5;
         Call call = {.n_in = i % 5 ? 3 : 2, .n_out = 1, .number = {keep}};
         call.attr.gemm.tb = true;
-        call.in[0] = RANDOM(b, type, (Lay)(i / 2 % 3), s.m, s.k);
+        call.in[0] = RANDOM(b, type, (Strides)(i / 2 % 3), s.m, s.k);
         call.in[1] = RANDOM(b, type, i % 4 < 2 ? DENSE : PADDED, s.n, s.k);
-        call.in[2] = RANDOM(b, type, (Lay)(i % 3), s.n);
-        call.out[0] = accumulator(b, NEW(b, i % 7 ? type : F32, (Lay)(i % 3), s.m, s.n), keep);
+        call.in[2] = RANDOM(b, type, (Strides)(i % 3), s.n);
+        call.out[0] = accumulator(b, NEW(b, i % 7 ? type : F32, (Strides)(i % 3), s.m, s.n), keep);
         const DType out = call.out[0].dtype;
         expect_like_ref(c, KERNEL_gemm, &call, tol_sum(out, (double)s.k));
     }

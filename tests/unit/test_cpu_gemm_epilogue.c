@@ -13,15 +13,15 @@ static const Size size[] = {{37, 53, 29}, {1, 40, 33}, {66, 70, 40}, {29, 75, 31
 enum { N_SIZES = sizeof size / sizeof *size };
 
 /* turn: bit 0 is ta, bit 1 is tb */
-static Call open_call(Bench *b, Size s, DType type, Lay lay, int turn)
+static Call open_call(Bench *b, Size s, DType type, Strides strides, int turn)
 {
     const bool ta = turn & 1, tb = turn & 2;
     Call c = {.n_in = 2, .n_out = 1};
     c.attr.gemm.ta = ta;
     c.attr.gemm.tb = tb;
-    c.in[0] = RANDOM(b, type, lay, ta ? s.k : s.m, ta ? s.m : s.k);
-    c.in[1] = RANDOM(b, type, (Lay)((lay + 1) % N_LAYS), tb ? s.n : s.k, tb ? s.k : s.n);
-    c.out[0] = NEW(b, type, lay, s.m, s.n);
+    c.in[0] = RANDOM(b, type, strides, ta ? s.k : s.m, ta ? s.m : s.k);
+    c.in[1] = RANDOM(b, type, (Strides)((strides + 1) % N_STRIDES), tb ? s.n : s.k, tb ? s.k : s.n);
+    c.out[0] = NEW(b, type, strides, s.m, s.n);
     return c;
 }
 
@@ -30,15 +30,16 @@ static void over_all(CpuBench *c, void (*one)(CpuBench *, Size, Call, DType, boo
 {
     for (int i = 0; i < N_SIZES; i++)
         for (int type = 0; type < N_CPU_TYPES; type++)
-            for (int lay = 0; lay < N_LAYS; lay++)
+            for (int strides = 0; strides < N_STRIDES; strides++)
                 for (int turn = 0; turn < 4; turn++)
-                    one(c, size[i], open_call(&c->b, size[i], cpu_types[type], (Lay)lay, turn),
-                        cpu_types[type], (i + lay + turn) % 2);
+                    one(c, size[i],
+                        open_call(&c->b, size[i], cpu_types[type], (Strides)strides, turn),
+                        cpu_types[type], (i + strides + turn) % 2);
 }
 
 static void one_add(CpuBench *c, Size s, Call call, DType type, bool bias)
 {
-    call.in[call.n_in++] = RANDOM(&c->b, type, (Lay)(s.n % N_LAYS), s.m, s.n);
+    call.in[call.n_in++] = RANDOM(&c->b, type, (Strides)(s.n % N_STRIDES), s.m, s.n);
     if (bias) call.in[call.n_in++] = RANDOM(&c->b, type, DENSE, s.n);
     expect_like_ref(c, KERNEL_gemm_add, &call, tol_sum(type, (double)s.k));
 }
@@ -54,14 +55,14 @@ static void one_add_in_place(CpuBench *c, Size s, Call call, DType type, bool bi
 static void one_gelu(CpuBench *c, Size s, Call call, DType type, bool bias)
 {
     if (bias) call.in[call.n_in++] = RANDOM(&c->b, type, DENSE, s.n);
-    call.out[call.n_out++] = NEW(&c->b, type, (Lay)(s.n % N_LAYS), s.m, s.n);
+    call.out[call.n_out++] = NEW(&c->b, type, (Strides)(s.n % N_STRIDES), s.m, s.n);
     expect_like_ref(c, KERNEL_gemm_gelu, &call, 2 * tol_sum(type, (double)s.k));
 }
 
 static void one_dgelu(CpuBench *c, Size s, Call call, DType type, bool bias)
 {
     (void)bias;
-    call.in[call.n_in++] = RANDOM(&c->b, type, (Lay)(s.n % N_LAYS), s.m, s.n);
+    call.in[call.n_in++] = RANDOM(&c->b, type, (Strides)(s.n % N_STRIDES), s.m, s.n);
     expect_like_ref(c, KERNEL_gemm_dgelu, &call, 2 * tol_sum(type, (double)s.k));
 }
 
@@ -69,23 +70,24 @@ static void one_dgelu(CpuBench *c, Size s, Call call, DType type, bool bias)
 static void sums_on(CpuBench *c, const Device *cpu, Call call, double keep)
 {
     const int64_t n = call.out[0].n[1];
-    const Tensor again = accumulator(&c->b, NEW(&c->b, F32, PADDED, n), 1);
+    const Tensor unfused = accumulator(&c->b, NEW(&c->b, F32, PADDED, n), 1);
     call.out[call.n_out++] = accumulator(&c->b, NEW(&c->b, F32, DENSE, n), keep);
     call.number[1] = keep;
-    for (int64_t i = 0; i < n && keep != 0; i++) put(&again, i, get(&call.out[1], i));
+    for (int64_t i = 0; i < n && keep != 0; i++) put(&unfused, i, get(&call.out[1], i));
     call.team = c->team[2];
     DO(cpu->kernel[KERNEL_gemm_dgelu](&call));
-    const Call sum = {.in = {call.out[0]}, .n_in = 1, .out = {again}, .n_out = 1, .number = {keep}};
+    const Call sum = {
+        .in = {call.out[0]}, .n_in = 1, .out = {unfused}, .n_out = 1, .number = {keep}};
     DO(cpu->kernel[KERNEL_sum_rows](&sum));
     for (int64_t i = 0; i < n; i++)
-        if (get(&again, i) != get(&call.out[1], i))
+        if (get(&unfused, i) != get(&call.out[1], i))
             fail_msg("%d of %d: %.9g, and by sum_rows %.9g", (int)i, (int)n, get(&call.out[1], i),
-                     get(&again, i));
+                     get(&unfused, i));
 }
 
 static void one_dgelu_sum(CpuBench *c, Size s, Call call, DType type, bool keep)
 {
-    call.in[call.n_in++] = RANDOM(&c->b, type, (Lay)(s.n % N_LAYS), s.m, s.n);
+    call.in[call.n_in++] = RANDOM(&c->b, type, (Strides)(s.n % N_STRIDES), s.m, s.n);
     for (CpuSimd simd = CPU_BASE; simd < N_CPU_SIMD; simd++)
         if (cpu_has(simd)) sums_on(c, device_cpu_simd(simd), call, keep ? 0.5 : 0);
     bench_clear(&c->b);
@@ -94,10 +96,10 @@ static void one_dgelu_sum(CpuBench *c, Size s, Call call, DType type, bool keep)
 /* Adds gate and up, and the outputs of their gradients: halves of one tensor, or two tensors. */
 static Call with_gate(Bench *b, Size s, Call call, DType type, bool halves)
 {
-    const Lay lay = (Lay)(s.n % N_LAYS);
-    const Tensor from = RANDOM(b, type, lay, s.m, 2 * s.n);
+    const Strides strides = (Strides)(s.n % N_STRIDES);
+    const Tensor from = RANDOM(b, type, strides, s.m, 2 * s.n);
     for (int k = 0; k < 2; k++) call.in[call.n_in++] = bench_half(from, k);
-    call.out[call.n_out++] = NEW(b, type, lay, s.m, halves ? 2 * s.n : s.n);
+    call.out[call.n_out++] = NEW(b, type, strides, s.m, halves ? 2 * s.n : s.n);
     if (halves) {
         fill(b, &call.out[0], 1); /* not an output: must stay as it is */
         call.out[0] = bench_half(call.out[1], 0);

@@ -8,7 +8,7 @@ static How transposed(int t, DType in)
     return (How){.in = in,
                  .out = F32,
                  .a = t == 3 ? PADDED : DENSE,
-                 .b = t == 3 ? TURNED : DENSE,
+                 .b = t == 3 ? COLUMN_MAJOR : DENSE,
                  .ta = t & 1,
                  .tb = t >> 1,
                  .bias = t == 2,

@@ -5,7 +5,7 @@
 
 enum { GUARD = 64 };
 
-static Tensor room_for(const Device *d, const Call *call, char **base)
+static Tensor panels_for(const Device *d, const Call *call, char **base)
 {
     const Tensor *b = &call->in[1];
     const bool tb = call->attr.gemm.tb;
@@ -21,13 +21,13 @@ static char *prepack(const Device *d, const Call *call, Team *team)
 {
     char *base;
     Call c = {.in = {call->in[1]}, .n_in = 1, .n_out = 1, .attr = call->attr, .team = team};
-    c.out[0] = room_for(d, call, &base);
+    c.out[0] = panels_for(d, call, &base);
     assert_int_equal(d->prepack->pack(&c), OK);
     for (int i = 0; i < GUARD; i++) assert_int_equal((uint8_t)base[c.out[0].n[0] + i], 0xff);
     return base;
 }
 
-static void spoil(const Tensor *t)
+static void fill_nan(const Tensor *t)
 {
     for (int64_t i = 0; i < tensor_count(t); i++) put(t, i, (double)NAN);
 }
@@ -60,7 +60,7 @@ static void try_device(CpuBench *c, const Device *d, KernelId id, Call call, boo
     for (int n = 1; n <= MAX_THREADS; n++) {
         memcpy(c->b.arena.base, before, bytes);
         char *const prepacked = prepack(d, &call, c->team[n]);
-        if (!reads_b) spoil(&call.in[1]);
+        if (!reads_b) fill_nan(&call.in[1]);
         call.prepacked = prepacked;
         call.team = c->team[MAX_THREADS + 1 - n];
         assert_int_equal(d->kernel[id](&call), OK);
@@ -149,7 +149,7 @@ static void epilogues(void **state)
 
 /* Skinny GEMM reads B in place. Operands of two types are multiplied in f32, for which B is not
  * packed. */
-static void not_used(void **state)
+static void prepacked_is_ignored(void **state)
 {
     CpuBench *c = *state;
     Call call = gemm_call(&c->b, (Size){5, 67, 131}, (How){.in = BF16, .out = BF16, .tb = true});
@@ -172,8 +172,9 @@ static void empty(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_variants), cmocka_unit_test(outer_blocks), cmocka_unit_test(epilogues),
-        cmocka_unit_test(not_used),     cmocka_unit_test(empty),
+        cmocka_unit_test(all_variants), cmocka_unit_test(outer_blocks),
+        cmocka_unit_test(epilogues),    cmocka_unit_test(prepacked_is_ignored),
+        cmocka_unit_test(empty),
     };
     return cmocka_run_group_tests(tests, cpu_setup_no_library, cpu_teardown);
 }

@@ -4,7 +4,7 @@
 
 typedef struct {
     DType type;
-    Lay lay;
+    Strides strides;
     int64_t rows, vocab, base;
     double size;
     double climb; /* difference of consecutive logits; then rows 2, 5, .. begin with -inf */
@@ -21,7 +21,7 @@ static Tensor targets_of(Bench *b, const Shape *s)
 
 static Tensor logits_of(Bench *b, const Shape *s)
 {
-    const Tensor x = NEW(b, s->type, s->lay, s->rows, s->vocab);
+    const Tensor x = NEW(b, s->type, s->strides, s->rows, s->vocab);
     fill(b, &x, s->size);
     for (int64_t i = 0; s->climb != 0 && i < s->rows * s->vocab; i++) {
         const int64_t row = i / s->vocab, v = i % s->vocab;
@@ -48,7 +48,7 @@ static void try_all(CpuBench *c, const Shape *s)
     Bench *b = &c->b;
     Call max = {.n_in = 1, .n_out = 1};
     max.in[0] = logits_of(b, s);
-    max.out[0] = NEW(b, F32, s->lay, s->rows);
+    max.out[0] = NEW(b, F32, s->strides, s->rows);
     expect_like_ref(c, KERNEL_row_max, &max, 0);
 
     /* exp turns the rounding of logits - m into a relative error, proportional to its size. */
@@ -58,39 +58,41 @@ static void try_all(CpuBench *c, const Shape *s)
     sums.in[0] = logits_of(b, s);
     sums.in[1] = max_of(b, &sums.in[0]);
     sums.in[2] = targets_of(b, s);
-    sums.out[0] = NEW(b, F32, s->lay, s->rows, 2);
+    sums.out[0] = NEW(b, F32, s->strides, s->rows, 2);
     expect_like_ref(c, KERNEL_row_sums, &sums, tolerance);
 
     Call dx = {.n_in = 5, .n_out = 1};
     dx.attr.vocab.base = s->base;
     dx.in[0] = logits_of(b, s);
     dx.in[1] = max_of(b, &dx.in[0]);
-    dx.in[2] = RANDOM(b, F32, s->lay, s->rows, 2);
+    dx.in[2] = RANDOM(b, F32, s->strides, s->rows, 2);
     dx.in[3] = targets_of(b, s);
-    dx.in[4] = RANDOM(b, F32, s->lay, s->rows);
+    dx.in[4] = RANDOM(b, F32, s->strides, s->rows);
     for (int64_t t = 0; t < s->rows; t++) {
         put(&dx.in[2], 2 * t, 1.5 + get(&dx.in[2], 2 * t));
         if (t % 3 == 1) put(&dx.in[4], t, 0);
     }
-    const bool over = s->lay == DENSE; /* in place of the logits */
-    dx.out[0] = over ? dx.in[0] : NEW(b, s->type, (Lay)((s->lay + 1) % N_LAYS), s->rows, s->vocab);
+    const bool over = s->strides == DENSE; /* in place of the logits */
+    dx.out[0] = over ? dx.in[0]
+                     : NEW(b, s->type, (Strides)((s->strides + 1) % N_STRIDES), s->rows, s->vocab);
     expect_like_ref(c, KERNEL_loss_dx, &dx, tol_sum(s->type, 4 * s->size));
 }
 
 /* The fused kernel, and the loss alone, which has the same bits. The loss is a sum over rows, each
  * with the error of one sum of exponentials. */
-static void try_at_once(CpuBench *c, const Shape *s)
+static void try_fused(CpuBench *c, const Shape *s)
 {
     Bench *b = &c->b;
-    const bool over = s->lay == DENSE;
+    const bool over = s->strides == DENSE;
     const double keep = s->rows % 2 ? 1 : 0;
     Call dx = {.n_in = 3, .n_out = 2, .number = {0, keep}};
     dx.in[0] = logits_of(b, s);
     dx.in[1] = targets_of(b, s);
-    dx.in[2] = RANDOM(b, F32, s->lay, s->rows);
+    dx.in[2] = RANDOM(b, F32, s->strides, s->rows);
     for (int64_t t = 0; t < s->rows; t++) /* same sign: no cancellation in the sum */
         put(&dx.in[2], t, t % 3 == 1 ? 0 : 0.5 + fabs(get(&dx.in[2], t)));
-    dx.out[0] = over ? dx.in[0] : NEW(b, s->type, (Lay)((s->lay + 1) % N_LAYS), s->rows, s->vocab);
+    dx.out[0] = over ? dx.in[0]
+                     : NEW(b, s->type, (Strides)((s->strides + 1) % N_STRIDES), s->rows, s->vocab);
     dx.out[1] = accumulator(b, NEW(b, F32, DENSE, 1), keep);
     Call loss = {.n_in = 3, .n_out = 1, .number = {keep}};
     memcpy(loss.in, dx.in, sizeof dx.in);
@@ -111,27 +113,27 @@ static void losses(void **state)
     const double size[] = {1, 8, 60};
     for (int i = 0; i < 36; i++) {
         const Shape s = {cpu_types[i % 2],
-                         (Lay)(i / 2 % 3),
+                         (Strides)(i / 2 % 3),
                          i % 7 == 6 ? 0 : 13,
                          vocab[i / 6],
                          (i % 3) * 100,
                          size[i / 2 % 3],
                          0};
         try_all(*state, &s);
-        try_at_once(*state, &s);
+        try_fused(*state, &s);
     }
 }
 
 /* Maxima that grow from piece to piece by more than the margin before rescaling; falling ones; rows
  * that begin with -inf. */
-static void climbing(void **state)
+static void rising_maxima(void **state)
 {
     const int64_t vocab[] = {2500, 4099};
     const double climb[] = {0.1, 0.045, -0.1};
     for (int i = 0; i < 36; i++) {
-        const Shape s = {cpu_types[i % 2], (Lay)(i / 2 % 3), 9, vocab[i / 18], 0, 60,
+        const Shape s = {cpu_types[i % 2], (Strides)(i / 2 % 3), 9, vocab[i / 18], 0, 60,
                          climb[i / 6 % 3]};
-        try_at_once(*state, &s);
+        try_fused(*state, &s);
     }
 }
 
@@ -173,11 +175,11 @@ static void exponential(void **state)
             worst = fmax(worst, fabs(got - want) / want * ldexp(1, 23));
         }
         if (worst > 1) fail_msg("exp on %d: %g units in the last place", (int)s, worst);
-        const double far[][2] = {{-88, 0}, {-1000, 0}, {-HUGE_VAL, 0}, {0, 1}};
+        const double extreme[][2] = {{-88, 0}, {-1000, 0}, {-HUGE_VAL, 0}, {0, 1}};
         for (int i = 0; i < 4; i++) {
-            put(&call.in[0], i, far[i][0]);
+            put(&call.in[0], i, extreme[i][0]);
             assert_int_equal(device_cpu_simd(s)->kernel[KERNEL_row_sums](&call), OK);
-            assert_true(get(&call.out[0], 2 * i) == far[i][1]);
+            assert_true(get(&call.out[0], 2 * i) == extreme[i][1]);
         }
         put(&call.in[0], 0, (double)NAN);
         assert_int_equal(device_cpu_simd(s)->kernel[KERNEL_row_sums](&call), OK);
@@ -190,7 +192,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(losses),
-        cmocka_unit_test(climbing),
+        cmocka_unit_test(rising_maxima),
         cmocka_unit_test(sum_of_tokens),
         cmocka_unit_test(exponential),
     };

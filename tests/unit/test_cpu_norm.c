@@ -4,32 +4,32 @@
 
 typedef struct {
     DType type;
-    Lay lay;
+    Strides strides;
     int64_t rows, heads, width; /* heads: 0 for [rows, width] */
 } Shape;
 
-static Tensor shaped(Bench *b, const Shape *s, Lay lay)
+static Tensor shaped(Bench *b, const Shape *s, Strides strides)
 {
-    lay = (Lay)((s->lay + lay) % N_LAYS);
-    return s->heads ? NEW(b, s->type, lay, s->rows, s->heads, s->width)
-                    : NEW(b, s->type, lay, s->rows, s->width);
+    strides = (Strides)((s->strides + strides) % N_STRIDES);
+    return s->heads ? NEW(b, s->type, strides, s->rows, s->heads, s->width)
+                    : NEW(b, s->type, strides, s->rows, s->width);
 }
 
-static Tensor shaped_random(Bench *b, const Shape *s, Lay lay, double size)
+static Tensor shaped_random(Bench *b, const Shape *s, Strides strides, double size)
 {
-    const Tensor t = shaped(b, s, lay);
+    const Tensor t = shaped(b, s, strides);
     fill(b, &t, size);
     return t;
 }
 
-static Tensor stat(Bench *b, const Shape *s, Lay lay)
+static Tensor stat(Bench *b, const Shape *s, Strides strides)
 {
-    return s->heads ? NEW(b, F32, lay, s->rows, s->heads) : NEW(b, F32, lay, s->rows);
+    return s->heads ? NEW(b, F32, strides, s->rows, s->heads) : NEW(b, F32, strides, s->rows);
 }
 
-static Tensor stat_random(Bench *b, const Shape *s, Lay lay)
+static Tensor stat_random(Bench *b, const Shape *s, Strides strides)
 {
-    const Tensor t = stat(b, s, lay);
+    const Tensor t = stat(b, s, strides);
     for (int64_t i = 0; i < tensor_count(&t); i++) put(&t, i, 1.5 + bench_random(b));
     return t;
 }
@@ -43,10 +43,10 @@ static void forward_of(CpuBench *c, const Shape *s, bool layer, double size, dou
     for (int64_t i = 0; i < tensor_count(&call.in[0]); i++) /* a mean that is not small */
         put(&call.in[0], i, get(&call.in[0], i) + 0.35 * size);
     if (odd != 0) put(&call.in[0], tensor_count(&call.in[0]) / 2, odd);
-    call.in[1] = RANDOM(b, s->type, s->lay, s->width);
-    if (layer) call.in[2] = RANDOM(b, s->type, s->lay, s->width);
+    call.in[1] = RANDOM(b, s->type, s->strides, s->width);
+    if (layer) call.in[2] = RANDOM(b, s->type, s->strides, s->width);
     call.out[0] = shaped(b, s, PADDED);
-    for (int o = 1; o < call.n_out; o++) call.out[o] = stat(b, s, s->lay);
+    for (int o = 1; o < call.n_out; o++) call.out[o] = stat(b, s, s->strides);
     call.attr.norm.eps = 1e-5;
     against_ref(c, layer ? KERNEL_layernorm : KERNEL_rmsnorm, &call,
                 tol_sum(s->type, (double)s->width));
@@ -61,10 +61,10 @@ static Call gradient_of(CpuBench *c, const Shape *s, bool layer, bool with_w)
 {
     Bench *b = &c->b;
     Call call = {.n_in = 0};
-    call.in[call.n_in++] = shaped_random(b, s, TURNED, 1);
+    call.in[call.n_in++] = shaped_random(b, s, COLUMN_MAJOR, 1);
     call.in[call.n_in++] = shaped_random(b, s, DENSE, 1);
-    if (with_w) call.in[call.n_in++] = RANDOM(b, s->type, s->lay, s->width);
-    for (int i = layer ? 0 : 1; i < 2; i++) call.in[call.n_in++] = stat_random(b, s, s->lay);
+    if (with_w) call.in[call.n_in++] = RANDOM(b, s->type, s->strides, s->width);
+    for (int i = layer ? 0 : 1; i < 2; i++) call.in[call.n_in++] = stat_random(b, s, s->strides);
     return call;
 }
 
@@ -73,7 +73,7 @@ static void add_sums(CpuBench *c, const Shape *s, bool layer, double keep, Call 
     for (int i = 0; i < (layer ? 2 : 1); i++) {
         const double k = i ? 1 - keep : keep;
         call->number[call->n_out] = k;
-        call->out[call->n_out++] = accumulator(&c->b, NEW(&c->b, F32, s->lay, s->width), k);
+        call->out[call->n_out++] = accumulator(&c->b, NEW(&c->b, F32, s->strides, s->width), k);
     }
 }
 
@@ -117,7 +117,7 @@ static void weights(CpuBench *c, const Shape *s, bool layer, double keep)
 }
 
 /* dx and the sums have the same bits computed together or apart, and with dx in place of dy. */
-static void together_on(CpuBench *c, const Device *cpu, const Shape *s, bool layer, int variant)
+static void dx_with_sums_on(CpuBench *c, const Device *cpu, const Shape *s, bool layer, int variant)
 {
     Bench *b = &c->b;
     const double keep = variant % 2;
@@ -146,15 +146,15 @@ static void together_on(CpuBench *c, const Device *cpu, const Shape *s, bool lay
     bench_clear(b);
 }
 
-static void together(CpuBench *c, const Shape *s, bool layer, int variant)
+static void dx_with_sums(CpuBench *c, const Shape *s, bool layer, int variant)
 {
     for (CpuSimd simd = CPU_BASE; simd < N_CPU_SIMD; simd++)
-        if (cpu_has(simd)) together_on(c, device_cpu_simd(simd), s, layer, variant);
+        if (cpu_has(simd)) dx_with_sums_on(c, device_cpu_simd(simd), s, layer, variant);
 }
 
 /* The column sums of the addend have the bits of sum_rows, and use the addend before dx replaces
  * it. */
-static void onto_sum_on(CpuBench *c, const Device *cpu, const Shape *s, int variant)
+static void addend_sum_on(CpuBench *c, const Device *cpu, const Shape *s, int variant)
 {
     Bench *b = &c->b;
     const double keep = variant % 2 ? 0.5 : 0;
@@ -165,8 +165,8 @@ static void onto_sum_on(CpuBench *c, const Device *cpu, const Shape *s, int vari
     add_sums(c, s, true, 0, &back);
     back.number[2] = 0;
     back.number[back.n_out] = keep;
-    back.out[back.n_out++] = accumulator(b, NEW(b, F32, s->lay, s->width), keep);
-    alone.out[0] = NEW(b, F32, s->lay, s->width);
+    back.out[back.n_out++] = accumulator(b, NEW(b, F32, s->strides, s->width), keep);
+    alone.out[0] = NEW(b, F32, s->strides, s->width);
     for (int64_t i = 0; i < s->width && keep != 0; i++) put(&alone.out[0], i, get(&back.out[3], i));
     alone.team = c->team[3];
     back.team = c->team[2];
@@ -177,36 +177,36 @@ static void onto_sum_on(CpuBench *c, const Device *cpu, const Shape *s, int vari
     bench_clear(b);
 }
 
-static void onto_sum(CpuBench *c, const Shape *s, int variant)
+static void addend_sum(CpuBench *c, const Shape *s, int variant)
 {
     for (CpuSimd simd = CPU_BASE; simd < N_CPU_SIMD; simd++)
-        if (cpu_has(simd)) onto_sum_on(c, device_cpu_simd(simd), s, variant);
+        if (cpu_has(simd)) addend_sum_on(c, device_cpu_simd(simd), s, variant);
 }
 
 static void gradients(CpuBench *c, const Shape *s, bool layer, int variant)
 {
     backward(c, s, layer, variant % 3 == 0);
     weights(c, s, layer, variant % 2);
-    together(c, s, layer, variant);
+    dx_with_sums(c, s, layer, variant);
 }
 
 static void all_norms(void **state)
 {
     const int64_t width[] = {1, 7, 16, 45, 768, 1030, 2100}, rows[] = {0, 1, 3, 37};
     for (int i = 0; i < 7 * 4 * 6; i++) {
-        const Shape s = {cpu_types[i % 2], (Lay)(i / 2 % 3), rows[i / 6 % 4], 0, width[i / 24]};
+        const Shape s = {cpu_types[i % 2], (Strides)(i / 2 % 3), rows[i / 6 % 4], 0, width[i / 24]};
         for (int layer = 0; layer < 2; layer++) {
             forward(*state, &s, layer);
             gradients(*state, &s, layer, i + layer);
         }
-        onto_sum(*state, &s, i);
+        addend_sum(*state, &s, i);
     }
 }
 
 static void norms_per_head(void **state)
 {
     for (int i = 0; i < 6; i++) {
-        const Shape s = {cpu_types[i % 2], (Lay)(i / 2), 29, 3, i < 3 ? 40 : 21};
+        const Shape s = {cpu_types[i % 2], (Strides)(i / 2), 29, 3, i < 3 ? 40 : 21};
         forward(*state, &s, false);
         gradients(*state, &s, false, i);
     }
@@ -216,11 +216,12 @@ static void norms_per_head(void **state)
 static void many_rows(void **state)
 {
     for (int i = 0; i < 4; i++) {
-        const Shape s = {cpu_types[i % 2], i / 2 ? TURNED : DENSE, i / 2 ? 5000 : 40000, 0, 7};
+        const Shape s = {cpu_types[i % 2], i / 2 ? COLUMN_MAJOR : DENSE, i / 2 ? 5000 : 40000, 0,
+                         7};
         weights(*state, &s, true, 1);
         weights(*state, &s, false, 0);
-        together(*state, &s, true, i);
-        onto_sum(*state, &s, i);
+        dx_with_sums(*state, &s, true, i);
+        addend_sum(*state, &s, i);
     }
 }
 
@@ -231,7 +232,7 @@ static void huge_and_not_finite(void **state)
                  odd[] = {1e25, -1e30, (double)INFINITY, -(double)INFINITY, (double)NAN};
     const int64_t width[] = {1, 7, 45, 96, 1030};
     for (int i = 0; i < 5 * 6; i++) {
-        const Shape s = {cpu_types[i % 2], (Lay)(i / 2 % 3), 3, 0, width[i / 6]};
+        const Shape s = {cpu_types[i % 2], (Strides)(i / 2 % 3), 3, 0, width[i / 6]};
         for (int layer = 0; layer < 2; layer++) {
             for (int k = 0; k < 4; k++) forward_of(*state, &s, layer, size[k], 0);
             for (int k = 0; k < 5; k++) forward_of(*state, &s, layer, 2, odd[k]);
@@ -240,10 +241,10 @@ static void huge_and_not_finite(void **state)
 }
 
 /* The same values in another memory order. */
-static Tensor copy_of(Bench *b, const Tensor *t, Lay lay)
+static Tensor copy_of(Bench *b, const Tensor *t, Strides strides)
 {
-    const Tensor copy =
-        t->ndim == 2 ? NEW(b, t->dtype, lay, t->n[0], t->n[1]) : NEW(b, t->dtype, lay, t->n[0]);
+    const Tensor copy = t->ndim == 2 ? NEW(b, t->dtype, strides, t->n[0], t->n[1])
+                                     : NEW(b, t->dtype, strides, t->n[0]);
     for (int64_t i = 0; i < tensor_count(t); i++) put(&copy, i, get(t, i));
     return copy;
 }
@@ -272,10 +273,10 @@ static void copies_on(CpuBench *c, const Device *cpu, const Shape *s)
     add_sums(c, s, true, 0, &g);
     g.number[2] = 0;
     f2 = f, g2 = g;
-    f2.in[0] = copy_of(b, &f.in[0], TURNED);
-    f2.out[0] = shaped(b, s, TURNED);
-    for (int i = 0; i < 2; i++) g2.in[i] = copy_of(b, &g.in[i], TURNED);
-    for (int o = 0; o < 3; o++) g2.out[o] = copy_of(b, &g.out[o], o ? DENSE : TURNED);
+    f2.in[0] = copy_of(b, &f.in[0], COLUMN_MAJOR);
+    f2.out[0] = shaped(b, s, COLUMN_MAJOR);
+    for (int i = 0; i < 2; i++) g2.in[i] = copy_of(b, &g.in[i], COLUMN_MAJOR);
+    for (int o = 0; o < 3; o++) g2.out[o] = copy_of(b, &g.out[o], o ? DENSE : COLUMN_MAJOR);
     DO(cpu->kernel[KERNEL_layernorm](&f2));
     DO(cpu->kernel[KERNEL_layernorm](&f));
     DO(cpu->kernel[KERNEL_layernorm_back](&g));

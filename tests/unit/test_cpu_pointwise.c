@@ -9,22 +9,24 @@ enum { N_LENGTHS = 7 };
 static void try_all(CpuBench *c, KernelId id, int n_in, int n_out, double size)
 {
     for (int t = 0; t < N_CPU_TYPES; t++)
-        for (Lay lay = DENSE; lay < N_LAYS; lay++)
+        for (Strides strides = DENSE; strides < N_STRIDES; strides++)
             for (int l = 0; l < N_LENGTHS; l++) {
                 Bench *b = &c->b;
                 Call call = {.n_in = n_in, .n_out = n_out};
                 call.attr.scale.factor = -1.7; /* the others read no attribute */
                 for (int i = 0; i < n_in; i++) {
-                    call.in[i] = NEW(b, cpu_types[t], (Lay)((lay + i) % N_LAYS), 3, 2, lengths[l]);
+                    call.in[i] = NEW(b, cpu_types[t], (Strides)((strides + i) % N_STRIDES), 3, 2,
+                                     lengths[l]);
                     fill(b, &call.in[i], size);
                 }
                 for (int o = 0; o < n_out; o++)
-                    call.out[o] = NEW(b, cpu_types[t], (Lay)((lay + o) % N_LAYS), 3, 2, lengths[l]);
+                    call.out[o] = NEW(b, cpu_types[t], (Strides)((strides + o) % N_STRIDES), 3, 2,
+                                      lengths[l]);
                 expect_like_ref(c, id, &call, tol_sum(cpu_types[t], 1));
             }
 }
 
-static void plain_ones(void **state)
+static void simple_kernels(void **state)
 {
     try_all(*state, KERNEL_add, 2, 1, 3);
     try_all(*state, KERNEL_scale, 1, 1, 3);
@@ -45,7 +47,7 @@ static void activations(void **state)
 
 /* Each value relative to itself, not to larger ones: gelu keeps the digits of small results. (Below
  * -5 ref does not.) */
-static void gelu_alone(void **state)
+static void gelu_of_small_results(void **state)
 {
     CpuBench *c = *state;
     for (double x = -5; x < 9; x += 0.37) {
@@ -78,13 +80,13 @@ static void in_place(void **state)
 static void swiglu_dx_in_place(void **state)
 {
     CpuBench *c = *state;
-    for (int i = 0; i < N_CPU_TYPES * N_LAYS; i++) {
-        const DType type = cpu_types[i / N_LAYS];
-        const Lay lay = (Lay)(i % N_LAYS), other = (Lay)((i + 1) % N_LAYS);
+    for (int i = 0; i < N_CPU_TYPES * N_STRIDES; i++) {
+        const DType type = cpu_types[i / N_STRIDES];
+        const Strides strides = (Strides)(i % N_STRIDES), other = (Strides)((i + 1) % N_STRIDES);
         Call call = {.n_in = 3, .n_out = 2};
         for (int k = 0; k < 3; k++)
-            call.in[k] = RANDOM(&c->b, type, i % 2 && k ? other : lay, 7, 333);
-        call.out[0] = NEW(&c->b, type, lay, 7, 333);
+            call.in[k] = RANDOM(&c->b, type, i % 2 && k ? other : strides, 7, 333);
+        call.out[0] = NEW(&c->b, type, strides, 7, 333);
         call.out[1] = call.in[0];
         expect_like_ref(c, KERNEL_swiglu_dx, &call, tol_sum(type, 1));
     }
@@ -96,9 +98,9 @@ static void casts(void **state)
     const DType types[] = {F64, F32, BF16};
     for (int i = 0; i < 81; i++) {
         Bench *b = &c->b;
-        const Call call = {.in = {RANDOM(b, types[i % 3], (Lay)(i / 9 % 3), 5, 77)},
+        const Call call = {.in = {RANDOM(b, types[i % 3], (Strides)(i / 9 % 3), 5, 77)},
                            .n_in = 1,
-                           .out = {NEW(b, types[i / 3 % 3], (Lay)(i / 27), 5, 77)},
+                           .out = {NEW(b, types[i / 3 % 3], (Strides)(i / 27), 5, 77)},
                            .n_out = 1};
         /* Rounding from f32 or narrower matches ref. */
         expect_like_ref(c, KERNEL_cast, &call, 0);
@@ -106,7 +108,7 @@ static void casts(void **state)
 }
 
 /* NaN stays NaN: rounding to bf16 does not turn it into infinity. */
-static void not_numbers(void **state)
+static void nan_stays_nan(void **state)
 {
     CpuBench *c = *state;
     for (CpuSimd s = CPU_BASE; s < N_CPU_SIMD; s++)
@@ -133,11 +135,11 @@ static void not_numbers(void **state)
 static void copies(void **state)
 {
     CpuBench *c = *state;
-    for (Lay lay = DENSE; lay < N_LAYS; lay++) {
+    for (Strides strides = DENSE; strides < N_STRIDES; strides++) {
         Bench *b = &c->b;
-        const Call call = {.in = {NEW(b, I32, lay, 9, 31)},
+        const Call call = {.in = {NEW(b, I32, strides, 9, 31)},
                            .n_in = 1,
-                           .out = {NEW(b, I32, (Lay)((lay + 1) % N_LAYS), 9, 31)},
+                           .out = {NEW(b, I32, (Strides)((strides + 1) % N_STRIDES), 9, 31)},
                            .n_out = 1};
         for (int i = 0; i < 9 * 31; i++) put(&call.in[0], i, -i);
         against_ref(c, KERNEL_copy, &call, 0);
@@ -199,11 +201,16 @@ static void squares(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plain_ones), cmocka_unit_test(activations),
-        cmocka_unit_test(gelu_alone), cmocka_unit_test(in_place),
-        cmocka_unit_test(casts),      cmocka_unit_test(not_numbers),
-        cmocka_unit_test(copies),     cmocka_unit_test(updates),
-        cmocka_unit_test(squares),    cmocka_unit_test(swiglu_dx_in_place),
+        cmocka_unit_test(simple_kernels),
+        cmocka_unit_test(activations),
+        cmocka_unit_test(gelu_of_small_results),
+        cmocka_unit_test(in_place),
+        cmocka_unit_test(casts),
+        cmocka_unit_test(nan_stays_nan),
+        cmocka_unit_test(copies),
+        cmocka_unit_test(updates),
+        cmocka_unit_test(squares),
+        cmocka_unit_test(swiglu_dx_in_place),
     };
     return cmocka_run_group_tests(tests, cpu_setup, cpu_teardown);
 }

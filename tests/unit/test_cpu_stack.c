@@ -21,7 +21,7 @@ static void *job_main(void *arg)
     return NULL;
 }
 
-static void run_on_little(Job job)
+static void run_on_small_stack(Job job)
 {
     pthread_attr_t attr;
     pthread_t thread;
@@ -34,7 +34,7 @@ static void run_on_little(Job job)
 }
 
 /* Runs each instruction set from the same bytes on a thread with a small stack and on this one. */
-static void same_on_little(CpuBench *c, KernelId id, const Call *call)
+static void same_on_small_stack(CpuBench *c, KernelId id, const Call *call)
 {
     const size_t bytes = c->b.arena.used_bytes;
     char *const before = malloc(2 * bytes), *const after = before + bytes;
@@ -43,7 +43,7 @@ static void same_on_little(CpuBench *c, KernelId id, const Call *call)
     for (CpuSimd s = CPU_BASE; s < N_CPU_SIMD; s++) {
         if (!cpu_has(s)) continue;
         memcpy(c->b.arena.base, before, bytes);
-        run_on_little((Job){device_cpu_simd(s), id, call, OK});
+        run_on_small_stack((Job){device_cpu_simd(s), id, call, OK});
         memcpy(after, c->b.arena.base, bytes);
         memcpy(c->b.arena.base, before, bytes);
         assert_int_equal(device_cpu_simd(s)->kernel[id](call), OK);
@@ -62,9 +62,9 @@ static void attention(void **state)
         Case c = {.type = cpu_types[i % 2], .t = n, .s = n, .h = 2, .g = 1, .c = 256};
         case_open(&cb->b, &c, CAUSAL, 0.3);
         const Call forward = attention_call(&c);
-        same_on_little(cb, KERNEL_attention, &forward);
+        same_on_small_stack(cb, KERNEL_attention, &forward);
         const Call back = attention_dx_call(&cb->b, &c, (const double[]){0, 1, 0.5});
-        same_on_little(cb, KERNEL_attention_dx, &back);
+        same_on_small_stack(cb, KERNEL_attention_dx, &back);
         bench_clear(&cb->b);
     }
 }
@@ -81,7 +81,7 @@ static void gemm(void **state)
         call.in[1] = RANDOM(b, type, DENSE, 67, 1501);
         call.in[2] = RANDOM(b, type, DENSE, 67);
         call.out[0] = RANDOM(b, F32, DENSE, 45, 67);
-        same_on_little(cb, KERNEL_gemm, &call);
+        same_on_small_stack(cb, KERNEL_gemm, &call);
         bench_clear(b);
     }
 }
@@ -93,7 +93,7 @@ static void row_sums(void **state)
     Call call = {.n_in = 1, .n_out = 1, .number = {1}};
     call.in[0] = RANDOM(b, BF16, PADDED, 150, 4099);
     call.out[0] = RANDOM(b, F32, DENSE, 4099);
-    same_on_little(cb, KERNEL_sum_rows, &call);
+    same_on_small_stack(cb, KERNEL_sum_rows, &call);
     bench_clear(b);
 }
 
@@ -109,7 +109,7 @@ static void norm(void **state)
     call.out[0] = NEW(b, BF16, PADDED, 11, 4099);
     call.out[1] = NEW(b, F32, DENSE, 11);
     call.out[2] = NEW(b, F32, DENSE, 11);
-    same_on_little(cb, KERNEL_layernorm, &call);
+    same_on_small_stack(cb, KERNEL_layernorm, &call);
     bench_clear(b);
 }
 

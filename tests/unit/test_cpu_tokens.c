@@ -10,25 +10,25 @@ static Tensor ids_of(Bench *b, int64_t tokens, int64_t base, int64_t vocab)
     return t;
 }
 
-static void look_up(void **state)
+static void embedding(void **state)
 {
     CpuBench *c = *state;
     const int64_t width[] = {1, 30, 64, 1500}, tokens[] = {0, 1, 77};
     for (int i = 0; i < 24; i++) {
         Bench *b = &c->b;
         const DType type = cpu_types[i % 2];
-        const Lay lay = (Lay)(i % 3);
+        const Strides strides = (Strides)(i % 3);
         Call call = {.n_in = 2, .n_out = 1};
         call.attr.vocab.base = i % 2 * 1000;
         call.in[0] = ids_of(b, tokens[i / 8], i % 2 * 1000, 50);
-        call.in[1] = RANDOM(b, type, lay, 50, width[i / 2 % 4]);
-        call.out[0] = NEW(b, type, (Lay)((lay + 1) % 3), tokens[i / 8], width[i / 2 % 4]);
+        call.in[1] = RANDOM(b, type, strides, 50, width[i / 2 % 4]);
+        call.out[0] = NEW(b, type, (Strides)((strides + 1) % 3), tokens[i / 8], width[i / 2 % 4]);
         expect_like_ref(c, KERNEL_embedding, &call, 0);
     }
 }
 
 /* Rows to permuted places; rows in between are unchanged. The strides of both differ. */
-static void put_at(void **state)
+static void put_rows_at(void **state)
 {
     CpuBench *c = *state;
     const int64_t width[] = {1, 6, 130}, heads[] = {3, 1, 0}, tokens[] = {0, 1, 9};
@@ -37,15 +37,15 @@ static void put_at(void **state)
         const DType type = cpu_types[i % 2];
         const int64_t t = tokens[i / 2 % 3], w = width[i / 6 % 3], g = heads[i / 18];
         Call call = {.n_in = 2, .n_out = 1};
-        call.in[0] = RANDOM(b, type, (Lay)(i % 3), t, g, w);
+        call.in[0] = RANDOM(b, type, (Strides)(i % 3), t, g, w);
         call.in[1] = NEW(b, I32, t % 2 ? PADDED : DENSE, t);
-        call.out[0] = RANDOM(b, type, (Lay)((i + 1) % 3), 21, g, w);
+        call.out[0] = RANDOM(b, type, (Strides)((i + 1) % 3), 21, g, w);
         for (int64_t k = 0; k < t; k++) put(&call.in[1], k, (double)((k * 8 + 5) % 21));
         expect_like_ref(c, KERNEL_put_rows_at, &call, 0);
     }
 }
 
-static void fold_back(void **state)
+static void embedding_gradient(void **state)
 {
     CpuBench *c = *state;
     const int64_t width[] = {1, 30, 600}, tokens[] = {0, 1, 77}, vocab[] = {9, 700};
@@ -55,9 +55,9 @@ static void fold_back(void **state)
         const double keep[] = {0, 1, 0.5};
         Call call = {.n_in = 2, .n_out = 1, .number = {keep[i / 3 % 3]}};
         call.attr.vocab.base = 11;
-        call.in[0] = RANDOM(b, cpu_types[i / 18], (Lay)(i % 3), t, d);
+        call.in[0] = RANDOM(b, cpu_types[i / 18], (Strides)(i % 3), t, d);
         call.in[1] = ids_of(b, t, 11, v);
-        call.out[0] = accumulator(b, NEW(b, F32, (Lay)(i / 9 % 3), v, d), call.number[0]);
+        call.out[0] = accumulator(b, NEW(b, F32, (Strides)(i / 9 % 3), v, d), call.number[0]);
         expect_like_ref(c, KERNEL_embedding_dw, &call, tol_sum(F32, (double)t));
     }
 }
@@ -73,22 +73,22 @@ static Attr rope_attr(int which, bool back)
     return a;
 }
 
-static void turns(void **state)
+static void rope(void **state)
 {
     CpuBench *c = *state;
     const int64_t channels[] = {2, 6, 32, 70, 128, 1026};
     for (int i = 0; i < 72; i++) {
         Bench *b = &c->b;
         const DType type = cpu_types[i % 2];
-        const Lay lay = (Lay)(i / 2 % 3);
+        const Strides strides = (Strides)(i / 2 % 3);
         const int64_t tokens = i % 5 == 4 ? 0 : 19, n = channels[i / 6 % 6];
         Call call = {.n_in = 2, .n_out = 1, .attr = rope_attr(i % 3, i / 36)};
-        call.in[0] = RANDOM(b, type, lay, tokens, 3, n);
+        call.in[0] = RANDOM(b, type, strides, tokens, 3, n);
         call.in[1] = NEW(b, I32, DENSE, tokens);
         for (int64_t t = 0; t < tokens; t++) /* large positions are as accurate as small ones */
             put(&call.in[1], t, (double)(t < 8 ? t : t * t * t * 1000 + 7));
-        const bool over = lay == DENSE;
-        call.out[0] = over ? call.in[0] : NEW(b, type, (Lay)((lay + 1) % 3), tokens, 3, n);
+        const bool over = strides == DENSE;
+        call.out[0] = over ? call.in[0] : NEW(b, type, (Strides)((strides + 1) % 3), tokens, 3, n);
         expect_like_ref(c, KERNEL_rope, &call, tol_sum(type, 1));
     }
 }
@@ -96,10 +96,10 @@ static void turns(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(look_up),
-        cmocka_unit_test(put_at),
-        cmocka_unit_test(fold_back),
-        cmocka_unit_test(turns),
+        cmocka_unit_test(embedding),
+        cmocka_unit_test(put_rows_at),
+        cmocka_unit_test(embedding_gradient),
+        cmocka_unit_test(rope),
     };
     return cmocka_run_group_tests(tests, cpu_setup, cpu_teardown);
 }

@@ -99,7 +99,7 @@ static const Device *cpu(void)
 }
 
 /* The largest distance of two curves, relative to the first loss. */
-static double apart(const Run *a, const Run *b)
+static double largest_distance(const Run *a, const Run *b)
 {
     double most = 0;
     for (int i = 0; i < a->steps; i++)
@@ -122,11 +122,12 @@ static void curves(void **state)
         train(&narrow);
         print_message("%s: loss %.4f -> %.4f (f64), %.4f (f32), %.4f (bf16); apart %.1e, %.1e\n",
                       model[m], exact.loss[0], exact.loss[STEPS - 1], single.loss[STEPS - 1],
-                      narrow.loss[STEPS - 1], apart(&exact, &single), apart(&single, &narrow));
+                      narrow.loss[STEPS - 1], largest_distance(&exact, &single),
+                      largest_distance(&single, &narrow));
         assert_true(exact.loss[STEPS - 1] < 0.6 * exact.loss[0]);
         assert_true(fabs(exact.loss[0] - single.loss[0]) < 1e-6 * exact.loss[0]);
-        assert_true(apart(&exact, &single) < 1e-4);
-        assert_true(apart(&single, &narrow) < 5e-2);
+        assert_true(largest_distance(&exact, &single) < 1e-4);
+        assert_true(largest_distance(&single, &narrow) < 5e-2);
     }
 }
 

@@ -5,7 +5,7 @@
 #include "state/save.h"
 #include "train/loop.h"
 
-static char again[SAID_BYTES];
+static char previous[SAID_BYTES];
 
 /* Asserts the number that follows these words. */
 static void assert_said_number(const char *words, size_t n)
@@ -24,7 +24,7 @@ static int count_said(const char *part)
     return n;
 }
 
-static void text_is_stable_and_whole(void **state)
+static void text_is_stable_and_complete(void **state)
 {
     (void)state;
     static const char *const part[] = {
@@ -46,9 +46,9 @@ static void text_is_stable_and_whole(void **state)
         "6 N + 12 L d T",
         "dparam"};
     assert_int_equal(explain(1, NULL), 0);
-    memcpy(again, said, sizeof said);
+    memcpy(previous, said, sizeof said);
     assert_int_equal(explain(1, NULL), 0);
-    assert_string_equal(said, again);
+    assert_string_equal(said, previous);
     for (size_t i = 0; i < sizeof part / sizeof *part; i++) assert_said(part[i]);
     assert_int_equal(count_said("\nlayer x 3\n"), 1); /* one program for all layers */
     assert_not_said(" \n");
@@ -68,7 +68,7 @@ static void gathers_are_counted(void **state)
     assert_int_equal(explain(1, "mesh.dp=2", "parallel.zero=3", NULL), 0);
     assert_said("  unit                         uses  gathers     resident\n");
     assert_said("  layer.0 to layer.1              4        4            0  each\n"
-                   "  layer.2                         4        3            1\n");
+                "  layer.2                         4        3            1\n");
     assert_int_equal(explain(1, "mesh.dp=2", "parallel.zero=1", NULL), 0);
     assert_said("  embed                           2        1            1\n");
 }
@@ -117,7 +117,7 @@ static void validation_is_counted(void **state)
     done(loss);
 }
 
-static void flags_choose_what_is_shown(void **state)
+static void flags_select_parts(void **state)
 {
     (void)state;
     static const char *const pass[] = {"build", "differentiate", "place", "fuse",
@@ -144,7 +144,7 @@ static void flags_choose_what_is_shown(void **state)
     json_decref(all);
 }
 
-static void bad_requests_leave_with_two(void **state)
+static void bad_requests_exit_with_2(void **state)
 {
     (void)state;
     static const struct {
@@ -209,10 +209,10 @@ static void names_the_device_of_training(void **state)
         assert_said(row[i].text);
         assert_int_equal(status, row[i].name ? 0 : 2);
         if (!row[i].name) {
-            memcpy(again, said, sizeof said);
-            assert_int_equal(say(2, "train", device, compute, "data.train=README.md", NULL),
+            memcpy(previous, said, sizeof said);
+            assert_int_equal(run_small(2, "train", device, compute, "data.train=README.md", NULL),
                              2);
-            assert_string_equal(said, again);
+            assert_string_equal(said, previous);
             continue;
         }
         assert_int_equal(explain(1, device, compute, "--json", NULL), 0);
@@ -254,7 +254,7 @@ static void long_runs_are_folded(void **state)
     assert_not_said(" .. ");
     assert_int_equal(explain_layers("model.num_hidden_layers=7", NULL), 0);
     assert_said("  rank 0: F0.0 .. F8.0 F0.1 .. F8.1 F0.2 .. F8.2 B8.0 .. B0.0 B8.1 .. B0.1 "
-                   "B8.2 .. B0.2 norm\n  rank 0: update.0 .. update.8\n");
+                "B8.2 .. B0.2 norm\n  rank 0: update.0 .. update.8\n");
     assert_int_equal(explain_layers("model.num_hidden_layers=7", "model.tie_word_embeddings=true"),
                      0);
     assert_said("B8.2 .. B0.2 reduce.0 norm\n  rank 0: update.0 .. update.8\n");
@@ -318,11 +318,11 @@ static void a_pipeline_is_simulated(void **state)
                                   "mesh.pp=3", "parallel.split=2,2,2", NULL),
                      0);
     assert_said("  makespan   30\n"
-                   "  bubble     12: idle time of the busiest stage; all stages together are idle "
-                   "40.0% of the "
-                   "time\n"
-                   "  frames     at most 3 2 1 on stages 0 to 2\n"
-                   "  barrier    0: no stage could start the next step earlier\n\n");
+                "  bubble     12: idle time of the busiest stage; all stages together are idle "
+                "40.0% of the "
+                "time\n"
+                "  frames     at most 3 2 1 on stages 0 to 2\n"
+                "  barrier    0: no stage could start the next step earlier\n\n");
     assert_int_equal(explain_list(1, tiny, 3, "model.num_hidden_layers=6", "batch.global=16",
                                   "mesh.pp=4", "parallel.split=2,2,2,2", "parallel.schedule=zbh2",
                                   NULL),
@@ -347,12 +347,12 @@ static void a_pipeline_is_simulated(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(text_is_stable_and_whole),
+        cmocka_unit_test(text_is_stable_and_complete),
         cmocka_unit_test(gathers_are_counted),
         cmocka_unit_test(text_has_the_predicted_bytes),
         cmocka_unit_test(validation_is_counted),
-        cmocka_unit_test(flags_choose_what_is_shown),
-        cmocka_unit_test(bad_requests_leave_with_two),
+        cmocka_unit_test(flags_select_parts),
+        cmocka_unit_test(bad_requests_exit_with_2),
         cmocka_unit_test(a_schedule_is_drawn_into_a_file),
         cmocka_unit_test(a_pipeline_is_simulated),
         cmocka_unit_test(names_the_device_of_training),

@@ -4,15 +4,14 @@
 #include "explain_test.h"
 #include "state/save.h"
 
-static double run_flops(const Job *job, bool computed_again)
+static double run_flops(const Job *job, bool recomputed)
 {
     double sum = 0;
     for (int i = 0; i < job->linked.n; i++) {
         const LinkedAction *l = &job->linked.list[i];
         for (int k = l->program ? l->program->first[l->action.phase] : 0;
              l->program && k < l->program->first[l->action.phase + 1]; k++)
-            if (l->program->instr[k].recomputed == computed_again)
-                sum += l->program->instr[k].flops;
+            if (l->program->instr[k].recomputed == recomputed) sum += l->program->instr[k].flops;
     }
     return sum;
 }

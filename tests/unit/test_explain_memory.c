@@ -114,7 +114,7 @@ static void memory_of_rank(const json_t *all, const Compiled *c)
                      lp->bytes[ARENA_STEP]);
 }
 
-static void memory_is_what_lies_at_addresses(void **state)
+static void memory_rows_match_addresses(void **state)
 {
     (void)state;
     for_all_ranks(memory_of_rank);
@@ -125,7 +125,7 @@ static void memory_is_what_lies_at_addresses(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(memory_is_what_lies_at_addresses),
+        cmocka_unit_test(memory_rows_match_addresses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

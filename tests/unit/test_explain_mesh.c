@@ -3,7 +3,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "explain_test.h"
 
-static void plan_says_which_rank_it_is(void **state)
+static void plan_names_the_rank(void **state)
 {
     (void)state;
     static const char *const part[] = {
@@ -54,7 +54,7 @@ static void plan_says_which_rank_it_is(void **state)
     assert_said("fold       sums in the order of 2 data-parallel ranks\n");
 }
 
-static void ranks_that_are_not_there_are_refused(void **state)
+static void missing_ranks_are_refused(void **state)
 {
     (void)state;
     static const char *const bad[] = {"4", "-1", "3x", "", "4294967296", "18446744073709551616"};
@@ -243,8 +243,8 @@ static void many_ranks_fit_few_lines(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plan_says_which_rank_it_is),
-        cmocka_unit_test(ranks_that_are_not_there_are_refused),
+        cmocka_unit_test(plan_names_the_rank),
+        cmocka_unit_test(missing_ranks_are_refused),
         cmocka_unit_test(folded_lists_unfold_to_the_list_that_runs),
         cmocka_unit_test(many_ranks_fit_few_lines),
     };

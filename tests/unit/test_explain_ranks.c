@@ -17,7 +17,7 @@ static unsigned axes_of(const json_t *list, const Mesh *m)
 }
 
 /* Sums the said rows with the same kind, axes and scalar flag. */
-static TrafficRow said_traffic(const json_t *all, const Mesh *m, const TrafficRow *like)
+static TrafficRow printed_traffic(const json_t *all, const Mesh *m, const TrafficRow *like)
 {
     const json_t *row;
     TrafficRow sum = {.kind = like->kind};
@@ -41,10 +41,10 @@ static void transfers_of_rank(const json_t *all, const Compiled *c)
     size_t total = 0;
     DO(linked_traffic(&c->job.linked, &traffic));
     for (int i = 0; i < traffic.n; i++) {
-        const TrafficRow said_row = said_traffic(all, &c->job.mesh, &traffic.row[i]);
-        assert_int_equal(said_row.transfers, traffic.row[i].transfers);
-        assert_int_equal(said_row.bytes, traffic.row[i].bytes);
-        assert_int_equal(said_row.sent_bytes, traffic.row[i].sent_bytes);
+        const TrafficRow printed_row = printed_traffic(all, &c->job.mesh, &traffic.row[i]);
+        assert_int_equal(printed_row.transfers, traffic.row[i].transfers);
+        assert_int_equal(printed_row.bytes, traffic.row[i].bytes);
+        assert_int_equal(printed_row.sent_bytes, traffic.row[i].sent_bytes);
         total += traffic.row[i].sent_bytes;
     }
     assert_int_equal(number(all, "transfers.sent_bytes"), total);
@@ -206,7 +206,7 @@ static void compare_rank(const json_t *all, const Compiled *c)
     flops_of_rank(all, c);
 }
 
-static void every_rank_is_explained_as_it_is_linked(void **state)
+static void every_rank_matches_its_linked_program(void **state)
 {
     (void)state;
     for_all_ranks(compare_rank);
@@ -215,7 +215,7 @@ static void every_rank_is_explained_as_it_is_linked(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_rank_is_explained_as_it_is_linked),
+        cmocka_unit_test(every_rank_matches_its_linked_program),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -141,7 +141,7 @@ static bool twice(Seed *x)
     return true;
 }
 
-static bool both_ways(Seed *x) /* B in addition to I and W */
+static bool b_and_split(Seed *x) /* B in addition to I and W */
 {
     if (!pick(x, &any_i)) return false;
     const int w = find(x, *picked(x), A_RUN, PHASE_W);
@@ -265,7 +265,7 @@ static const struct {
     {"no I", no_i, "is missing: I and W come together", CHUNKS},
     {"no W", no_w, "is missing: I and W come together", CHUNKS},
     {"twice", twice, "runs twice", CHUNKS},
-    {"both ways", both_ways, "runs in addition to B", CHUNKS},
+    {"B and its split", b_and_split, "runs in addition to B", CHUNKS},
     {"backward first", back_first, "comes before its F", CHUNKS},
     {"W first", w_first, "comes before its I", CHUNKS},
     {"slice first", slice_first, "comes before F of slice", CHUNKS},

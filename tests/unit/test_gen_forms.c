@@ -196,7 +196,7 @@ static void check_closed(const Form *form, const Pipeline *p, Arena *a)
     check_form(form, &full, &s, a);
 }
 
-static void bubbles_and_peaks_are_as_known(void **state)
+static void bubbles_and_peaks_match_closed_forms(void **state)
 {
     int cases = 0;
     each_shape(state, check_closed, 12, &cases);
@@ -256,7 +256,7 @@ static void groups_keep_the_bubble(void **state)
 }
 
 /* Generators without a form for few micro-batches: deleting surplus RUNs leaves a complete list. */
-static void few_micro_batches_are_cut_out_of_more(void **state)
+static void surplus_micro_batches_are_deleted(void **state)
 {
     for (int P = 2; P <= 6; P++) {
         Schedule whole, few;
@@ -273,7 +273,7 @@ static void few_micro_batches_are_cut_out_of_more(void **state)
     }
 }
 
-static void chunks_lie_where_they_should(void **state)
+static void chunk_orders(void **state)
 {
     (void)state;
     const int loop[] = {0, 1, 2, 0, 1, 2, 0, 1, 2}, v[] = {0, 1, 2, 2, 1, 0, 0, 1, 2};
@@ -285,7 +285,7 @@ static void chunks_lie_where_they_should(void **state)
     }
 }
 
-static void defaults_are_said(void **state)
+static void defaults(void **state)
 {
     const struct {
         const char *name;
@@ -309,7 +309,7 @@ static void defaults_are_said(void **state)
 }
 
 /* Forwards before a stage's first backward. */
-static void warm_up_is_as_said(void **state)
+static void warm_up_lengths(void **state)
 {
     for (int P = 1; P <= 9; P++)
         for (int r = 0; r < P; r++) {
@@ -346,13 +346,13 @@ static void warm_up_is_as_said(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bubbles_and_peaks_are_as_known),
+        cmocka_unit_test(bubbles_and_peaks_match_closed_forms),
         cmocka_unit_test(no_transport_hangs),
         cmocka_unit_test(groups_keep_the_bubble),
-        cmocka_unit_test(few_micro_batches_are_cut_out_of_more),
-        cmocka_unit_test(chunks_lie_where_they_should),
-        cmocka_unit_test(defaults_are_said),
-        cmocka_unit_test(warm_up_is_as_said),
+        cmocka_unit_test(surplus_micro_batches_are_deleted),
+        cmocka_unit_test(chunk_orders),
+        cmocka_unit_test(defaults),
+        cmocka_unit_test(warm_up_lengths),
     };
     return cmocka_run_group_tests(tests, open_arena, close_arena);
 }

@@ -37,22 +37,22 @@ typedef struct {
 typedef struct {
     Case *c;
     int rank;
-    int64_t told;
-} Ear;
+    int64_t tokens;
+} Listener;
 
-static bool hear(void *context, int64_t prompt, int32_t token)
+static bool on_token(void *context, int64_t prompt, int32_t token)
 {
-    Ear *e = context;
+    Listener *e = context;
     Output *o = &e->c->out[e->rank][prompt];
     if (o->n < MOST) o->token[o->n] = token;
     o->n++;
-    if (++e->told == e->c->stop_at) e->c->stop = 1;
+    if (++e->tokens == e->c->stop_at) e->c->stop = 1;
     return token == e->c->enough_after;
 }
 
-static void hear_end(void *context, int64_t prompt, GenerateEnd why)
+static void on_end(void *context, int64_t prompt, GenerateEnd why)
 {
-    Ear *e = context;
+    Listener *e = context;
     e->c->out[e->rank][prompt].why = why;
     e->c->out[e->rank][prompt].ends++;
 }
@@ -62,7 +62,7 @@ static Err generate(WorldRank *w, Case *c, Session *s)
     static const int32_t token[] = {4,  17, 2,  9, 11, 0, 22, 8,  5,  13, 1,
                                     19, 7,  20, 3, 16, 6, 10, 21, 14, 12};
     Prompt prompt[PROMPTS];
-    Ear ear = {.c = c, .rank = w->rank};
+    Listener listener = {.c = c, .rank = w->rank};
     for (int i = 0; i < PROMPTS; i++) prompt[i] = (Prompt){token + i % 4, prompt_length[i]};
     const GenerateSettings set = {.session = s,
                                   .prompt = prompt,
@@ -71,7 +71,7 @@ static Err generate(WorldRank *w, Case *c, Session *s)
                                   .max_tokens = c->max_tokens,
                                   .stop_token = &c->stop_token,
                                   .n_stop_tokens = c->stop_token >= 0,
-                                  .listener = {hear, hear_end, &ear},
+                                  .listener = {on_token, on_end, &listener},
                                   .stop = &c->stop,
                                   .arena = w->arena};
     return generate_run(&set, &c->result[w->rank]);
@@ -146,12 +146,12 @@ static void expect_same(const Case *want, Case *got, const char *name)
     }
 }
 
-static void loops_agree(void **state)
+static void sessions_agree(void **state)
 {
     (void)state;
     static Case one, c;
     static const struct {
-        int64_t rows, seats;
+        int64_t rows, sequences;
         int cached, tp, pp;
     } row[] = {{CONTEXT, 1, 1, 1, 1}, {5, 3, 1, 1, 1},           {4, 4, 1, 1, 1},
                {2, 1, 1, 1, 1},       {3 * CONTEXT, 3, 0, 1, 1}, {7, 2, 1, 2, 1},
@@ -162,10 +162,10 @@ static void loops_agree(void **state)
         run(&one);
         for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
             char name[64];
-            snprintf(name, sizeof name, "%d rows, %d seats, cached %d, tp=%d pp=%d",
-                     (int)row[i].rows, (int)row[i].seats, row[i].cached, row[i].tp, row[i].pp);
+            snprintf(name, sizeof name, "%d rows, %d sequences, cached %d, tp=%d pp=%d",
+                     (int)row[i].rows, (int)row[i].sequences, row[i].cached, row[i].tp, row[i].pp);
             c = one;
-            c.shape = (SessionShape){row[i].rows, row[i].seats, row[i].seats, CONTEXT,
+            c.shape = (SessionShape){row[i].rows, row[i].sequences, row[i].sequences, CONTEXT,
                                      row[i].cached != 0};
             c.mesh = (MeshSizes){.tp = row[i].tp, .pp = row[i].pp};
             expect_same(&one, &c, name);
@@ -190,7 +190,7 @@ static void seeds_matter(void **state)
 }
 
 /* Ends: length, context, stop token, listener. */
-static void ends(void **state)
+static void reasons_of_ends(void **state)
 {
     (void)state;
     static Case c;
@@ -199,9 +199,9 @@ static void ends(void **state)
     run(&c);
     for (int i = 0; i < PROMPTS;
          i++) { /* one token past the context is sampled; it is never an input */
-        const int64_t room = CONTEXT + 1 - prompt_length[i];
-        assert_int_equal(c.out[0][i].n, room < 6 ? room : 6);
-        assert_int_equal(c.out[0][i].why, room < 6 ? END_CONTEXT : END_LENGTH);
+        const int64_t left = CONTEXT + 1 - prompt_length[i];
+        assert_int_equal(c.out[0][i].n, left < 6 ? left : 6);
+        assert_int_equal(c.out[0][i].why, left < 6 ? END_CONTEXT : END_LENGTH);
     }
     const Output first = c.out[0][0];
     c.stop_token = first.token[3];
@@ -227,12 +227,12 @@ static void interrupts(void **state)
     c.stop_at = 5;
     run(&c);
     assert_true(c.result[0].stopped);
-    int64_t told = 0, interrupted = 0;
+    int64_t tokens = 0, interrupted = 0;
     for (int i = 0; i < PROMPTS; i++) {
-        told += c.out[0][i].n;
+        tokens += c.out[0][i].n;
         interrupted += c.out[0][i].ends && c.out[0][i].why == END_INTERRUPT;
     }
-    assert_in_range(told, 5, 6);
+    assert_in_range(tokens, 5, 6);
     assert_in_range(interrupted, 1, 2);
 }
 
@@ -264,8 +264,9 @@ static void refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(loops_agree), cmocka_unit_test(seeds_matter), cmocka_unit_test(ends),
-        cmocka_unit_test(interrupts),  cmocka_unit_test(counts),       cmocka_unit_test(refusals),
+        cmocka_unit_test(sessions_agree),  cmocka_unit_test(seeds_matter),
+        cmocka_unit_test(reasons_of_ends), cmocka_unit_test(interrupts),
+        cmocka_unit_test(counts),          cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -190,7 +190,7 @@ static void moves_are_collectives(const Home *h, Sim *sim)
 /* The reduction of a gradient, step by step: each step is one collective, except for copies.
  * `partial` is as sequence parallelism leaves it: all axes over which the parameter is not
  * sharded. */
-static void gradients_come_home(const Home *h, Sim *sim)
+static void gradients_reduce_in_steps(const Home *h, Sim *sim)
 {
     for (int i = 0; i < h->n; i++) {
         const HomeParam *p = &h->param[i];
@@ -243,7 +243,7 @@ static void every_mesh(void **state)
                     homes_are_layouts(&h);
                     if (pack == 2) assert_int_equal(h.vary, 0);
                     moves_are_collectives(&h, &sim);
-                    if (tp < 5) gradients_come_home(&h, &sim);
+                    if (tp < 5) gradients_reduce_in_steps(&h, &sim);
                     DO(home_init(&h, &m, 0, 16, p, n)); /* not sharded: home is use */
                     shards_tile(&h);
                     homes_are_layouts(&h);
@@ -253,7 +253,7 @@ static void every_mesh(void **state)
 }
 
 /* A bias of 5 on 7 ranks: five have one, two have none; in blocks of 4, one has 4 and one has 1. */
-static void smaller_than_the_ranks(void **state)
+static void fewer_elements_than_ranks(void **state)
 {
     (void)state;
     const Mesh m = mesh_of(1, 7, 1);
@@ -407,7 +407,7 @@ static void one_rank_of_16384(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_mesh),        cmocka_unit_test(smaller_than_the_ranks),
+        cmocka_unit_test(every_mesh),        cmocka_unit_test(fewer_elements_than_ranks),
         cmocka_unit_test(vocabulary),        cmocka_unit_test(copies_are_owned_once),
         cmocka_unit_test(two_model_axes),    cmocka_unit_test(refused),
         cmocka_unit_test(one_rank_of_16384),

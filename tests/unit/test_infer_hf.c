@@ -99,7 +99,7 @@ static int remove_folder(void **state)
 
 /* eos_token_id may be a token, a list or null. Any other value is refused, not read as token 0 and
  * not ignored. */
-static void ends_are_tokens(void **state)
+static void eos_token_forms(void **state)
 {
     (void)state;
     const char *const bad[] = {"\"x\"", "[1, \"x\"]", "1.5", "-1", "{}"};
@@ -165,7 +165,7 @@ static double text_loss(void)
 }
 
 /* A token that the template appends is neither part of a choice nor of the context before it. */
-static void choices_have_no_end(void **state)
+static void choices_exclude_appended_tokens(void **state)
 {
     (void)state;
     double with[2], without[2];
@@ -180,7 +180,7 @@ static void choices_have_no_end(void **state)
 
 /* A choice without context is scored after an end-of-text token of any name, or after a line break
  * if the model has none. */
-static void an_end_token_precedes(void **state)
+static void end_token_precedes_choices(void **state)
 {
     (void)state;
     double one[2], other[2];
@@ -232,9 +232,12 @@ static void lengths_are_characters(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ends_are_tokens),          cmocka_unit_test(bytes_are_not_guessed),
-        cmocka_unit_test(choices_have_no_end),      cmocka_unit_test(an_end_token_precedes),
-        cmocka_unit_test(invalid_utf8_is_reported), cmocka_unit_test(lengths_are_characters),
+        cmocka_unit_test(eos_token_forms),
+        cmocka_unit_test(bytes_are_not_guessed),
+        cmocka_unit_test(choices_exclude_appended_tokens),
+        cmocka_unit_test(end_token_precedes_choices),
+        cmocka_unit_test(invalid_utf8_is_reported),
+        cmocka_unit_test(lengths_are_characters),
     };
     return cmocka_run_group_tests(tests, open_folder, remove_folder);
 }

@@ -139,7 +139,7 @@ static void a_batch_does_not_change_the_output(void **state)
     }
 }
 
-static json_t *said_json(void)
+static json_t *printed_json(void)
 {
     json_error_t why;
     const char *at = strchr(said, '{');
@@ -153,7 +153,7 @@ static void stop_strings_end_the_text(void **state)
 {
     (void)state;
     DO_SHEAF("generate", run, "-p", "one", "-n", "30", "--json");
-    json_t *all = said_json();
+    json_t *all = printed_json();
     const json_t *o = json_array_get(json_object_get(all, "outputs"), 0);
     const char *whole = json_string_value(json_object_get(o, "text"));
     assert_string_equal(json_string_value(json_object_get(o, "end")), "length");
@@ -163,7 +163,7 @@ static void stop_strings_end_the_text(void **state)
     memcpy(stop, whole + 11, 4);
     const size_t first = (size_t)(strstr(whole, stop) - whole);
     DO_SHEAF("generate", run, "-p", "one", "-n", "30", "--json", "--stop", "never", "--stop", stop);
-    json_t *cut = said_json();
+    json_t *cut = printed_json();
     o = json_array_get(json_object_get(cut, "outputs"), 0);
     const char *got = json_string_value(json_object_get(o, "text"));
     assert_string_equal(json_string_value(json_object_get(o, "end")), "stop");
@@ -176,7 +176,7 @@ static void stop_strings_end_the_text(void **state)
 }
 
 /* Generation ends with the positions of the model, also after a prompt of one token, or at -n. */
-static void the_context_ends(void **state)
+static void generation_ends_with_the_context(void **state)
 {
     (void)state;
     const struct {
@@ -188,7 +188,7 @@ static void the_context_ends(void **state)
              {"two", "62", "length", 62}};
     for (int i = 0; i < 4; i++) {
         DO_SHEAF("generate", run, "-p", c[i].prompt, "-n", c[i].n, "--json");
-        json_t *all = said_json();
+        json_t *all = printed_json();
         const json_t *o = json_array_get(json_object_get(all, "outputs"), 0);
         assert_string_equal(json_string_value(json_object_get(o, "end")), c[i].end);
         assert_int_equal(json_array_size(json_object_get(o, "ids")), c[i].ids);
@@ -257,7 +257,7 @@ static void bad_prompts_are_refused(void **state)
 static double eval_loss(const char *how, const char *value, int64_t *tokens)
 {
     DO_SHEAF("eval", run, "--text", other, "--json", how, value);
-    json_t *o = said_json();
+    json_t *o = printed_json();
     const double loss = json_real_value(json_object_get(o, "loss"));
     if (tokens) *tokens = json_integer_value(json_object_get(o, "tokens"));
     const double bits = json_real_value(json_object_get(o, "bits_per_byte"));
@@ -282,7 +282,7 @@ static double valid_loss(void)
     return loss;
 }
 
-static void perplexity_is_the_trainers(void **state)
+static void loss_equals_the_trainers(void **state)
 {
     (void)state;
     int64_t tokens;
@@ -309,14 +309,14 @@ static double nats(const char *what)
     snprintf(path, sizeof path, "%s/piece.txt", dir);
     write_file(path, what);
     DO_SHEAF("eval", run, "--text", path, "--json", "--seq-len", "64");
-    json_t *o = said_json();
+    json_t *o = printed_json();
     const double sum = json_real_value(json_object_get(o, "loss")) *
                        (double)json_integer_value(json_object_get(o, "tokens"));
     json_decref(o);
     return sum;
 }
 
-static void choices_are_differences(void **state)
+static void choice_losses_are_differences(void **state)
 {
     (void)state;
     char path[128];
@@ -338,7 +338,7 @@ static void choices_are_differences(void **state)
     const char *const how[] = {"mesh.tp=1", "mesh.tp=2", "mesh.pp=2", "mesh.dp=3"};
     for (int h = 0; h < 4; h++) {
         DO_SHEAF("eval", run, "--tasks", path, "--json", how[h]);
-        json_t *o = said_json();
+        json_t *o = printed_json();
         size_t k = 0;
         for (size_t t = 0; t < 3; t++) {
             const json_t *loss =
@@ -428,11 +428,11 @@ int main(void)
         cmocka_unit_test(output_is_the_same_under_every_layout),
         cmocka_unit_test(a_batch_does_not_change_the_output),
         cmocka_unit_test(stop_strings_end_the_text),
-        cmocka_unit_test(the_context_ends),
+        cmocka_unit_test(generation_ends_with_the_context),
         cmocka_unit_test(generate_refuses),
         cmocka_unit_test(bad_prompts_are_refused),
-        cmocka_unit_test(perplexity_is_the_trainers),
-        cmocka_unit_test(choices_are_differences),
+        cmocka_unit_test(loss_equals_the_trainers),
+        cmocka_unit_test(choice_losses_are_differences),
         cmocka_unit_test(windows_score_each_token_once),
         cmocka_unit_test(eval_refuses),
     };

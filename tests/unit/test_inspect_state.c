@@ -37,7 +37,7 @@ static void flip(const char *path, long at)
 
 static const char step[] = "checkpoints/step-00000020";
 
-static void whole(void **state)
+static void complete_checkpoint(void **state)
 {
     (void)state;
     copy_golden();
@@ -61,7 +61,7 @@ static void whole(void **state)
     assert_said("who: the official library\n");
 }
 
-static void damaged(void **state)
+static void damaged_checkpoint(void **state)
 {
     (void)state;
     copy_golden();
@@ -94,6 +94,7 @@ static int remove_folder(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(whole), cmocka_unit_test(damaged)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(complete_checkpoint),
+                                       cmocka_unit_test(damaged_checkpoint)};
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -133,7 +133,7 @@ static const ProgTensor *tensor_named(const Program *p, const char *name)
 
 /* A slice saves its queries for backward but not its keys and values: those are stored once for all
  * slices. */
-static void keys_are_kept_once(void **state)
+static void keys_are_stored_once(void **state)
 {
     const ModelConfig config = long_enough("llama");
     JobSettings set = sliced("llama", 3);
@@ -185,7 +185,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(flops_of_slices), cmocka_unit_test(flops_of_the_model),
-        cmocka_unit_test(equal_flops),     cmocka_unit_test(keys_are_kept_once),
+        cmocka_unit_test(equal_flops),     cmocka_unit_test(keys_are_stored_once),
         cmocka_unit_test(refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

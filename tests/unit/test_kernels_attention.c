@@ -33,7 +33,7 @@ static void values(void **state)
                 bench_clear(&bench);
                 Case c = attention_sizes[n];
                 c.type = (DType)type;
-                c.lay = (Lay)((n + mask + 2) % N_LAYS);
+                c.strides = (Strides)((n + mask + 2) % N_STRIDES);
                 case_open(&bench, &c, (Mask)mask, 1.5);
                 const Call call = attention_call(&c);
                 run_twice(&bench, KERNEL_attention, &call);
@@ -48,7 +48,7 @@ static void large_logits(void **state)
     (void)state;
     for (int mask = 0; mask < N_MASKS; mask++) {
         bench_clear(&bench);
-        Case c = {.t = 37, .s = 70, .h = 2, .g = 1, .c = 3, .lay = PADDED};
+        Case c = {.t = 37, .s = 70, .h = 2, .g = 1, .c = 3, .strides = PADDED};
         case_open(&bench, &c, (Mask)mask, 30);
         for (int64_t i = 0; i < c.c; i++) { /* the first query against its first keys */
             put(&c.q, i, 26);
@@ -64,11 +64,11 @@ static void large_logits(void **state)
 
 /* Keys that no query attends to may hold anything, whether single keys or a whole tile, and so may
  * queries that attend to no key: none of it reaches the output. */
-static void unseen_is_not_read(void **state)
+static void masked_keys_are_not_read(void **state)
 {
     (void)state;
     bench_clear(&bench);
-    Case c = {.t = 40, .s = 140, .h = 2, .g = 1, .c = 5, .lay = TURNED};
+    Case c = {.t = 40, .s = 140, .h = 2, .g = 1, .c = 5, .strides = COLUMN_MAJOR};
     case_open(&bench, &c, FULL, 1);
     for (int64_t t = 0; t < c.t; t++) { /* no row attends to keys 20 to 23 and 30 to 99 */
         const int live[4] = {3, 20, 100, 100 + (int)t}, none[4] = {24, 24, 0, 0};
@@ -92,7 +92,7 @@ static void unseen_is_not_read(void **state)
 }
 
 /* Case `c` with only the keys [from, from + n). */
-static Case key_block(const Case *c, int64_t from, int64_t n, int lay)
+static Case key_block(const Case *c, int64_t from, int64_t n, int strides)
 {
     Case part = *c;
     const int64_t bytes = (int64_t)dtype_bytes(c->type);
@@ -100,8 +100,8 @@ static Case key_block(const Case *c, int64_t from, int64_t n, int lay)
     part.v.data = (char *)c->v.data + from * c->v.stride[0] * bytes;
     part.s = part.k.n[0] = part.v.n[0] = n;
     part.attr.attention.key_at = from;
-    part.o = NEW(&bench, c->type, (Lay)lay, c->t, c->h, c->c);
-    part.lse = NEW(&bench, dtype_wide(c->type), (Lay)lay, c->t, c->h);
+    part.o = NEW(&bench, c->type, (Strides)strides, c->t, c->h, c->c);
+    part.lse = NEW(&bench, dtype_wide(c->type), (Strides)strides, c->t, c->h);
     const Call call = attention_call(&part);
     run_twice(&bench, KERNEL_attention, &call);
     check_forward(&part, rounding(c->type));
@@ -117,11 +117,12 @@ static void blocks_merge(void **state)
     for (int mask = 0; mask < N_MASKS; mask++)
         for (int type = F64; type <= F32; type++) {
             bench_clear(&bench);
-            Case c = {.type = (DType)type, .t = 45, .s = 77, .h = 4, .g = 2, .c = 5, .lay = PADDED};
+            Case c = {
+                .type = (DType)type, .t = 45, .s = 77, .h = 4, .g = 2, .c = 5, .strides = PADDED};
             case_open(&bench, &c, (Mask)mask, 3);
-            const Case first = key_block(&c, cut[0], cut[1], TURNED);
+            const Case first = key_block(&c, cut[0], cut[1], COLUMN_MAJOR);
             for (int b = 1; b < 5; b++) {
-                const Case next = key_block(&c, cut[b], cut[b + 1] - cut[b], b % N_LAYS);
+                const Case next = key_block(&c, cut[b], cut[b + 1] - cut[b], b % N_STRIDES);
                 const Call call = {.in = {first.o, first.lse, next.o, next.lse},
                                    .n_in = 4,
                                    .out = {first.o, first.lse},
@@ -144,8 +145,8 @@ static void merge_extremes(void **state)
     const double oa[N] = {1, 1, nan, 1, nan, 1}, ob[N] = {5, 5, 5, nan, nan, 5};
     const double lse[N] = {800, 800, 3, 2, none, 700 + log(2)}, o[N] = {1, 5, 5, 1, 0, 3};
     bench_clear(&bench);
-    const Tensor o1 = NEW(&bench, F64, PADDED, 2, 3, C), l1 = NEW(&bench, F64, TURNED, 2, 3);
-    const Tensor o2 = NEW(&bench, F64, TURNED, 2, 3, C), l2 = NEW(&bench, F64, DENSE, 2, 3);
+    const Tensor o1 = NEW(&bench, F64, PADDED, 2, 3, C), l1 = NEW(&bench, F64, COLUMN_MAJOR, 2, 3);
+    const Tensor o2 = NEW(&bench, F64, COLUMN_MAJOR, 2, 3, C), l2 = NEW(&bench, F64, DENSE, 2, 3);
     const Tensor oo = NEW(&bench, F64, PADDED, 2, 3, C), ll = NEW(&bench, F64, DENSE, 2, 3);
     for (int64_t i = 0; i < N * C; i++) {
         put(&o1, i, oa[i / C]);
@@ -165,7 +166,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values),
         cmocka_unit_test(large_logits),
-        cmocka_unit_test(unseen_is_not_read),
+        cmocka_unit_test(masked_keys_are_not_read),
         cmocka_unit_test(blocks_merge),
         cmocka_unit_test(merge_extremes),
     };

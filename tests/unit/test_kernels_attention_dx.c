@@ -10,10 +10,11 @@ typedef struct {
 static Grads grads_open(const Case *c, const double *keep)
 {
     const DType wide = dtype_wide(c->type);
-    const Lay l1 = (Lay)((c->lay + 1) % N_LAYS), l2 = (Lay)((c->lay + 2) % N_LAYS);
+    const Strides l1 = (Strides)((c->strides + 1) % N_STRIDES),
+                  l2 = (Strides)((c->strides + 2) % N_STRIDES);
     Grads g = {.dout = RANDOM(&bench, c->type, l2, c->t, c->h, c->c)};
     g.dq = accumulator(&bench, NEW(&bench, c->type, l1, c->t, c->h, c->c), keep[0]);
-    g.dk = accumulator(&bench, NEW(&bench, wide, c->lay, c->s, c->g, c->c), keep[1]);
+    g.dk = accumulator(&bench, NEW(&bench, wide, c->strides, c->s, c->g, c->c), keep[1]);
     g.dv = accumulator(&bench, NEW(&bench, c->type, l2, c->s, c->g, c->c), keep[2]);
     return g;
 }
@@ -85,7 +86,7 @@ static void formula(void **state)
                 bench_clear(&bench);
                 Case c = attention_sizes[n];
                 c.type = (DType)type;
-                c.lay = (Lay)((n + mask + 2) % N_LAYS);
+                c.strides = (Strides)((n + mask + 2) % N_STRIDES);
                 const double *keep = keeps[(mask + type) % 4];
                 case_open(&bench, &c, (Mask)mask, 1.5);
                 const Grads g = grads_open(&c, keep);
@@ -101,7 +102,7 @@ static void finite_differences(void **state)
     const double keep[] = {1, 0.5, 1};
     for (int mask = 0; mask < N_MASKS - 1; mask++) {
         bench_clear(&bench);
-        Case c = {.t = 5, .s = 7, .h = 4, .g = 2, .c = 3, .lay = (Lay)(mask % N_LAYS)};
+        Case c = {.t = 5, .s = 7, .h = 4, .g = 2, .c = 3, .strides = (Strides)(mask % N_STRIDES)};
         if (mask == TWO_RANGES) c.t = 34, c.s = 37, c.h = 2; /* over the edge of a tile */
         case_open(&bench, &c, (Mask)mask, 1);
         const Grads g = grads_open(&c, keep);
@@ -123,7 +124,7 @@ static void large_logits(void **state)
     (void)state;
     for (int mask = 0; mask < N_MASKS; mask++) {
         bench_clear(&bench);
-        Case c = {.t = 37, .s = 70, .h = 2, .g = 1, .c = 3, .lay = TURNED};
+        Case c = {.t = 37, .s = 70, .h = 2, .g = 1, .c = 3, .strides = COLUMN_MAJOR};
         case_open(&bench, &c, (Mask)mask, 26);
         const Grads g = grads_open(&c, keeps[3]);
         prepare(&c);
@@ -140,7 +141,7 @@ static void blocks_add_up(void **state)
     const int64_t cut[] = {0, 21, 22, 50, 50, 77};
     for (int mask = 0; mask < N_MASKS; mask++) {
         bench_clear(&bench);
-        Case c = {.t = 45, .s = 77, .h = 4, .g = 2, .c = 5, .lay = (Lay)(mask % N_LAYS)};
+        Case c = {.t = 45, .s = 77, .h = 4, .g = 2, .c = 5, .strides = (Strides)(mask % N_STRIDES)};
         case_open(&bench, &c, (Mask)mask, 2);
         const Grads whole = grads_open(&c, keeps[3]);
         prepare(&c);
@@ -170,11 +171,11 @@ static void blocks_add_up(void **state)
 }
 
 /* Masked keys, single or a whole tile, and queries that attend to no key, may be NaN. */
-static void unseen_is_not_read(void **state)
+static void masked_keys_are_not_read(void **state)
 {
     (void)state;
     bench_clear(&bench);
-    Case c = {.t = 40, .s = 110, .h = 2, .g = 1, .c = 5, .lay = PADDED};
+    Case c = {.t = 40, .s = 110, .h = 2, .g = 1, .c = 5, .strides = PADDED};
     case_open(&bench, &c, FULL, 1);
     const Grads g = grads_open(&c, keeps[3]);
     for (int64_t t = 0; t < c.t; t++) { /* only keys 4 to 9 and 100 to 104 */
@@ -216,7 +217,7 @@ int main(void)
         cmocka_unit_test(finite_differences),
         cmocka_unit_test(large_logits),
         cmocka_unit_test(blocks_add_up),
-        cmocka_unit_test(unseen_is_not_read),
+        cmocka_unit_test(masked_keys_are_not_read),
     };
     bench_open(&bench);
     const int failed = cmocka_run_group_tests_name("kernels: attention_dx", tests, NULL, NULL);

@@ -34,15 +34,15 @@ static void one_gemm(int64_t m, int64_t n, int64_t k, int variant)
     for (int type = F64; type <= F32; type++)
         for (int s = 0; s < 3; s++) {
             bench_clear(&bench);
-            const Lay lay = (Lay)((variant + s) % N_LAYS);
+            const Strides strides = (Strides)((variant + s) % N_STRIDES);
             Call call = {.n_in = bias ? 3 : 2, .n_out = 1, .number = {keeps[s]}};
             call.attr.gemm.ta = ta;
             call.attr.gemm.tb = tb;
-            call.in[0] = RANDOM(&bench, type, lay, ta ? k : m, ta ? m : k);
-            call.in[1] = RANDOM(&bench, type, (lay + 1) % N_LAYS, tb ? n : k, tb ? k : n);
-            call.in[2] = RANDOM(&bench, type, lay, n);
+            call.in[0] = RANDOM(&bench, type, strides, ta ? k : m, ta ? m : k);
+            call.in[1] = RANDOM(&bench, type, (strides + 1) % N_STRIDES, tb ? n : k, tb ? k : n);
+            call.in[2] = RANDOM(&bench, type, strides, n);
             call.out[0] =
-                accumulator(&bench, NEW(&bench, type, (lay + 2) % N_LAYS, m, n), keeps[s]);
+                accumulator(&bench, NEW(&bench, type, (strides + 2) % N_STRIDES, m, n), keeps[s]);
             check_gemm(&call, "c", k, rounding((DType)type));
         }
 }
@@ -102,12 +102,12 @@ static void gradients(void **state)
     Probe p = {.id = KERNEL_gemm, .call = {.n_in = 3, .n_out = 1}};
     p.call.attr.gemm.tb = true;
     const Tensor x = p.call.in[0] = RANDOM(&bench, F64, PADDED, T, I);
-    const Tensor w = p.call.in[1] = RANDOM(&bench, F64, TURNED, O, I);
+    const Tensor w = p.call.in[1] = RANDOM(&bench, F64, COLUMN_MAJOR, O, I);
     const Tensor b = p.call.in[2] = RANDOM(&bench, F64, PADDED, O);
-    p.call.out[0] = NEW(&bench, F64, TURNED, T, O);
+    p.call.out[0] = NEW(&bench, F64, COLUMN_MAJOR, T, O);
     const Tensor dy = p.dy[0] = RANDOM(&bench, F64, PADDED, T, O);
 
-    const Tensor dx = NEW(&bench, F64, TURNED, T, I);
+    const Tensor dx = NEW(&bench, F64, COLUMN_MAJOR, T, I);
     const Tensor dw = accumulator(&bench, NEW(&bench, F64, PADDED, O, I), 1);
     const Tensor db = accumulator(&bench, NEW(&bench, F64, PADDED, O), 1);
     long double *old_w = kept(&dw, 1), *old_b = kept(&db, 0.5);
@@ -125,11 +125,11 @@ static void gradients(void **state)
     free(old_b);
 }
 
-static void one_sum_rows(int64_t rows, int64_t n, DType type, Lay lay, double keep)
+static void one_sum_rows(int64_t rows, int64_t n, DType type, Strides strides, double keep)
 {
     bench_clear(&bench);
     Call call = {.n_in = 1, .n_out = 1, .number = {keep}};
-    const Tensor dy = call.in[0] = RANDOM(&bench, type, lay, rows, n);
+    const Tensor dy = call.in[0] = RANDOM(&bench, type, strides, rows, n);
     const Tensor db = call.out[0] =
         accumulator(&bench, NEW(&bench, dtype_wide(type), PADDED, n), keep);
     long double *want = kept(&db, keep);
@@ -144,11 +144,11 @@ static void column_sums(void **state)
 {
     (void)state;
     for (int s = 0; s < 3; s++)
-        for (int lay = 0; lay < N_LAYS; lay++) {
-            one_sum_rows(13, 67, F64, (Lay)lay, keeps[s]);
-            one_sum_rows(6, 5, F32, (Lay)lay, keeps[s]);
-            one_sum_rows(0, 5, F64, (Lay)lay, keeps[s]); /* 0, or the kept content */
-            one_sum_rows(4, 0, F64, (Lay)lay, keeps[s]);
+        for (int strides = 0; strides < N_STRIDES; strides++) {
+            one_sum_rows(13, 67, F64, (Strides)strides, keeps[s]);
+            one_sum_rows(6, 5, F32, (Strides)strides, keeps[s]);
+            one_sum_rows(0, 5, F64, (Strides)strides, keeps[s]); /* 0, or the kept content */
+            one_sum_rows(4, 0, F64, (Strides)strides, keeps[s]);
         }
 }
 

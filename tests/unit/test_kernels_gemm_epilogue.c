@@ -51,7 +51,7 @@ static const int64_t size[][3] = {{37, 71, 131}, {3, 5, 7}, {33, 1, 65},
                                   {3, 5, 0},     {0, 5, 7}, {3, 0, 7}};
 enum { N_SIZES = sizeof size / sizeof *size };
 
-static Lay lay(const Case *c, int add) { return (Lay)((c->variant + add) % N_LAYS); }
+static Strides strides(const Case *c, int add) { return (Strides)((c->variant + add) % N_STRIDES); }
 
 /* a and b, and an output. */
 static Call open_call(const Case *c)
@@ -61,9 +61,9 @@ static Call open_call(const Case *c)
     bench_clear(&bench);
     call.attr.gemm.ta = ta;
     call.attr.gemm.tb = tb;
-    call.in[0] = RANDOM(&bench, c->type, lay(c, 0), ta ? c->k : c->m, ta ? c->m : c->k);
-    call.in[1] = RANDOM(&bench, c->type, lay(c, 1), tb ? c->n : c->k, tb ? c->k : c->n);
-    call.out[0] = NEW(&bench, c->type, lay(c, 2), c->m, c->n);
+    call.in[0] = RANDOM(&bench, c->type, strides(c, 0), ta ? c->k : c->m, ta ? c->m : c->k);
+    call.in[1] = RANDOM(&bench, c->type, strides(c, 1), tb ? c->n : c->k, tb ? c->k : c->n);
+    call.out[0] = NEW(&bench, c->type, strides(c, 2), c->m, c->n);
     return call;
 }
 
@@ -77,9 +77,9 @@ static void check(const Case *c, KernelId id, const Call *call, int out, const l
 static void try_add(const Case *c)
 {
     Call call = open_call(c);
-    const Tensor bias = RANDOM(&bench, c->type, lay(c, 0), c->n);
+    const Tensor bias = RANDOM(&bench, c->type, strides(c, 0), c->n);
     const bool has = c->variant & 4;
-    call.in[call.n_in++] = RANDOM(&bench, c->type, lay(c, 0), c->m, c->n);
+    call.in[call.n_in++] = RANDOM(&bench, c->type, strides(c, 0), c->m, c->n);
     if (has) call.in[call.n_in++] = bias;
     long double *want = gemm(&call, has ? &bias : NULL);
     for (int64_t i = 0; i < c->m * c->n; i++) want[i] += (long double)get(&call.in[2], i);
@@ -90,10 +90,10 @@ static void try_add(const Case *c)
 static void try_gelu(const Case *c)
 {
     Call call = open_call(c);
-    const Tensor bias = RANDOM(&bench, c->type, lay(c, 0), c->n);
+    const Tensor bias = RANDOM(&bench, c->type, strides(c, 0), c->n);
     const bool has = c->variant & 4;
     if (has) call.in[call.n_in++] = bias;
-    call.out[call.n_out++] = NEW(&bench, c->type, lay(c, 0), c->m, c->n);
+    call.out[call.n_out++] = NEW(&bench, c->type, strides(c, 0), c->m, c->n);
     long double *want = gemm(&call, has ? &bias : NULL);
     check(c, KERNEL_gemm_gelu, &call, 1, want);
     for (int64_t i = 0; i < c->m * c->n; i++) want[i] = gelu_of(want[i]);
@@ -104,7 +104,7 @@ static void try_gelu(const Case *c)
 static void try_dgelu(const Case *c)
 {
     Call call = open_call(c);
-    call.in[call.n_in++] = RANDOM(&bench, c->type, lay(c, 0), c->m, c->n);
+    call.in[call.n_in++] = RANDOM(&bench, c->type, strides(c, 0), c->m, c->n);
     long double *want = gemm(&call, NULL);
     for (int64_t i = 0; i < c->m * c->n; i++)
         want[i] *= slope_of(gelu_of, (long double)get(&call.in[2], i));
@@ -129,8 +129,8 @@ static Call open_dswiglu(const Case *c)
 {
     Call call = open_call(c);
     bench.n_made--; /* not its output */
-    const Tensor y = NEW(&bench, c->type, lay(c, 0), c->m, 2 * c->n);
-    const Tensor dy = NEW(&bench, c->type, lay(c, 2), c->m, 2 * c->n);
+    const Tensor y = NEW(&bench, c->type, strides(c, 0), c->m, 2 * c->n);
+    const Tensor dy = NEW(&bench, c->type, strides(c, 2), c->m, 2 * c->n);
     fill(&bench, &y, c->variant & 4 ? 7 : 1); /* far from 0 too */
     for (int k = 0; k < 2; k++) {
         call.in[call.n_in++] = bench_half(y, k);
@@ -182,7 +182,7 @@ static void dswiglu_against_formula(void **state)
 
 /* Two kernels round dy in between, except in f64. With e the unit of the type, the results for x
  * are x (1 + e1) and x (1 + e2)(1 + e3): less than 3 e (1 + 4 e) of either apart. */
-static void dswiglu_is_both(void **state)
+static void dswiglu_equals_two_kernels(void **state)
 {
     (void)state;
     for (int type = F64; type <= BF16; type++)
@@ -214,7 +214,7 @@ static void adds_in_place(void **state)
     (void)state;
     const Case c = {19, 23, 11, 2, F32};
     Call call = open_call(&c);
-    const Tensor addend = call.in[call.n_in++] = RANDOM(&bench, F32, lay(&c, 2), c.m, c.n);
+    const Tensor addend = call.in[call.n_in++] = RANDOM(&bench, F32, strides(&c, 2), c.m, c.n);
     run(KERNEL_gemm_add, &call);
     const Tensor apart = call.out[0];
     call.out[0] = addend;
@@ -252,7 +252,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gemms_are_named),         cmocka_unit_test(against_formula),
-        cmocka_unit_test(dswiglu_against_formula), cmocka_unit_test(dswiglu_is_both),
+        cmocka_unit_test(dswiglu_against_formula), cmocka_unit_test(dswiglu_equals_two_kernels),
         cmocka_unit_test(adds_in_place),           cmocka_unit_test(gelu_of_stored_u),
     };
     bench_open(&bench);

@@ -12,20 +12,20 @@ typedef struct {
     Tensor logits, targets, weights, m, z, loss, dlogits;
 } Case;
 
-static Case new_case(DType type, Lay lay, int64_t tokens, int64_t columns)
+static Case new_case(DType type, Strides strides, int64_t tokens, int64_t columns)
 {
     const DType wide = dtype_wide(type);
-    Case c = {.logits = RANDOM(&bench, type, lay, tokens, columns)};
+    Case c = {.logits = RANDOM(&bench, type, strides, tokens, columns)};
     c.targets = NEW(&bench, I32, PADDED, tokens);
-    c.weights = NEW(&bench, wide, TURNED, tokens);
+    c.weights = NEW(&bench, wide, COLUMN_MAJOR, tokens);
     for (int64_t t = 0; t < tokens; t++) {
         put(&c.targets, t, targets[t]);
         put(&c.weights, t, weights[t]);
     }
     c.m = NEW(&bench, wide, PADDED, tokens);
-    c.z = NEW(&bench, wide, (Lay)((lay + 1) % N_LAYS), tokens, 2);
+    c.z = NEW(&bench, wide, (Strides)((strides + 1) % N_STRIDES), tokens, 2);
     c.loss = NEW(&bench, wide, DENSE, 1);
-    c.dlogits = NEW(&bench, type, (Lay)((lay + 2) % N_LAYS), tokens, columns);
+    c.dlogits = NEW(&bench, type, (Strides)((strides + 2) % N_STRIDES), tokens, columns);
     return c;
 }
 
@@ -103,14 +103,14 @@ static void values(void **state)
     const double keeps[] = {0, 1, 0.5};
     for (int k = 0; k < 18; k++) {
         bench_clear(&bench);
-        const Case c = new_case(k % 2 ? F32 : F64, (Lay)(k / 2 % N_LAYS), T, V);
+        const Case c = new_case(k % 2 ? F32 : F64, (Strides)(k / 2 % N_STRIDES), T, V);
         fill(&bench, &c.logits, k < 9 ? 5 : 900); /* 900: exp alone would overflow */
         if (keeps[k / 6] != 0) fill(&bench, &c.loss, 3);
         check_case(&c, keeps[k / 6], rounding(c.logits.dtype));
     }
 }
 
-static Call at_once_of(const Case *c, double keep)
+static Call fused_call(const Case *c, double keep)
 {
     return (Call){.in = {c->logits, c->targets, c->weights},
                   .n_in = 3,
@@ -120,13 +120,13 @@ static Call at_once_of(const Case *c, double keep)
 }
 
 /* One kernel for all steps, and one for the loss alone; in place; dead rows of any content. */
-static void at_once(void **state)
+static void fused(void **state)
 {
     (void)state;
     const double keeps[] = {0, 1, 0.5};
     for (int k = 0; k < 18; k++) {
         bench_clear(&bench);
-        Case c = new_case(k % 2 ? F32 : F64, (Lay)(k / 2 % N_LAYS), T, V);
+        Case c = new_case(k % 2 ? F32 : F64, (Strides)(k / 2 % N_STRIDES), T, V);
         const double keep = keeps[k / 6], tolerance = rounding(c.logits.dtype);
         fill(&bench, &c.logits, k < 9 ? 5 : 900);
         if (keep != 0) fill(&bench, &c.loss, 3);
@@ -139,7 +139,7 @@ static void at_once(void **state)
         const Tensor alone = NEW(&bench, c.loss.dtype, DENSE, 1), first = c.loss;
         put(&alone, 0, keep != 0 ? get(&c.loss, 0) : (double)NAN);
         if (k % 3 == 0) c.dlogits = c.logits;
-        const Call call = at_once_of(&c, keep);
+        const Call call = fused_call(&c, keep);
         Call loss_alone = {.n_in = 3, .out = {alone}, .n_out = 1, .number = {keep}};
         memcpy(loss_alone.in, call.in, sizeof call.in);
         run(KERNEL_token_loss, &loss_alone);
@@ -163,7 +163,7 @@ static void no_rows(void **state)
         if (keep) put(&c.loss, 0, 4);
         run_steps(&c, keep);
         assert_true(get(&c.loss, 0) == 4.0 * keep);
-        const Call call = at_once_of(&c, keep);
+        const Call call = fused_call(&c, keep);
         run(KERNEL_token_loss_dx, &call);
         assert_true(get(&c.loss, 0) == 4.0 * keep);
     }
@@ -201,7 +201,7 @@ static void vocabulary_in_parts(void **state)
     double max[T], z[2 * T] = {0};
     for (int64_t t = 0; t < T; t++) max[t] = -HUGE_VAL;
     for (int p = 0; p < 3; p++) {
-        part[p] = new_case(F64, TURNED, T, columns[p]);
+        part[p] = new_case(F64, COLUMN_MAJOR, T, columns[p]);
         part[p].logits.data = (double *)whole.logits.data + base[p] * whole.logits.stride[1];
         memcpy(part[p].logits.stride, whole.logits.stride, sizeof whole.logits.stride);
         run(KERNEL_row_max,
@@ -240,7 +240,7 @@ static void gradient(void **state)
 {
     (void)state;
     bench_clear(&bench);
-    Case c = new_case(F64, TURNED, 5, 23);
+    Case c = new_case(F64, COLUMN_MAJOR, 5, 23);
     put(&c.targets, 1, 22);
     put(&c.targets, 4, 11);
     run_steps(&c, 0);
@@ -252,7 +252,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values),    cmocka_unit_test(no_rows),
         cmocka_unit_test(dead_rows), cmocka_unit_test(vocabulary_in_parts),
-        cmocka_unit_test(gradient),  cmocka_unit_test(at_once),
+        cmocka_unit_test(gradient),  cmocka_unit_test(fused),
     };
     bench_open(&bench);
     const int failed = cmocka_run_group_tests_name("kernels: loss", tests, NULL, NULL);

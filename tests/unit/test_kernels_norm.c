@@ -7,14 +7,14 @@ static const double eps = 1e-3; /* large: a forgotten eps must show */
 typedef struct {
     bool layer; /* layernorm, else rmsnorm */
     DType type;
-    Lay lay;
+    Strides strides;
     int64_t tokens, heads, width; /* heads 0: rows have no heads */
     Tensor x, w, b, y, mean, rstd, dy;
 } Case;
 
-static Tensor grid(const Case *c, DType type, int lay, bool wide)
+static Tensor grid(const Case *c, DType type, int strides, bool wide)
 {
-    const Lay l = (Lay)(((int)c->lay + lay) % N_LAYS);
+    const Strides l = (Strides)(((int)c->strides + strides) % N_STRIDES);
     if (wide && c->heads) return NEW(&bench, type, l, c->tokens, c->heads, c->width);
     if (wide) return NEW(&bench, type, l, c->tokens, c->width);
     if (c->heads) return NEW(&bench, type, l, c->tokens, c->heads);
@@ -83,11 +83,11 @@ static void values(void **state)
 {
     (void)state;
     for (int k = 0; k < N_CASES; k++)
-        for (int s = 0; s < 2 * N_LAYS; s++) {
+        for (int s = 0; s < 2 * N_STRIDES; s++) {
             bench_clear(&bench);
             Case c = cases[k];
-            c.type = s < N_LAYS ? F64 : F32;
-            c.lay = (Lay)(s % N_LAYS);
+            c.type = s < N_STRIDES ? F64 : F32;
+            c.strides = (Strides)(s % N_STRIDES);
             const Call call = forward(&c);
             run_twice(&bench, pick(&c, KERNEL_layernorm, KERNEL_rmsnorm), &call);
             check_forward(&c);
@@ -126,12 +126,12 @@ static Wanted new_wanted(const Case *c, double keep_w, double keep_b, bool add)
 }
 
 /* dx by itself and dw by itself, or both in one kernel. */
-static void run_backward(const Case *c, const Wanted *w, bool at_once)
+static void run_backward(const Case *c, const Wanted *w, bool fused)
 {
     Call call = backward(c, true);
     if (w->add) call.in[call.n_in++] = w->addend;
     call.out[call.n_out++] = w->dx;
-    if (!at_once) {
+    if (!fused) {
         run_twice(&bench, pick(c, KERNEL_layernorm_dx, KERNEL_rmsnorm_dx), &call);
         call = backward(c, false);
     }
@@ -140,12 +140,12 @@ static void run_backward(const Case *c, const Wanted *w, bool at_once)
     call.number[call.n_out] = w->keep_b;
     if (c->layer) call.out[call.n_out++] = w->db;
     run_twice(&bench,
-              at_once ? pick(c, KERNEL_layernorm_back, KERNEL_rmsnorm_back)
-                      : pick(c, KERNEL_layernorm_dw, KERNEL_rmsnorm_dw),
+              fused ? pick(c, KERNEL_layernorm_back, KERNEL_rmsnorm_back)
+                    : pick(c, KERNEL_layernorm_dw, KERNEL_rmsnorm_dw),
               &call);
 }
 
-static void check_gradients(Case *c, double keep_w, double keep_b, bool add, bool at_once)
+static void check_gradients(Case *c, double keep_w, double keep_b, bool add, bool fused)
 {
     Probe p = {.id = pick(c, KERNEL_layernorm, KERNEL_rmsnorm), .call = forward(c)};
     p.dy[0] = c->dy;
@@ -153,7 +153,7 @@ static void check_gradients(Case *c, double keep_w, double keep_b, bool add, boo
     const Wanted w = new_wanted(c, keep_w, keep_b, add);
     long double *old_w = kept(&w.dw, keep_w), *old_b = kept(&w.db, keep_b);
     long double *addend = kept(&w.addend, add);
-    run_backward(c, &w, at_once);
+    run_backward(c, &w, fused);
     expect_gradient("dx", probe_value, &p, &c->x, &w.dx, addend);
     expect_gradient("dw", probe_value, &p, &c->w, &w.dw, old_w);
     if (c->layer) expect_gradient("db", probe_value, &p, &c->b, &w.db, old_b);
@@ -206,12 +206,12 @@ static void gradients(void **state)
     for (int k = 0; k < N_CASES; k++) {
         bench_clear(&bench);
         Case c = cases[k];
-        c.lay = (Lay)(k % N_LAYS);
+        c.strides = (Strides)(k % N_STRIDES);
         c.width = c.width > 100 ? 67 : c.width; /* two tiles of dw */
-        for (int at_once = 0; at_once < 2; at_once++) {
-            check_gradients(&c, k % 2 ? 1 : 0, k % 2 ? 0 : 0.5, k % 2, at_once);
+        for (int fused = 0; fused < 2; fused++) {
+            check_gradients(&c, k % 2 ? 1 : 0, k % 2 ? 0 : 0.5, k % 2, fused);
             bench_clear(&bench);
-            check_gradients(&c, k % 2 ? 0.5 : 1, k % 2 ? 1 : 0, k % 2 == 0, at_once);
+            check_gradients(&c, k % 2 ? 0.5 : 1, k % 2 ? 1 : 0, k % 2 == 0, fused);
             bench_clear(&bench);
         }
     }

@@ -47,9 +47,9 @@ static void check_values(const Call *call, int row)
     free(want);
 }
 
-static Tensor shaped(int ndim, DType type, int lay)
+static Tensor shaped(int ndim, DType type, int strides)
 {
-    const Lay l = (Lay)(lay % N_LAYS);
+    const Strides l = (Strides)(strides % N_STRIDES);
     if (ndim == 1) return NEW(&bench, type, l, 4099); /* several pieces, more than one tile */
     if (ndim == 2) return NEW(&bench, type, l, 5, 261);
     return NEW(&bench, type, l, 11, 3, 7);
@@ -60,8 +60,8 @@ static void values(void **state)
     (void)state;
     for (int row = 0; row < N_ROWS; row++)
         for (int ndim = 1; ndim <= 3; ndim++)
-            for (int c = 0; c < 2 * N_LAYS; c++) {
-                const DType type = c < N_LAYS ? F64 : F32;
+            for (int c = 0; c < 2 * N_STRIDES; c++) {
+                const DType type = c < N_STRIDES ? F64 : F32;
                 bench_clear(&bench);
                 Call call = {.n_in = rows[row].n_in, .n_out = 1};
                 call.attr.scale.factor = row == 1 ? -2.5 : 0;
@@ -97,12 +97,12 @@ static void gradients(void **state)
     (void)state;
     bench_clear(&bench);
     Probe p = {.id = KERNEL_gelu, .call = {.n_in = 1, .n_out = 1}};
-    const Tensor x = p.call.in[0] = NEW(&bench, F64, TURNED, 5, 13);
+    const Tensor x = p.call.in[0] = NEW(&bench, F64, COLUMN_MAJOR, 5, 13);
     const Tensor up = p.call.in[1] = RANDOM(&bench, F64, PADDED, 5, 13);
     fill(&bench, &x, 3);
     p.call.out[0] = NEW(&bench, F64, DENSE, 5, 13);
     const Tensor dy = p.dy[0] = RANDOM(&bench, F64, PADDED, 5, 13);
-    const Tensor dx = NEW(&bench, F64, PADDED, 5, 13), dup = NEW(&bench, F64, TURNED, 5, 13);
+    const Tensor dx = NEW(&bench, F64, PADDED, 5, 13), dup = NEW(&bench, F64, COLUMN_MAJOR, 5, 13);
     run_twice(&bench, KERNEL_gelu_dx, &(Call){.in = {dy, x}, .n_in = 2, .out = {dx}, .n_out = 1});
     expect_gradient("gelu dx", probe_value, &p, &x, &dx, NULL);
 
@@ -119,8 +119,8 @@ static void gradients(void **state)
 static void swiglu_dx_in_place(void **state)
 {
     (void)state;
-    for (int i = 0; i < 3 * N_LAYS; i++) {
-        const DType type = (DType)(F64 + i / N_LAYS);
+    for (int i = 0; i < 3 * N_STRIDES; i++) {
+        const DType type = (DType)(F64 + i / N_STRIDES);
         Call call = {.n_in = 3, .n_out = 2};
         Tensor apart[2];
         bench_clear(&bench);
@@ -149,9 +149,9 @@ static void saturation(void **state)
     bench_clear(&bench);
     const Tensor x = NEW(&bench, F32, DENSE, 4), one = NEW(&bench, F32, DENSE, 4);
     const Tensor y = NEW(&bench, F32, DENSE, 4), z = NEW(&bench, F32, DENSE, 4);
-    const double far[] = {-3e38, -900, 900, 3e38}, slope[] = {0, 0, 1, 1};
+    const double extreme[] = {-3e38, -900, 900, 3e38}, slope[] = {0, 0, 1, 1};
     for (int i = 0; i < 4; i++) {
-        put(&x, i, far[i]);
+        put(&x, i, extreme[i]);
         put(&one, i, 1);
     }
     for (int k = 0; k < 2; k++) {
@@ -196,7 +196,7 @@ static void casts(void **state)
     expect_cast(F32, F64, (double)FLT_MAX, (double)FLT_MAX);
 
     bench_clear(&bench); /* there and back, any strides */
-    const Tensor a = NEW(&bench, BF16, PADDED, 3, 300), b = NEW(&bench, F32, TURNED, 3, 300);
+    const Tensor a = NEW(&bench, BF16, PADDED, 3, 300), b = NEW(&bench, F32, COLUMN_MAJOR, 3, 300);
     const Tensor c = NEW(&bench, BF16, DENSE, 3, 300);
     for (int64_t i = 0; i < 900; i++) ((uint16_t *)a.data)[offset_of(&a, i)] = (uint16_t)(i * 36);
     run_twice(&bench, KERNEL_cast, &(Call){.in = {a}, .n_in = 1, .out = {b}, .n_out = 1});
@@ -212,10 +212,10 @@ static void copies(void **state)
 {
     (void)state;
     for (int type = 0; type < N_DTYPES; type++)
-        for (int c = 0; c < N_LAYS * N_LAYS; c++) {
+        for (int c = 0; c < N_STRIDES * N_STRIDES; c++) {
             bench_clear(&bench);
-            const Tensor x = NEW(&bench, (DType)type, (Lay)(c % N_LAYS), 70, 3, 5);
-            const Tensor y = NEW(&bench, (DType)type, (Lay)(c / N_LAYS), 70, 3, 5);
+            const Tensor x = NEW(&bench, (DType)type, (Strides)(c % N_STRIDES), 70, 3, 5);
+            const Tensor y = NEW(&bench, (DType)type, (Strides)(c / N_STRIDES), 70, 3, 5);
             const size_t bytes = dtype_bytes((DType)type);
             for (int64_t i = 0; i < tensor_count(&x); i++)
                 for (size_t k = 0; k < bytes; k++)
@@ -225,7 +225,7 @@ static void copies(void **state)
             for (int64_t i = 0; i < tensor_count(&x); i++)
                 assert_memory_equal((char *)y.data + (size_t)offset_of(&y, i) * bytes,
                                     (char *)x.data + (size_t)offset_of(&x, i) * bytes, bytes);
-            if (c / N_LAYS == PADDED) /* the gap after the first element */
+            if (c / N_STRIDES == PADDED) /* the gap after the first element */
                 assert_int_equal(((unsigned char *)y.data)[bytes], 0xff);
         }
 }

@@ -3,9 +3,9 @@
 
 static Bench bench;
 
-static Tensor integers(const int *values, int64_t n, Lay lay)
+static Tensor integers(const int *values, int64_t n, Strides strides)
 {
-    const Tensor t = NEW(&bench, I32, lay, n);
+    const Tensor t = NEW(&bench, I32, strides, n);
     for (int64_t i = 0; i < n; i++) put(&t, i, values[i]);
     return t;
 }
@@ -68,9 +68,9 @@ static void rope_values(void **state)
         call.attr.rope.original = 400;
         call.attr.rope.scaling = (RopeScaling)(c / 6 % 3);
         call.attr.rope.back = c >= 18;
-        call.in[0] = RANDOM(&bench, type, (Lay)(c % N_LAYS), TOKENS, heads, width);
+        call.in[0] = RANDOM(&bench, type, (Strides)(c % N_STRIDES), TOKENS, heads, width);
         call.in[1] = integers(positions, TOKENS, PADDED);
-        call.out[0] = NEW(&bench, type, (Lay)((c + 1) % N_LAYS), TOKENS, heads, width);
+        call.out[0] = NEW(&bench, type, (Strides)((c + 1) % N_STRIDES), TOKENS, heads, width);
         check_rope(&call);
         call.out[0] = call.in[0]; /* in place */
         bench.n_made--;
@@ -84,7 +84,7 @@ static void rope_gradient(void **state)
     bench_clear(&bench);
     Probe p = {.id = KERNEL_rope, .call = {.n_in = 2, .n_out = 1}};
     p.call.attr.rope.theta = 100;
-    const Tensor x = p.call.in[0] = RANDOM(&bench, F64, TURNED, 5, HEADS, C);
+    const Tensor x = p.call.in[0] = RANDOM(&bench, F64, COLUMN_MAJOR, 5, HEADS, C);
     const Tensor pos = p.call.in[1] = integers(positions, 5, DENSE);
     const Tensor dy = p.dy[0] = RANDOM(&bench, F64, PADDED, 5, HEADS, C);
     p.call.out[0] = NEW(&bench, F64, DENSE, 5, HEADS, C);
@@ -95,7 +95,7 @@ static void rope_gradient(void **state)
     expect_gradient("rope dx", probe_value, &p, &x, &dx, NULL);
 }
 
-static void rope_of_nothing(void **state)
+static void rope_of_no_tokens(void **state)
 {
     (void)state;
     bench_clear(&bench);
@@ -128,17 +128,17 @@ static void embedding_in_parts(void **state)
 {
     (void)state;
     const int64_t base[] = {0, 0, 130}, rows[] = {VOCAB, 130, 170};
-    for (int c = 0; c < 2 * N_LAYS; c++) {
+    for (int c = 0; c < 2 * N_STRIDES; c++) {
         bench_clear(&bench);
-        const DType type = c < N_LAYS ? F64 : F32;
-        const Tensor w = RANDOM(&bench, type, (Lay)(c % N_LAYS), VOCAB, WIDTH);
+        const DType type = c < N_STRIDES ? F64 : F32;
+        const Tensor w = RANDOM(&bench, type, (Strides)(c % N_STRIDES), VOCAB, WIDTH);
         const Tensor id = integers(ids, IDS, PADDED);
         Tensor y[3];
         for (int p = 0; p < 3; p++) {
             Tensor part = w;
             part.n[0] = rows[p];
             part.data = (char *)w.data + (size_t)(base[p] * w.stride[0]) * dtype_bytes(type);
-            y[p] = NEW(&bench, type, (Lay)((c + 1) % N_LAYS), IDS, WIDTH);
+            y[p] = NEW(&bench, type, (Strides)((c + 1) % N_STRIDES), IDS, WIDTH);
             Call call = {.in = {id, part}, .n_in = 2, .out = {y[p]}, .n_out = 1};
             call.attr.vocab.base = base[p];
             run_twice(&bench, KERNEL_embedding, &call);
@@ -187,10 +187,10 @@ static void embedding_dw(void **state)
         const int part = c / 6 % 3;
         Call call = {.n_in = 2, .n_out = 1, .number = {keep}};
         call.attr.vocab.base = base[part];
-        call.in[0] = RANDOM(&bench, type, (Lay)(c % N_LAYS), n_ids[c / 18], WIDTH);
+        call.in[0] = RANDOM(&bench, type, (Strides)(c % N_STRIDES), n_ids[c / 18], WIDTH);
         call.in[1] = integers(ids, n_ids[c / 18], PADDED);
         call.out[0] = accumulator(
-            &bench, NEW(&bench, type, (Lay)((c + 1) % N_LAYS), rows[part], WIDTH), keep);
+            &bench, NEW(&bench, type, (Strides)((c + 1) % N_STRIDES), rows[part], WIDTH), keep);
         check_embedding_dw(&call, n_ids[c / 18]);
     }
 }
@@ -203,8 +203,8 @@ static void embedding_gradient(void **state)
     const int few[] = {2, 4, 2, 0, 9, 2};
     const Tensor id = p.call.in[0] = integers(few, 6, DENSE);
     const Tensor w = p.call.in[1] = RANDOM(&bench, F64, PADDED, 5, 3);
-    p.call.out[0] = NEW(&bench, F64, TURNED, 6, 3);
-    const Tensor dy = p.dy[0] = RANDOM(&bench, F64, TURNED, 6, 3);
+    p.call.out[0] = NEW(&bench, F64, COLUMN_MAJOR, 6, 3);
+    const Tensor dy = p.dy[0] = RANDOM(&bench, F64, COLUMN_MAJOR, 6, 3);
     const Tensor dw = accumulator(&bench, NEW(&bench, F64, PADDED, 5, 3), 1);
     long double *old = kept(&dw, 1);
     run_twice(&bench, KERNEL_embedding_dw,
@@ -214,7 +214,7 @@ static void embedding_gradient(void **state)
 }
 
 /* y[at[t]] = x[t], and no other row. */
-static void rows_to_places(void **state)
+static void put_rows_at(void **state)
 {
     (void)state;
     enum { T = 4, S = 7, G = 3, D = 5 };
@@ -222,9 +222,9 @@ static void rows_to_places(void **state)
     for (int c = 0; c < 12; c++) {
         bench_clear(&bench);
         const DType type = c % 2 ? F32 : F64;
-        const Tensor x = RANDOM(&bench, type, (Lay)(c % 3), T, G, D);
+        const Tensor x = RANDOM(&bench, type, (Strides)(c % 3), T, G, D);
         const Tensor at = integers(place, T, c % 2 ? PADDED : DENSE);
-        const Tensor y = RANDOM(&bench, type, (Lay)(c / 3 % 3), S, G, D);
+        const Tensor y = RANDOM(&bench, type, (Strides)(c / 3 % 3), S, G, D);
         long double *want = kept(&y, 1);
         for (int t = 0; t < T; t++)
             for (int i = 0; i < G * D; i++)
@@ -240,10 +240,10 @@ static void rows_to_places(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rope_values),     cmocka_unit_test(rope_gradient),
-        cmocka_unit_test(rope_of_nothing), cmocka_unit_test(embedding_in_parts),
-        cmocka_unit_test(embedding_dw),    cmocka_unit_test(embedding_gradient),
-        cmocka_unit_test(rows_to_places),
+        cmocka_unit_test(rope_values),       cmocka_unit_test(rope_gradient),
+        cmocka_unit_test(rope_of_no_tokens), cmocka_unit_test(embedding_in_parts),
+        cmocka_unit_test(embedding_dw),      cmocka_unit_test(embedding_gradient),
+        cmocka_unit_test(put_rows_at),
     };
     bench_open(&bench);
     const int failed = cmocka_run_group_tests_name("kernels: tokens", tests, NULL, NULL);

@@ -11,7 +11,7 @@ static void sums_of_squares(void **state)
         bench_clear(&bench);
         const double keep = keeps[c % 3];
         const int64_t n = c < 12 ? 1031 : 0;
-        const Tensor x = RANDOM(&bench, c % 2 ? F32 : F64, (Lay)(c % N_LAYS), n);
+        const Tensor x = RANDOM(&bench, c % 2 ? F32 : F64, (Strides)(c % N_STRIDES), n);
         const Tensor sum = accumulator(&bench, NEW(&bench, F64, DENSE, 1), keep);
         double want = 0; /* in index order: the same bits */
         for (int64_t i = 0; i < n; i++) want += get(&x, i) * get(&x, i);
@@ -53,7 +53,7 @@ static Call adamw_call(const Tensor *t, int step, double decay)
 }
 
 /* Three steps; a flat pack of several tiles, or a matrix in any order. */
-static void adamw_case(DType type, int64_t n, int64_t columns, Lay lay, double decay)
+static void adamw_case(DType type, int64_t n, int64_t columns, Strides strides, double decay)
 {
     enum { MAX = 5000 };
     static Moments want[MAX];
@@ -61,7 +61,7 @@ static void adamw_case(DType type, int64_t n, int64_t columns, Lay lay, double d
     bench_clear(&bench);
     Tensor t[4]; /* dw, w, m, v */
     for (int k = 0; k < 4; k++) {
-        const Lay l = (Lay)((lay + k) % N_LAYS);
+        const Strides l = (Strides)((strides + k) % N_STRIDES);
         t[k] = columns ? NEW(&bench, type, l, n, columns) : NEW(&bench, type, l, n);
         fill(&bench, &t[k], k < 2 ? 1 : 0);
     }
@@ -86,11 +86,11 @@ static void adamw_case(DType type, int64_t n, int64_t columns, Lay lay, double d
 static void adamw(void **state)
 {
     (void)state;
-    for (int lay = 0; lay < N_LAYS; lay++)
+    for (int strides = 0; strides < N_STRIDES; strides++)
         for (int type = F64; type <= F32; type++) {
-            adamw_case((DType)type, 4999, 0, (Lay)lay, 0.1);
-            adamw_case((DType)type, 13, 7, (Lay)lay, 0);
-            adamw_case((DType)type, 0, 0, (Lay)lay, 0.1);
+            adamw_case((DType)type, 4999, 0, (Strides)strides, 0.1);
+            adamw_case((DType)type, 13, 7, (Strides)strides, 0);
+            adamw_case((DType)type, 0, 0, (Strides)strides, 0.1);
         }
 }
 
@@ -100,8 +100,8 @@ static void sgd(void **state)
     for (int c = 0; c < 6; c++) {
         bench_clear(&bench);
         const DType type = c % 2 ? F32 : F64;
-        const Tensor dw = RANDOM(&bench, type, (Lay)(c % N_LAYS), 9, 300);
-        const Tensor w = RANDOM(&bench, type, (Lay)((c + 1) % N_LAYS), 9, 300);
+        const Tensor dw = RANDOM(&bench, type, (Strides)(c % N_STRIDES), 9, 300);
+        const Tensor w = RANDOM(&bench, type, (Strides)((c + 1) % N_STRIDES), 9, 300);
         long double *want = kept(&w, 1);
         for (int64_t i = 0; i < 2700; i++)
             want[i] -= 0.5L * (0.125L * (long double)get(&dw, i) + 0.25L * want[i]);

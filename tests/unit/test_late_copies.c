@@ -108,7 +108,7 @@ static void late_copies_change_nothing(void **state)
 
 /* Between begin and wait of the program's copies there is a node that computes; else the bodies
  * above would show nothing. */
-static void something_runs_meanwhile(void **state)
+static void copies_overlap_compute(void **state)
 {
     const TinySpec spec = {.body = source_with, .dtype = F64, .rows = T, .width = D, .micros = 1};
     Tiny t;
@@ -129,7 +129,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(late_copies_change_nothing),
-        cmocka_unit_test(something_runs_meanwhile),
+        cmocka_unit_test(copies_overlap_compute),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -90,7 +90,7 @@ static void processes_of_one_machine(void **state)
 }
 
 /* A launcher that binds each process to cores of its own has decided. */
-static void a_process_that_is_bound(void **state)
+static void bound_process(void **state)
 {
     cpu_set_t all, one;
     const int n = whole_cores();
@@ -115,7 +115,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(threads_of_one_process),
         cmocka_unit_test(processes_of_one_machine),
-        cmocka_unit_test(a_process_that_is_bound),
+        cmocka_unit_test(bound_process),
     };
     return cmocka_run_group_tests_name("launch", tests, NULL, NULL);
 }

@@ -278,7 +278,7 @@ static void flat_map_of_a_pack(void **state)
 }
 
 /* Three dims, cuts of cuts, zero extents and scalars. */
-static void odd_corners(void **state)
+static void edge_cases(void **state)
 {
     (void)state;
     const Mesh m = mesh_of(2, 3, 2);
@@ -306,7 +306,7 @@ int main(void)
         cmocka_unit_test(striped),
         cmocka_unit_test(bias_smaller_than_the_ranks),
         cmocka_unit_test(flat_map_of_a_pack),
-        cmocka_unit_test(odd_corners),
+        cmocka_unit_test(edge_cases),
     };
     return cmocka_run_group_tests(tests, open_arena, close_arena);
 }

@@ -71,7 +71,7 @@ static void compile_job(const char *model, JobKind kind, Arena *a, ModelConfig *
     DO(job_compile(&set, a, job));
 }
 
-static void a_reduce_is_demanded(void **state)
+static void missing_reduce_is_refused(void **state)
 {
     (void)state;
     static Job job;
@@ -92,7 +92,7 @@ static void a_reduce_is_demanded(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_reduce_is_demanded),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(missing_reduce_is_refused),
                                        cmocka_unit_test(ranks_need_transfers)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -162,7 +162,7 @@ static size_t work_of(Case c)
 }
 
 /* Each memory option saves what it promises to save. */
-static void choices_save(void **state)
+static void options_save_memory(void **state)
 {
     (void)state;
     const Case base = {.model = "llama-tiny", .schedule = "gpipe", .micros = 4};
@@ -215,7 +215,7 @@ static void memory_is_linear_in_tokens(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(peaks), cmocka_unit_test(peaks_offloaded),
-                                       cmocka_unit_test(choices_save),
+                                       cmocka_unit_test(options_save_memory),
                                        cmocka_unit_test(memory_is_linear_in_tokens)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,7 +15,7 @@
 #include "train/lr.h"
 #include "train/metrics.h"
 
-static void near(double a, double b)
+static void assert_near(double a, double b)
 {
     if (fabs(a - b) > 1e-12 * fmax(1, fabs(b))) fail_msg("%.17g is not %.17g", a, b);
 }
@@ -24,27 +24,27 @@ static void rates(void **state)
 {
     (void)state;
     LrSettings s = {DECAY_COSINE, 1.0, 0.1, 10, 110};
-    near(lr_at(&s, 1), 0.1);
-    near(lr_at(&s, 9), 0.9);
-    near(lr_at(&s, 10), 1.0);
-    near(lr_at(&s, 60), 0.55); /* half way down */
-    near(lr_at(&s, 35), 0.1 + 0.9 * (0.5 + 0.5 * sqrt(0.5)));
-    near(lr_at(&s, 110), 0.1);
+    assert_near(lr_at(&s, 1), 0.1);
+    assert_near(lr_at(&s, 9), 0.9);
+    assert_near(lr_at(&s, 10), 1.0);
+    assert_near(lr_at(&s, 60), 0.55); /* half way down */
+    assert_near(lr_at(&s, 35), 0.1 + 0.9 * (0.5 + 0.5 * sqrt(0.5)));
+    assert_near(lr_at(&s, 110), 0.1);
     s.decay = DECAY_LINEAR;
-    near(lr_at(&s, 35), 0.1 + 0.9 * 0.75);
-    near(lr_at(&s, 110), 0.1);
+    assert_near(lr_at(&s, 35), 0.1 + 0.9 * 0.75);
+    assert_near(lr_at(&s, 110), 0.1);
     s.decay = DECAY_CONSTANT;
-    near(lr_at(&s, 5), 0.5);
-    near(lr_at(&s, 110), 1.0);
+    assert_near(lr_at(&s, 5), 0.5);
+    assert_near(lr_at(&s, 110), 1.0);
     s.decay = DECAY_WSD; /* falls over the last fifth: from step 88 */
-    near(lr_at(&s, 88), 1.0);
-    near(lr_at(&s, 110), 0.1);
+    assert_near(lr_at(&s, 88), 1.0);
+    assert_near(lr_at(&s, 110), 0.1);
     assert_true(lr_at(&s, 99) < 1.0 && lr_at(&s, 99) > 0.1);
     s = (LrSettings){DECAY_COSINE, 2.0, 0, 0, 1}; /* a run of one step */
-    near(lr_at(&s, 1), 2.0);
+    assert_near(lr_at(&s, 1), 2.0);
     s.steps = 5;
-    near(lr_at(&s, 1), 2.0);
-    near(lr_at(&s, 5), 0.0);
+    assert_near(lr_at(&s, 1), 2.0);
+    assert_near(lr_at(&s, 5), 0.0);
 }
 
 static const Metrics example = {.step = 120,
@@ -155,7 +155,7 @@ static void files(void **state)
         assert_non_null(json_object_get(one, keys[i]));
         assert_non_null(json_object_get(two, keys[i]));
     }
-    near(json_real_value(json_object_get(one, "loss")), 3.25);
+    assert_near(json_real_value(json_object_get(one, "loss")), 3.25);
     assert_int_equal(json_integer_value(json_object_get(one, "peak_bytes")), example.peak_bytes);
     assert_true(json_is_null(json_object_get(two, "loss")));
     assert_null(json_object_get(two, "valid_loss"));

@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "ir/build.h"
 
-static void spell_operand(Text *t, const Operand *o)
+static void print_operand(Text *t, const Operand *o)
 {
     text_add(t, "%s%s%s%s%s[", o->name, o->optional ? "?" : "", o->wide ? "~" : "",
              o->integer ? "#" : "", o->added ? "+" : "");
@@ -21,7 +21,7 @@ static void spell_operand(Text *t, const Operand *o)
     text_add(t, "]");
 }
 
-static void signatures_read_back(void **state)
+static void signatures_round_trip(void **state)
 {
     Arena arena;
     (void)state;
@@ -31,13 +31,13 @@ static void signatures_read_back(void **state)
         const char *text;
         Text t = text_in(&arena);
         for (int i = 0; i < sig.n_in; i++) {
-            spell_operand(&t, &sig.in[i]);
+            print_operand(&t, &sig.in[i]);
             text_add(&t, " ");
         }
         text_add(&t, "->");
         for (int i = 0; i < sig.n_out; i++) {
             text_add(&t, " ");
-            spell_operand(&t, &sig.out[i]);
+            print_operand(&t, &sig.out[i]);
         }
         DO(text_done(&t, &text));
         assert_string_equal(text, op_info((OpId)op)->signature);
@@ -56,7 +56,7 @@ static bool has_letter(const Signature *sig, char letter)
     return false;
 }
 
-static void rows_read_back(void **state)
+static void rows_round_trip(void **state)
 {
     (void)state;
     for (int op = 0; op < N_OPS; op++) {
@@ -76,7 +76,7 @@ static void rows_read_back(void **state)
     }
 }
 
-static void kernels_are_there(void **state)
+static void kernels_exist(void **state)
 {
     (void)state;
     for (int op = 0; op < N_OPS; op++) {
@@ -228,9 +228,9 @@ static void heads_have_key_heads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(signatures_read_back), cmocka_unit_test(rows_read_back),
-        cmocka_unit_test(kernels_are_there),    cmocka_unit_test(flops_are_counted),
-        cmocka_unit_test(flops_name_letters),   cmocka_unit_test(shapes_are_inferred),
+        cmocka_unit_test(signatures_round_trip), cmocka_unit_test(rows_round_trip),
+        cmocka_unit_test(kernels_exist),         cmocka_unit_test(flops_are_counted),
+        cmocka_unit_test(flops_name_letters),    cmocka_unit_test(shapes_are_inferred),
         cmocka_unit_test(heads_have_key_heads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -86,7 +86,7 @@ static void expect_same(const char *what, int cut, Tensor got, Tensor want)
 
 /* Outputs of heads put together, and those of key heads summed over the parts that hold copies,
  * equal the whole, which starts its sums from the same numbers. */
-static void cuts_within_groups_are_true(void **state)
+static void cuts_within_groups_hold(void **state)
 {
     static const int cuts[][MAX_CUTS] = {
         {3, 3, 2}, {5, 3}, {1, 1, 1, 1, 1, 1, 1, 1}, {0, 7, 0, 1}, {4, 4}, {8},
@@ -118,7 +118,7 @@ static void cuts_within_groups_are_true(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cuts_within_groups_are_true),
+        cmocka_unit_test(cuts_within_groups_hold),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -237,7 +237,7 @@ static int least_inputs(const Signature *sig)
     return least;
 }
 
-static void rows_are_true(void **state)
+static void rows_hold(void **state)
 {
     Bench b;
     int n_proofs = 0;
@@ -291,7 +291,7 @@ static void false_rows_are_found(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_are_true),
+        cmocka_unit_test(rows_hold),
         cmocka_unit_test(false_rows_are_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

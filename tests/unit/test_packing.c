@@ -64,22 +64,22 @@ static void expect_packed(const Piece *p, int n, const Packed *packed)
 static void random_pieces_do_not_overlap(void **state)
 {
     Arena temp;
-    Piece p[60], again[60];
+    Piece p[60], second[60];
     (void)state;
     DO(arena_open(&temp, "packing", (size_t)1 << 24));
     for (uint64_t seed = 1; seed <= 200; seed++) {
         const int n = 1 + (int)(seed % 60), positions = 1 + (int)(seed * 7 % 40);
         Packed one, two;
         draw_pieces(p, n, positions, 1 + (int)(seed % 11), seed);
-        draw_pieces(again, n, positions, 1 + (int)(seed % 11), seed);
+        draw_pieces(second, n, positions, 1 + (int)(seed % 11), seed);
         const size_t before = arena_mark(&temp);
         DO(pack(p, n, &temp, &one));
-        DO(pack(again, n, &temp, &two));
+        DO(pack(second, n, &temp, &two));
         assert_int_equal(arena_mark(&temp), before);
         expect_packed(p, n, &one);
         assert_int_equal(one.live_bytes, live_bytes(p, n, positions + 11));
         assert_int_equal(one.peak_bytes, two.peak_bytes);
-        for (int i = 0; i < n; i++) assert_int_equal(p[i].offset, again[i].offset);
+        for (int i = 0; i < n; i++) assert_int_equal(p[i].offset, second[i].offset);
     }
     arena_close(&temp);
 }
@@ -100,7 +100,7 @@ static const Known known[] = {
     /* By beginnings the long one lies on top of the first, and the wide one must lie on top of it.
      */
     {"the largest first", 3, {{0, 1, A, 0}, {1, 3, A, 0}, {2, 3, 2 * A, 0}}, 3 * A},
-    {"nothing needs no room", 2, {{0, 5, 0, 0}, {0, 5, 0, 0}}, 0},
+    {"empty pieces need no space", 2, {{0, 5, 0, 0}, {0, 5, 0, 0}}, 0},
 };
 
 static void known_cases_are_optimal(void **state)
@@ -119,7 +119,7 @@ static void known_cases_are_optimal(void **state)
     arena_close(&temp);
 }
 
-static void none_is_nothing(void **state)
+static void no_pieces(void **state)
 {
     Arena temp;
     Packed packed = {1, 1};
@@ -156,7 +156,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_pieces_do_not_overlap),
         cmocka_unit_test(known_cases_are_optimal),
-        cmocka_unit_test(none_is_nothing),
+        cmocka_unit_test(no_pieces),
         cmocka_unit_test(many_are_packed_fast),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

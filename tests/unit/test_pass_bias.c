@@ -48,7 +48,7 @@ static double flops_of(const Program *p, Phase phase)
 }
 
 /* B reads nothing for them; W, which may run much later, does. */
-static void with_its_reader(void **state)
+static void sum_joins_its_reader(void **state)
 {
     Bed b;
     (void)state;
@@ -96,17 +96,17 @@ static void shared(void **state)
 }
 
 /* A norm without a residual, or with another one than the bias sums; a gelu that no GEMM makes. */
-static void without_its_reader(void **state)
+static void sum_stays_apart(void **state)
 {
     (void)state;
-    for (int way = 0; way < 3; way++) {
+    for (int variant = 0; variant < 3; variant++) {
         Bed b;
         bed_open(&b, "u");
         Graph *g = &b.g;
         const Value x = bed_x(&b), w = bed_w(&b, "w", D, D), c = vector(g, "c", D, INIT_ZEROS);
         const Value a = normed(g, x, "n.w", "n.b");
-        const Value y = way == 2 ? gelu(g, linear(g, a, w, c)) : linear(g, a, w, c);
-        stream_out(g, way == 0 ? y : add(g, x, way == 1 ? scale(g, y, 3) : y));
+        const Value y = variant == 2 ? gelu(g, linear(g, a, w, c)) : linear(g, a, w, c);
+        stream_out(g, variant == 0 ? y : add(g, x, variant == 1 ? scale(g, y, 3) : y));
         const Program p = lowered(&b);
         assert_int_equal(count_instr(&p, PHASE_B, OP_bias_dw), 1);
         assert_int_equal(count_instr(&p, PHASE_B, OP_layernorm_back), 1);
@@ -116,7 +116,7 @@ static void without_its_reader(void **state)
 
 /* Two norms' gradients add themselves to the d.y that a bias sums: one of them computes the sum,
  * once. */
-static void wanted_twice(void **state)
+static void two_norms_share_a_sum(void **state)
 {
     Bed b;
     (void)state;
@@ -202,9 +202,9 @@ static void whole_layers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(with_its_reader),    cmocka_unit_test(shared),
-        cmocka_unit_test(without_its_reader), cmocka_unit_test(over_residual),
-        cmocka_unit_test(whole_layers),       cmocka_unit_test(wanted_twice),
+        cmocka_unit_test(sum_joins_its_reader), cmocka_unit_test(shared),
+        cmocka_unit_test(sum_stays_apart),      cmocka_unit_test(over_residual),
+        cmocka_unit_test(whole_layers),         cmocka_unit_test(two_norms_share_a_sum),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -53,7 +53,7 @@ static void rows_that_do_not_divide(void **state)
 }
 
 /* The first chunk starts the loss and, by its port, the gradient; the others continue. */
-static void sums_go_on(void **state)
+static void sums_continue(void **state)
 {
     Bed b;
     int losses = 0, sums = 0;
@@ -100,7 +100,7 @@ static void one_chunk_is_the_whole(void **state)
 }
 
 /* A budget below the size that makes a GEMM efficient: the minimum of rows holds. */
-static void at_least_so_many_rows(void **state)
+static void minimum_rows(void **state)
 {
     Bed b;
     (void)state;
@@ -131,7 +131,7 @@ static int64_t rows_by(ChunkRule rule)
 
 /* More rows than the elements make are wanted, within a bound of elements; a minimum is always
  * there. */
-static void rows_that_are_wanted(void **state)
+static void target_rows(void **state)
 {
     const ChunkRule rule = {.elements = 5 * V, .wanted_rows = 50, .max_elements = 300 * V};
     (void)state;
@@ -151,7 +151,7 @@ static void rows_that_are_wanted(void **state)
 }
 
 /* At most MAX_CHUNKS chunks, whatever the rule gives; large ones are whole tiles. */
-static void not_too_many(void **state)
+static void maximum_chunks(void **state)
 {
     enum { MOST = 1024 };
     Bed b;
@@ -167,13 +167,10 @@ static void not_too_many(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_that_do_not_divide),
-        cmocka_unit_test(rows_that_are_wanted),
-        cmocka_unit_test(sums_go_on),
-        cmocka_unit_test(bounded_rows),
-        cmocka_unit_test(one_chunk_is_the_whole),
-        cmocka_unit_test(at_least_so_many_rows),
-        cmocka_unit_test(not_too_many),
+        cmocka_unit_test(rows_that_do_not_divide), cmocka_unit_test(target_rows),
+        cmocka_unit_test(sums_continue),           cmocka_unit_test(bounded_rows),
+        cmocka_unit_test(one_chunk_is_the_whole),  cmocka_unit_test(minimum_rows),
+        cmocka_unit_test(maximum_chunks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -172,8 +172,8 @@ static void expect_on(int tp, const Strategy *s, int dswiglus)
     build(&b);
     ranks_open(&r, &b.g, &(CompileOptions){.backward = true, .strategy = s}, tp);
     for (int k = 0; k < tp; k++)
-        for (int way = 0; way < 2; way++) {
-            const Phase phase = way ? PHASE_B : PHASE_I;
+        for (int merged = 0; merged < 2; merged++) {
+            const Phase phase = merged ? PHASE_B : PHASE_I;
             assert_int_equal(count_instr(&r.program[k], phase, OP_linear_dswiglu), dswiglus);
             assert_int_equal(count_instr(&r.program[k], phase, OP_swiglu_dx), 1 - dswiglus);
         }

@@ -183,7 +183,7 @@ static Value not_collapsible(Bed *b, Value x)
     return add(&b->g, sum_of_gelus(b, p, r), q);
 }
 
-static void what_stays_apart(void **state)
+static void gemms_stay_apart(void **state)
 {
     static const struct {
         const char *name;
@@ -257,7 +257,7 @@ int main(void)
         cmocka_unit_test(siblings),
         cmocka_unit_test(siblings_forward_alone),
         cmocka_unit_test(siblings_with_bias),
-        cmocka_unit_test(what_stays_apart),
+        cmocka_unit_test(gemms_stay_apart),
         cmocka_unit_test(siblings_next_to_another),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

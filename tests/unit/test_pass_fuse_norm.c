@@ -73,7 +73,7 @@ static Program lowered(Bed *b)
 }
 
 /* B has one instruction; I and W, which may run far apart, have one each, and sums are W's. */
-static void at_once_in_one_phase(void **state)
+static void dx_and_dw_in_one_phase(void **state)
 {
     (void)state;
     for (int layer = 0; layer < 2; layer++) {
@@ -153,7 +153,7 @@ static void layers(void **state)
     static const Layer row[] = {{"gpt2", 2, 2}, {"llama", 2, 2}, {"qwen3", 2, 4}};
     (void)state;
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
-        for (int way = 0; way < 6; way++) {
+        for (int variant = 0; variant < 6; variant++) {
             Arena arena;
             Model m;
             Program p;
@@ -162,14 +162,14 @@ static void layers(void **state)
             const ModelConfig *c = test_model(row[i].name);
             DO(model_build(c, F64, (BatchShape){1, T}, &arena, &m));
             const Strategy strategy =
-                strategy_with_heads(way % 2 ? &strategy_tp_sequence : &strategy_tp, c->n_heads,
+                strategy_with_heads(variant % 2 ? &strategy_tp_sequence : &strategy_tp, c->n_heads,
                                     c->n_kv_heads, c->head_size);
-            const Mesh mesh = mesh_tp(way < 2 ? 1 : 2);
+            const Mesh mesh = mesh_tp(variant < 2 ? 1 : 2);
             const CompileOptions o = {.strategy = &strategy,
                                       .mesh = &mesh,
                                       .backward = true,
-                                      .slice_rows = way == 0 ? 3 : 0,
-                                      .recompute = way > 3 ? RECOMPUTE_FULL : RECOMPUTE_NONE};
+                                      .slice_rows = variant == 0 ? 3 : 0,
+                                      .recompute = variant > 3 ? RECOMPUTE_FULL : RECOMPUTE_NONE};
             DO(compile_unit(&m.kind[1], &o, NULL, NULL, &arena, &p));
             for (int k = p.first[PHASE_B]; k < p.first[PHASE_B + 1]; k++) {
                 const OpId op = p.instr[k].op;
@@ -188,9 +188,9 @@ static void layers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sum_into_norm),        cmocka_unit_test(sum_stays_apart),
-        cmocka_unit_test(at_once_in_one_phase), cmocka_unit_test(over_dy),
-        cmocka_unit_test(shared_weight),        cmocka_unit_test(layers),
+        cmocka_unit_test(sum_into_norm),          cmocka_unit_test(sum_stays_apart),
+        cmocka_unit_test(dx_and_dw_in_one_phase), cmocka_unit_test(over_dy),
+        cmocka_unit_test(shared_weight),          cmocka_unit_test(layers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -243,7 +243,7 @@ static void written_over_or_not(void **state)
 
 /* Values from outside are never overwritten, not through a view either; outputs of the unit may be
  * made in place. */
-static void given_and_handed_on(void **state)
+static void inputs_and_outputs(void **state)
 {
     Bed b;
     (void)state;
@@ -268,9 +268,9 @@ static void given_and_handed_on(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parts_of_one_gemm),   cmocka_unit_test(gradients_joined),
-        cmocka_unit_test(sums_in_place),       cmocka_unit_test(written_over_or_not),
-        cmocka_unit_test(given_and_handed_on),
+        cmocka_unit_test(parts_of_one_gemm),  cmocka_unit_test(gradients_joined),
+        cmocka_unit_test(sums_in_place),      cmocka_unit_test(written_over_or_not),
+        cmocka_unit_test(inputs_and_outputs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

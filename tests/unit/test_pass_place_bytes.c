@@ -134,7 +134,7 @@ static void test_chunks(void **state)
 
 /* Ranks whose parts of the vocabulary differ have the same chunks: 61 elements are 5 rows of 12 and
  * 5 of 11, but 66 are 5 of 12 and 6 of 11. */
-static void test_chunks_are_alike(void **state)
+static void test_chunks_are_equal(void **state)
 {
     (void)state;
     ModelConfig c = *test_model("llama");
@@ -157,6 +157,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_formulas),
                                        cmocka_unit_test(test_kinds), cmocka_unit_test(test_chunks),
-                                       cmocka_unit_test(test_chunks_are_alike)};
+                                       cmocka_unit_test(test_chunks_are_equal)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -67,7 +67,7 @@ static bool reshard_there(Brute *b, int node, Value v, PlacementId to, Cost *cos
 }
 
 /* Runs the node that way; returns false if it cannot run. The caller restores b->placed. */
-static bool run_way(Brute *b, int node, const RowChoice *c, Cost *cost)
+static bool run_row(Brute *b, int node, const RowChoice *c, Cost *cost)
 {
     PlaceContext *p = &b->p;
     const Node *n = &p->g->node[node];
@@ -124,7 +124,7 @@ static void try_all(Brute *b, int node, Cost cost)
     memcpy(keep, b->placed, sizeof keep);
     for (int i = 0; i < n_choices; i++) {
         Cost next = cost;
-        if (run_way(b, node, &choice[i], &next)) try_all(b, node + 1, next);
+        if (run_row(b, node, &choice[i], &next)) try_all(b, node + 1, next);
         memcpy(b->placed, keep, sizeof keep);
     }
 }
@@ -189,7 +189,7 @@ static void try_case(Builder build, const char *unit, const Case *c)
     assert_true(b->p.placements.n_placements < 64);
     first_placed(b);
     for (int i = 0; i < bed.g.n_nodes; i++)
-        if (!run_way(b, i, &choice[i], &chosen))
+        if (!run_row(b, i, &choice[i], &chosen))
             fail_msg("%s, %s: node %d cannot run as chosen", unit, c->name, i);
     first_placed(b);
     b->limit = chosen;

@@ -4,7 +4,7 @@
  * turn, so that each of them meets every other option. 14 rows, which few tp divide. */
 #include "place_test.h"
 
-enum { SEQUENCE = 1, KEPT = 2, N_WAYS = 4 };
+enum { SEQUENCE = 1, KEPT = 2, N_VARIANTS = 4 };
 
 static void try_unit(const Graph *unit, const CompileOptions *o, int tp, const char *name)
 {
@@ -17,17 +17,18 @@ static void try_unit(const Graph *unit, const CompileOptions *o, int tp, const c
     ranks_close(&r);
 }
 
-static void try_way(const ModelBed *m, int tp, int way, Recompute recompute)
+static void try_variant(const ModelBed *m, int tp, int variant, Recompute recompute)
 {
     static const char *const name[] = {"none", "selective", "full"};
     const CompileOptions o = {.recompute = recompute,
                               .chunk_elements = 16 * m->config.vocab / tp,
                               .backward = true,
-                              .strategy = way & SEQUENCE ? &m->sequence : &m->plain,
-                              .keep_gathered = way & KEPT};
+                              .strategy = variant & SEQUENCE ? &m->sequence : &m->plain,
+                              .keep_gathered = variant & KEPT};
     char text[128];
     snprintf(text, sizeof text, "%s, tp=%d%s%s, recompute %s", m->config.name, tp,
-             way & SEQUENCE ? ", sequence" : "", way & KEPT ? ", kept" : "", name[recompute]);
+             variant & SEQUENCE ? ", sequence" : "", variant & KEPT ? ", kept" : "",
+             name[recompute]);
     for (int kind = 0; kind < m->model.n_kinds; kind++)
         try_unit(&m->model.kind[kind], &o, tp, text);
 }
@@ -37,7 +38,8 @@ static void try_model(const ModelConfig *config, int step)
     ModelBed m;
     model_bed_open(&m, config);
     for (int tp = 1; tp <= MAX_TP; tp += step)
-        for (int way = 0; way < N_WAYS; way++) try_way(&m, tp, way, (Recompute)((tp + way) % 3));
+        for (int variant = 0; variant < N_VARIANTS; variant++)
+            try_variant(&m, tp, variant, (Recompute)((tp + variant) % 3));
     model_bed_close(&m);
 }
 
@@ -59,11 +61,11 @@ static void test_loss_alone(void **state)
     (void)state;
     ModelBed m;
     model_bed_open(&m, test_model("gpt2"));
-    for (int way = 0; way < 2; way++)
+    for (int variant = 0; variant < 2; variant++)
         for (int kind = 0; kind < m.model.n_kinds; kind++) {
-            const CompileOptions o = {.strategy = way ? &m.sequence : &m.plain,
+            const CompileOptions o = {.strategy = variant ? &m.sequence : &m.plain,
                                       .chunk_elements = 40};
-            try_unit(&m.model.kind[kind], &o, 3, way ? "loss, sequence" : "loss");
+            try_unit(&m.model.kind[kind], &o, 3, variant ? "loss, sequence" : "loss");
         }
     model_bed_close(&m);
 }

@@ -133,10 +133,10 @@ static void test_vocabulary(void **state)
     ModelBed m;
     model_bed_open(&m, &wide);
     for (int tp = 2; tp <= 4; tp++)
-        for (int way = 0; way < 4; way++) {
-            const bool head = way / 2;
+        for (int variant = 0; variant < 4; variant++) {
+            const bool head = variant / 2;
             const CompileOptions o = {.backward = true,
-                                      .strategy = way % 2 ? &m.sequence : &m.plain};
+                                      .strategy = variant % 2 ? &m.sequence : &m.plain};
             Ranks r;
             ranks_open(&r, &m.model.kind[head ? 2 : 0], &o, tp);
             for (int k = 0; k < tp; k++) {

@@ -3,7 +3,7 @@
  * packed. All ranks compile, and their transfers match, though only some of them pack. */
 #include "place_units.h"
 
-static void try_odd(Builder build, const Strategy *s, int tp, int way)
+static void try_odd(Builder build, const Strategy *s, int tp, int variant)
 {
     Bed b;
     Ranks r;
@@ -13,9 +13,9 @@ static void try_odd(Builder build, const Strategy *s, int tp, int way)
     const CompileOptions o = {.backward = true,
                               .strategy = s,
                               .chunk_elements = 11,
-                              .keep_gathered = way & 1,
-                              .in_order = way & 2};
-    snprintf(name, sizeof name, "%s, %s, tp=%d, way %d", b.g.kind, s->name, tp, way);
+                              .keep_gathered = variant & 1,
+                              .in_order = variant & 2};
+    snprintf(name, sizeof name, "%s, %s, tp=%d, variant %d", b.g.kind, s->name, tp, variant);
     ranks_open(&r, &b.g, &o, tp);
     ranks_agree(&r, name);
     ranks_close(&r);
@@ -30,7 +30,8 @@ static void test_odd(void **state)
     for (size_t u = 0; u < sizeof build / sizeof *build; u++)
         for (size_t i = 0; i < sizeof odd / sizeof *odd; i++)
             for (int tp = 2; tp <= 5; tp++)
-                for (int way = 0; way < 4; way++) try_odd(build[u], &odd[i], tp, way);
+                for (int variant = 0; variant < 4; variant++)
+                    try_odd(build[u], &odd[i], tp, variant);
 }
 
 /* x is needed by columns only at the end, but can be sent at once: before c is made, though ranks
@@ -54,7 +55,7 @@ static void test_packed_on_some(void **state)
                                           {"c", "tp", 0, BY_ONE},
                                           {"y", "tp", 0, BY_ONE}};
     const Strategy s = ODD("columns", columns);
-    for (int way = 0; way < 4; way++) try_odd(build_late, &s, 4, way);
+    for (int variant = 0; variant < 4; variant++) try_odd(build_late, &s, 4, variant);
 }
 
 int main(void)

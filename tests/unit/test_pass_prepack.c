@@ -30,7 +30,7 @@ static int number_of(const Program *p, Phase phase, Value made)
 }
 
 /* x W^T and dy W read one weight in two orders; B has the order of I. The sum of dw reads none. */
-static void both_ways(void **state)
+static void two_orders(void **state)
 {
     Bed b;
     (void)state;
@@ -95,7 +95,7 @@ static void too_many(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(both_ways),
+        cmocka_unit_test(two_orders),
         cmocka_unit_test(parts_of_one),
         cmocka_unit_test(too_many),
     };

@@ -32,7 +32,7 @@ static void build(Bed *b, DType dtype)
 }
 
 /* The attention nodes of the graph and those that move rows, by names. */
-static void draw(const Graph *g, char *text, size_t room)
+static void draw(const Graph *g, char *text, size_t cap)
 {
     size_t n = 0;
     text[0] = '\0';
@@ -43,20 +43,19 @@ static void draw(const Graph *g, char *text, size_t room)
             continue;
         bool adds = false;
         for (int k = 0; k < a->n_out; k++) {
-            n += (size_t)snprintf(text + n, room - n, "%s%s", k ? ", " : "",
+            n += (size_t)snprintf(text + n, cap - n, "%s%s", k ? ", " : "",
                                   g->value[a->out[k]].name);
             adds = adds || a->keep[k] == SLOT_BEFORE_LAST;
         }
-        n +=
-            (size_t)snprintf(text + n, room - n, " %s %s", adds ? "+=" : "=", op_info(a->op)->name);
+        n += (size_t)snprintf(text + n, cap - n, " %s %s", adds ? "+=" : "=", op_info(a->op)->name);
         for (int k = 0; k < a->n_in; k++)
-            n += (size_t)snprintf(text + n, room - n, " %s", g->value[a->in[k]].name);
-        n += (size_t)snprintf(text + n, room - n, "\n");
+            n += (size_t)snprintf(text + n, cap - n, " %s", g->value[a->in[k]].name);
+        n += (size_t)snprintf(text + n, cap - n, "\n");
     }
 }
 
 /* The lines after " *   `word`:" in the head comment, without their prefix. */
-static void read_drawing(const char *word, char *text, size_t room)
+static void read_drawing(const char *word, char *text, size_t cap)
 {
     char line[256], mark[32];
     size_t n = 0;
@@ -70,12 +69,12 @@ static void read_drawing(const char *word, char *text, size_t room)
         const bool more = on && strncmp(line, " *            ", 14) == 0;
         if (on && !more) break;
         on = on || first;
-        if (on) n += (size_t)snprintf(text + n, room - n, "%s", line + 14);
+        if (on) n += (size_t)snprintf(text + n, cap - n, "%s", line + 14);
     }
     fclose(f);
 }
 
-static void the_drawing_is_true(void **state)
+static void pass_matches_drawing(void **state)
 {
     Bed b;
     char got[1024], want[1024];
@@ -134,7 +133,7 @@ static void sums_are_wide(void **state)
 /* Rows are put once under every kind of recomputation, and attention reads them in place. */
 static void put_once(void **state)
 {
-    static const Recompute way[] = {RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL};
+    static const Recompute mode[] = {RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL};
     (void)state;
     for (int w = 0; w < 3; w++) {
         Bed b;
@@ -142,7 +141,7 @@ static void put_once(void **state)
         Program p;
         build(&b, F64);
         DO(slice(&b.g, ROWS));
-        DO(recompute(&b.g, &(CompileOptions){.recompute = way[w], .offload_names = "k*,v*"}));
+        DO(recompute(&b.g, &(CompileOptions){.recompute = mode[w], .offload_names = "k*,v*"}));
         DO(phases(&b.g));
         for (int i = 0; i < b.g.n_nodes; i++) {
             const Node *n = &b.g.node[i];
@@ -154,7 +153,7 @@ static void put_once(void **state)
             assert_int_equal(n->in[1], named(&b, "k.all"));
         }
         assert_int_equal(puts, 2);
-        assert_int_equal(attentions, way[w] == RECOMPUTE_FULL ? 2 : 1);
+        assert_int_equal(attentions, mode[w] == RECOMPUTE_FULL ? 2 : 1);
         DO(lower(&b.g, &b.arena, &p));
         const size_t one = align_up(ROWS * KEY_HEADS * SIZE * 8);
         assert_int_equal(p.bytes[REGION_MICRO], 2 * one);
@@ -165,7 +164,7 @@ static void put_once(void **state)
 }
 
 /* The first part of the loss starts it in the first slice alone. */
-static void the_loss_goes_on(void **state)
+static void loss_continues(void **state)
 {
     Bed b;
     int starts = 0;
@@ -212,7 +211,7 @@ static void faults(void **state)
 {
     static const struct {
         void (*breaks)(Bed *b);
-        const char *says;
+        const char *message;
     } fault[] = {
         {keeps_always, "attention_dx"}, {keeps_never, "attention_dx"},    {put_adds, "put_rows"},
         {put_elsewhere, "put_rows"},    {got_from_elsewhere, "get_rows"}, {read_whole, "d.k.all"},
@@ -224,8 +223,8 @@ static void faults(void **state)
         DO(slice(&b.g, ROWS));
         fault[i].breaks(&b);
         assert_int_equal(graph_check(&b.g), ERR_CHECK);
-        if (!strstr(err_text(), fault[i].says))
-            fail_msg("fault %zu: \"%s\" does not say %s", i, err_text(), fault[i].says);
+        if (!strstr(err_text(), fault[i].message))
+            fail_msg("fault %zu: \"%s\" does not say %s", i, err_text(), fault[i].message);
         bed_close(&b);
     }
 }
@@ -245,9 +244,9 @@ static void keys_without_all_rows(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_drawing_is_true),   cmocka_unit_test(shapes),
+        cmocka_unit_test(pass_matches_drawing),  cmocka_unit_test(shapes),
         cmocka_unit_test(sums_are_wide),         cmocka_unit_test(put_once),
-        cmocka_unit_test(the_loss_goes_on),      cmocka_unit_test(faults),
+        cmocka_unit_test(loss_continues),        cmocka_unit_test(faults),
         cmocka_unit_test(keys_without_all_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

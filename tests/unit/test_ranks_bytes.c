@@ -47,7 +47,7 @@ static void expect_sent(const char *model, int p, int zero, int m)
     world_result_close(&r);
 }
 
-static void sent(void **state)
+static void bytes_match_formulas(void **state)
 {
     (void)state;
     for (int zero = 0; zero < 4; zero++)
@@ -75,7 +75,7 @@ static void replicas(void **state)
 }
 
 /* Levels are for memory: each takes less than the one before. */
-static void memory_goes_down(void **state)
+static void memory_decreases_with_level(void **state)
 {
     (void)state;
     size_t before[N_ARENAS] = {0}, all_before = 0;
@@ -96,7 +96,8 @@ static void memory_goes_down(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(sent), cmocka_unit_test(replicas),
-                                       cmocka_unit_test(memory_goes_down)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(bytes_match_formulas),
+                                       cmocka_unit_test(replicas),
+                                       cmocka_unit_test(memory_decreases_with_level)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -65,13 +65,14 @@ static void fold_is_dp(void **state)
     static const char *const model[] = {"gpt2", "llama", "llama-tied"};
     for (int m = 0; m < 3; m++)
         for (int n = 2; n <= 5; n += 1 + n % 2)
-            for (int way = 0; way < 4; way++) {
+            for (int variant = 0; variant < 4; variant++) {
                 World many = world(model[m], n, 2), one = world(model[m], 1, 2 * n);
                 WorldResult a;
-                many.set.parallel.zero = way % 2;
-                many.numbers = one.numbers = 2 * n - way / 2; /* the last one may have no rows */
+                many.set.parallel.zero = variant % 2;
+                many.numbers = one.numbers =
+                    2 * n - variant / 2; /* the last one may have no rows */
                 one.set.parallel.fold = n;
-                one.set.schedule = way % 2 ? "gpipe" : "1f1b";
+                one.set.schedule = variant % 2 ? "gpipe" : "1f1b";
                 DO(world_run_job(&many, &a));
                 same("fold", &a, &one);
                 world_result_close(&a);
@@ -93,7 +94,7 @@ static void fold_is_dp_in_f64(void **state)
 }
 
 /* Initial weights depend on the element of the whole parameter, so all layouts start equal. */
-static void starts_are_equal(void **state)
+static void initial_weights_are_equal(void **state)
 {
     (void)state;
     static const MeshSizes mesh[] = {
@@ -144,7 +145,7 @@ static void timing_does_not_matter(void **state)
         }
 }
 
-static void folds_that_cannot_be(void **state)
+static void impossible_folds_are_refused(void **state)
 {
     (void)state;
     static Job job;
@@ -174,10 +175,13 @@ static void folds_that_cannot_be(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(levels_are_equal),     cmocka_unit_test(fold_is_dp),
-        cmocka_unit_test(fold_matters),         cmocka_unit_test(fold_is_dp_in_f64),
-        cmocka_unit_test(starts_are_equal),     cmocka_unit_test(timing_does_not_matter),
-        cmocka_unit_test(folds_that_cannot_be),
+        cmocka_unit_test(levels_are_equal),
+        cmocka_unit_test(fold_is_dp),
+        cmocka_unit_test(fold_matters),
+        cmocka_unit_test(fold_is_dp_in_f64),
+        cmocka_unit_test(initial_weights_are_equal),
+        cmocka_unit_test(timing_does_not_matter),
+        cmocka_unit_test(impossible_folds_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

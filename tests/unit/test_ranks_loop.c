@@ -208,7 +208,7 @@ static void a_step_that_is_not_finite_is_skipped_by_all(void **state)
     }
 }
 
-static void eight_in_a_row_end_the_run(void **state)
+static void eight_bad_steps_end_the_run(void **state)
 {
     (void)state;
     Plan p = plan();
@@ -238,7 +238,7 @@ static void a_step_that_fails_on_one_rank_ends_all(void **state)
     }
 }
 
-static void a_rank_that_does_not_answer_is_named(void **state)
+static void hanging_rank_is_named(void **state)
 {
     (void)state;
     Plan p = plan();
@@ -281,9 +281,9 @@ int main(void)
         cmocka_unit_test(rank_0_writes_for_all),
         cmocka_unit_test(all_stop_after_the_same_step),
         cmocka_unit_test(a_step_that_is_not_finite_is_skipped_by_all),
-        cmocka_unit_test(eight_in_a_row_end_the_run),
+        cmocka_unit_test(eight_bad_steps_end_the_run),
         cmocka_unit_test(a_step_that_fails_on_one_rank_ends_all),
-        cmocka_unit_test(a_rank_that_does_not_answer_is_named),
+        cmocka_unit_test(hanging_rank_is_named),
         cmocka_unit_test(a_trace_holds_all_ranks),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

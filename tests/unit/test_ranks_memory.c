@@ -9,29 +9,29 @@ static void peaks(void **state)
 {
     (void)state;
     static const char *const model[] = {"llama", "gpt2"};
-    for (int way = 0; way < 32; way++) {
-        World w = world_of(test_job_settings(model[way % 2], JOB_STEP));
+    for (int variant = 0; variant < 32; variant++) {
+        World w = world_of(test_job_settings(model[variant % 2], JOB_STEP));
         ParallelSettings *p = &w.set.parallel;
-        p->zero = way / 2 % 4;
-        p->mesh.dp_shard = 2 + way % 3;
-        p->mesh.dp_replicate = 1 + way / 8 % 2;
-        p->reduce_each = way / 16;
-        w.set.schedule = way % 3 ? "gpipe" : "1f1b";
-        w.set.split = way % 5 == 0;
-        w.set.micros = 1 + way % 3;
-        w.set.compile.recompute = way % 4 ? RECOMPUTE_NONE : RECOMPUTE_FULL;
-        world_peaks_are_exact(model[way % 2], w);
+        p->zero = variant / 2 % 4;
+        p->mesh.dp_shard = 2 + variant % 3;
+        p->mesh.dp_replicate = 1 + variant / 8 % 2;
+        p->reduce_each = variant / 16;
+        w.set.schedule = variant % 3 ? "gpipe" : "1f1b";
+        w.set.split = variant % 5 == 0;
+        w.set.micros = 1 + variant % 3;
+        w.set.compile.recompute = variant % 4 ? RECOMPUTE_NONE : RECOMPUTE_FULL;
+        world_peaks_are_exact(model[variant % 2], w);
     }
 }
 
 static void peaks_with_tensor(void **state)
 {
     (void)state;
-    for (int way = 0; way < 8; way++) {
+    for (int variant = 0; variant < 8; variant++) {
         World w = world_of(test_job_settings("llama", JOB_STEP));
-        w.set.parallel.mesh = (MeshSizes){1, 2, 2 + way / 4, 1};
-        w.set.parallel.zero = way % 4;
-        w.set.parallel.sequence = way % 2;
+        w.set.parallel.mesh = (MeshSizes){1, 2, 2 + variant / 4, 1};
+        w.set.parallel.zero = variant % 4;
+        w.set.parallel.sequence = variant % 2;
         world_peaks_are_exact("tp", w);
     }
 }
@@ -43,23 +43,23 @@ static void peaks_in_slices(void **state)
     static const char *const schedule[] = {"seq1f1b", "terapipe", "gpipe"};
     static const int64_t even[] = {0, 3, 6, 9}, uneven[] = {0, 5, 7, 9};
     (void)state;
-    for (int way = 0; way < 24; way++) {
-        World w = world_of(test_job_settings(model[way % 3], JOB_STEP));
+    for (int variant = 0; variant < 24; variant++) {
+        World w = world_of(test_job_settings(model[variant % 3], JOB_STEP));
         ParallelSettings *p = &w.set.parallel;
         p->slices = 3;
-        p->cuts = way % 2 ? even : uneven;
-        p->zero = way / 2 % 4;
-        p->mesh = (MeshSizes){1, 1 + way % 3, 1 + way / 8 % 2, 1 + way / 4 % 2};
-        w.set.schedule = schedule[way / 3 % 3];
-        w.set.split = way % 5 == 0;
-        w.set.micros = 1 + way % 3;
-        w.set.compile.recompute = way % 4 ? RECOMPUTE_NONE : RECOMPUTE_FULL;
-        world_peaks_are_exact(model[way % 3], w);
+        p->cuts = variant % 2 ? even : uneven;
+        p->zero = variant / 2 % 4;
+        p->mesh = (MeshSizes){1, 1 + variant % 3, 1 + variant / 8 % 2, 1 + variant / 4 % 2};
+        w.set.schedule = schedule[variant / 3 % 3];
+        w.set.split = variant % 5 == 0;
+        w.set.micros = 1 + variant % 3;
+        w.set.compile.recompute = variant % 4 ? RECOMPUTE_NONE : RECOMPUTE_FULL;
+        world_peaks_are_exact(model[variant % 3], w);
     }
 }
 
 /* Gradients reduced after each micro-batch are never whole in the step arena, even with one. */
-static void shares_of_gradients(void **state)
+static void sharded_gradients(void **state)
 {
     (void)state;
     for (int micros = 1; micros < 3; micros++) {
@@ -82,15 +82,15 @@ static void shares_of_gradients(void **state)
 static void validation_shares_memory(void **state)
 {
     static const char *const model[] = {"llama", "gpt2", "qwen3"};
-    static const Recompute again[] = {RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL};
+    static const Recompute recompute[] = {RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL};
     (void)state;
-    for (int way = 0; way < 36; way++) {
+    for (int variant = 0; variant < 36; variant++) {
         Arena arena;
         Job job, valid;
-        JobSettings set = test_job_settings(model[way % 3], JOB_STEP);
-        set.compile.recompute = again[way / 3 % 3];
-        set.parallel.mesh.dp_shard = 1 + way / 9;
-        set.parallel.zero = way / 9;
+        JobSettings set = test_job_settings(model[variant % 3], JOB_STEP);
+        set.compile.recompute = recompute[variant / 3 % 3];
+        set.parallel.mesh.dp_shard = 1 + variant / 9;
+        set.parallel.zero = variant / 9;
         DO(arena_open(&arena, "shared", ARENA_PLENTY));
         DO(job_compile(&set, &arena, &job));
         set.kind = JOB_LOSS;
@@ -108,7 +108,7 @@ static void validation_shares_memory(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(shares_of_gradients),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(sharded_gradients),
                                        cmocka_unit_test(validation_shares_memory),
                                        cmocka_unit_test(peaks), cmocka_unit_test(peaks_in_slices),
                                        cmocka_unit_test(peaks_with_tensor)};

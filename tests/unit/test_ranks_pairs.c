@@ -70,7 +70,7 @@ static void every_pair_of_options(void **state)
 }
 
 /* The covering set covers: brute force over all pairs that some layout of its size can have. */
-static void the_set_covers(void **state)
+static void set_covers_all_pairs(void **state)
 {
     (void)state;
     for (int ranks = 2; ranks <= MAX_RANKS; ranks++) {
@@ -149,7 +149,7 @@ static void ranks_without_live_tokens(void **state)
 }
 
 /* More ranks than tokens, and than elements of some parameters. */
-static void more_ranks_than_there_is_to_cut(void **state)
+static void more_ranks_than_elements(void **state)
 {
     const ModelConfig c = *test_model("qwen3");
     (void)state;
@@ -159,12 +159,9 @@ static void more_ranks_than_there_is_to_cut(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_set_covers),
-        cmocka_unit_test(heads_that_do_not_divide),
-        cmocka_unit_test(a_large_odd_vocabulary),
-        cmocka_unit_test(ranks_without_live_tokens),
-        cmocka_unit_test(more_ranks_than_there_is_to_cut),
-        cmocka_unit_test(every_pair_of_options),
+        cmocka_unit_test(set_covers_all_pairs),     cmocka_unit_test(heads_that_do_not_divide),
+        cmocka_unit_test(a_large_odd_vocabulary),   cmocka_unit_test(ranks_without_live_tokens),
+        cmocka_unit_test(more_ranks_than_elements), cmocka_unit_test(every_pair_of_options),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

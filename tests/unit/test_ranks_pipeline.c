@@ -75,29 +75,29 @@ static void exact(void **state)
 }
 
 /* dp, ZeRO, tp and sp on each stage: as the same without stages, bit for bit. */
-static void exact_beside_others(void **state)
+static void exact_with_other_axes(void **state)
 {
     (void)state;
     const Row row = {"llama", "zbh1", 4, 3, 0, 4, NULL};
-    for (int way = 0; way < 12; way++) {
+    for (int variant = 0; variant < 12; variant++) {
         ModelConfig config;
         World w = world(&row, &config);
         WorldResult one, many;
         char what[128];
-        w.set.dtype = way % 3 ? F32 : BF16;
+        w.set.dtype = variant % 3 ? F32 : BF16;
         w.init = w.set.dtype == BF16;
-        w.validate = way % 2;
-        w.numbers = way == 5 ? 3 : 0; /* the last micro-batches have no rows */
-        w.set.compile.recompute = way % 5 ? RECOMPUTE_NONE : RECOMPUTE_SELECTIVE;
-        w.set.parallel.mesh = (MeshSizes){1, way < 8 ? 2 : 1, way < 8 ? 1 : 2, 1};
-        w.set.parallel.zero = way < 8 ? way % 4 : 0;
-        w.set.parallel.sequence = way % 2 && way >= 8;
-        w.set.parallel.in_order = way == 6;
+        w.validate = variant % 2;
+        w.numbers = variant == 5 ? 3 : 0; /* the last micro-batches have no rows */
+        w.set.compile.recompute = variant % 5 ? RECOMPUTE_NONE : RECOMPUTE_SELECTIVE;
+        w.set.parallel.mesh = (MeshSizes){1, variant < 8 ? 2 : 1, variant < 8 ? 1 : 2, 1};
+        w.set.parallel.zero = variant < 8 ? variant % 4 : 0;
+        w.set.parallel.sequence = variant % 2 && variant >= 8;
+        w.set.parallel.in_order = variant == 6;
         DO(device_cpu_open(NULL, &w.device));
         DO(world_run_job(&w, &one));
         on_stages(&w, &row);
-        if (world_run_job(&w, &many) != OK) fail_msg("way %d: %s", way, err_text());
-        if (!world_equal(&one, &many, what)) fail_msg("way %d: %s", way, what);
+        if (world_run_job(&w, &many) != OK) fail_msg("variant %d: %s", variant, err_text());
+        if (!world_equal(&one, &many, what)) fail_msg("variant %d: %s", variant, what);
         world_result_close(&one);
         world_result_close(&many);
     }
@@ -140,18 +140,18 @@ static void tied(void **state)
     (void)state;
     static const char *const model[] = {"gpt2", "llama-tied", "qwen2"};
     static const char *const schedule[] = {"1f1b", "zbv", "izb"};
-    for (int way = 0; way < 9; way++) {
-        const Row row = {model[way % 3], schedule[way / 3], 4, 2 + way % 2, 0, 3, NULL};
+    for (int variant = 0; variant < 9; variant++) {
+        const Row row = {model[variant % 3], schedule[variant / 3], 4, 2 + variant % 2, 0, 3, NULL};
         ModelConfig config;
         World w = world(&row, &config);
         WorldResult one, many;
-        w.init = way % 2;
+        w.init = variant % 2;
         w.validate = true;
         DO(world_run_job(&w, &one));
         on_stages(&w, &row);
-        if (world_run_job(&w, &many) != OK) fail_msg("way %d: %s", way, err_text());
+        if (world_run_job(&w, &many) != OK) fail_msg("variant %d: %s", variant, err_text());
         const double off = world_differ_all(&one, &many);
-        if (!(off <= 1e-10)) fail_msg("way %d: %g from one rank", way, off);
+        if (!(off <= 1e-10)) fail_msg("variant %d: %g from one rank", variant, off);
         world_result_close(&one);
         world_result_close(&many);
     }
@@ -283,7 +283,7 @@ static void from_a_file(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(exact),       cmocka_unit_test(exact_beside_others),
+        cmocka_unit_test(exact),       cmocka_unit_test(exact_with_other_axes),
         cmocka_unit_test(evicted),     cmocka_unit_test(tied),
         cmocka_unit_test(delays),      cmocka_unit_test(refused),
         cmocka_unit_test(from_a_file), cmocka_unit_test(from_a_file_in_another_order)};

@@ -11,25 +11,25 @@ static void peaks(void **state)
     static const char *const schedule[] = {"gpipe", "1f1b", "interleaved", "bfs",      "zbh1",
                                            "zbh2",  "izb",  "zbv",         "dualpipev"};
     static const char *const model[] = {"llama", "gpt2"};
-    for (int way = 0; way < 36; way++) {
-        World w = world_of(test_job_settings(model[way % 2], JOB_STEP));
+    for (int variant = 0; variant < 36; variant++) {
+        World w = world_of(test_job_settings(model[variant % 2], JOB_STEP));
         ModelConfig config = *w.set.config;
         ParallelSettings *p = &w.set.parallel;
         config.n_layers = 5;
         w.set.config = &config;
-        w.set.micros = 1 + way % 5;
-        w.set.compile.recompute = way % 4 ? RECOMPUTE_NONE : RECOMPUTE_FULL;
-        p->mesh = (MeshSizes){1, 1 + way % 3, way % 3 ? 1 : 2, 2 + way / 9 % 2};
-        p->zero = p->mesh.dp_shard > 1 ? way / 3 % 4 : 0;
-        p->sequence = way % 2 && p->mesh.tp > 1;
-        p->schedule = schedule[way % 9];
-        p->in_order = way % 7 == 3;
+        w.set.micros = 1 + variant % 5;
+        w.set.compile.recompute = variant % 4 ? RECOMPUTE_NONE : RECOMPUTE_FULL;
+        p->mesh = (MeshSizes){1, 1 + variant % 3, variant % 3 ? 1 : 2, 2 + variant / 9 % 2};
+        p->zero = p->mesh.dp_shard > 1 ? variant / 3 % 4 : 0;
+        p->sequence = variant % 2 && p->mesh.tp > 1;
+        p->schedule = schedule[variant % 9];
+        p->in_order = variant % 7 == 3;
         world_peaks_are_exact(p->schedule, w);
     }
 }
 
 /* The same where frames go to other stages and come back. */
-static void peaks_with_frames_away(void **state)
+static void peaks_with_evicted_frames(void **state)
 {
     (void)state;
     static const struct {
@@ -92,7 +92,7 @@ static void frames_by_stage(void **state)
 
 /* With frames lent to others no stage holds more than ceil((P + 2) / 2) + 1 of them, its own and
  * others'; without, the first holds P. From 6 stages on that is less, and so are its bytes. */
-static void frames_are_lent(void **state)
+static void evicted_frames_are_bounded(void **state)
 {
     (void)state;
     for (int P = 4; P < 9; P++) {
@@ -154,8 +154,8 @@ static void state_by_stage(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(frames_by_stage),
-                                       cmocka_unit_test(frames_are_lent),
+                                       cmocka_unit_test(evicted_frames_are_bounded),
                                        cmocka_unit_test(state_by_stage), cmocka_unit_test(peaks),
-                                       cmocka_unit_test(peaks_with_frames_away)};
+                                       cmocka_unit_test(peaks_with_evicted_frames)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

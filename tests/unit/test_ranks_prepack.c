@@ -85,24 +85,25 @@ static void once_a_step(void **state)
     (void)state;
     for (int m = 0; m < 5; m++) {
         const World w = world(models[m], m % 2 ? F32 : BF16);
-        const int each_way = 4 * w.set.config->n_layers + 1; /* qkv, o, up, down; and the head */
-        assert_int_equal(same_bits(models[m], &w), 2 * each_way * w.steps);
+        const int per_direction =
+            4 * w.set.config->n_layers + 1; /* qkv, o, up, down; and the head */
+        assert_int_equal(same_bits(models[m], &w), 2 * per_direction * w.steps);
     }
 }
 
 static void on_ranks(void **state)
 {
     (void)state;
-    for (int way = 0; way < 10; way++) {
-        World w = world(models[way % 5], way % 2 ? F32 : BF16);
+    for (int variant = 0; variant < 10; variant++) {
+        World w = world(models[variant % 5], variant % 2 ? F32 : BF16);
         ParallelSettings *p = &w.set.parallel;
-        p->mesh = (MeshSizes){1, 1 + way % 3, way % 3 == 0 ? 2 : 1, 1};
-        p->zero = p->mesh.dp_shard > 1 ? way % 3 : 0;
-        p->sequence = way % 4 == 0;
-        w.set.compile.recompute = way % 4 == 1 ? RECOMPUTE_FULL : RECOMPUTE_NONE;
+        p->mesh = (MeshSizes){1, 1 + variant % 3, variant % 3 == 0 ? 2 : 1, 1};
+        p->zero = p->mesh.dp_shard > 1 ? variant % 3 : 0;
+        p->sequence = variant % 4 == 0;
+        w.set.compile.recompute = variant % 4 == 1 ? RECOMPUTE_FULL : RECOMPUTE_NONE;
         w.validate = true;
-        w.hostile = way % 2;
-        assert_true(same_bits(models[way % 5], &w) > 0);
+        w.hostile = variant % 2;
+        assert_true(same_bits(models[variant % 5], &w) > 0);
     }
 }
 
@@ -110,17 +111,17 @@ static void in_pipelines(void **state)
 {
     (void)state;
     static const char *const schedule[] = {"1f1b", "gpipe", "zbh1", "zbv", "seq1f1b"};
-    for (int way = 0; way < 5; way++) {
-        World w = world(models[way], way % 2 ? F32 : BF16);
+    for (int variant = 0; variant < 5; variant++) {
+        World w = world(models[variant], variant % 2 ? F32 : BF16);
         ModelConfig config = *w.set.config;
         ParallelSettings *p = &w.set.parallel;
         config.n_layers = 5;
         w.set.config = &config;
-        p->mesh = (MeshSizes){1, 1, way % 2 ? 2 : 1, 2};
-        p->schedule = schedule[way];
-        if (way == 4) w.set.batch.sequences = 1; /* which is cut into slices */
+        p->mesh = (MeshSizes){1, 1, variant % 2 ? 2 : 1, 2};
+        p->schedule = schedule[variant];
+        if (variant == 4) w.set.batch.sequences = 1; /* which is cut into slices */
         const int all = 2 * (4 * config.n_layers + 1) * w.steps * p->mesh.tp;
-        assert_int_equal(same_bits(schedule[way], &w), all);
+        assert_int_equal(same_bits(schedule[variant], &w), all);
     }
 }
 
@@ -141,7 +142,7 @@ static void in_slices(void **state)
 }
 
 /* Weights gathered for each use are not prepacked, nor those that a step reads once or twice. */
-static void where_it_does_not_pay(void **state)
+static void rarely_read_weights_are_not_prepacked(void **state)
 {
     (void)state;
     World w = world("llama", BF16), twice = world("gpt2", F32);
@@ -159,7 +160,7 @@ static void where_it_does_not_pay(void **state)
 }
 
 /* GEMMs do read the prepacked weights: left as poison, they make the loss NaN. */
-static void is_read(void **state)
+static void prepacked_weights_are_read(void **state)
 {
     (void)state;
     const World w = world("llama", F32);
@@ -172,13 +173,13 @@ static void is_read(void **state)
 static void peaks(void **state)
 {
     (void)state;
-    for (int way = 0; way < 8; way++) {
-        World w = world(models[way % 5], F32);
+    for (int variant = 0; variant < 8; variant++) {
+        World w = world(models[variant % 5], F32);
         ParallelSettings *p = &w.set.parallel;
-        p->mesh = (MeshSizes){1, 1 + way / 4, 1 + way % 2, 1 + way / 2 % 2};
-        p->zero = way / 4 * (way % 4);
+        p->mesh = (MeshSizes){1, 1 + variant / 4, 1 + variant % 2, 1 + variant / 2 % 2};
+        p->zero = variant / 4 * (variant % 4);
         w.set.compile.prepack = w.device->prepack;
-        world_peaks_are_exact(models[way % 5], w);
+        world_peaks_are_exact(models[variant % 5], w);
     }
 }
 
@@ -200,8 +201,8 @@ int main(void)
         cmocka_unit_test(on_ranks),
         cmocka_unit_test(in_pipelines),
         cmocka_unit_test(in_slices),
-        cmocka_unit_test(where_it_does_not_pay),
-        cmocka_unit_test(is_read),
+        cmocka_unit_test(rarely_read_weights_are_not_prepacked),
+        cmocka_unit_test(prepacked_weights_are_read),
         cmocka_unit_test(peaks),
         cmocka_unit_test(on_another_device),
     };

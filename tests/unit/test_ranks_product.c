@@ -101,14 +101,14 @@ static void the_full_product(void **state)
     for (int copies = 1; copies <= RANKS; copies++)
         for (int shard = 1; copies * shard <= RANKS; shard++)
             for (int tp = 1; copies * shard * tp <= RANKS; tp++)
-                for (int way = 0; way < 32; way++) {
+                for (int variant = 0; variant < 32; variant++) {
                     const ParallelSettings p = {
                         .mesh = {.dp_replicate = copies, .dp_shard = shard, .tp = tp},
-                        .zero = way & 3,
-                        .reduce_each = way >> 2 & 1,
-                        .sequence = way >> 3 & 1,
-                        .keep_gathered = way >> 4 & 1,
-                        .in_order = (copies + shard + tp + way) % 5 == 0};
+                        .zero = variant & 3,
+                        .reduce_each = variant >> 2 & 1,
+                        .sequence = variant >> 3 & 1,
+                        .keep_gathered = variant >> 4 & 1,
+                        .in_order = (copies + shard + tp + variant) % 5 == 0};
                     if (p.keep_gathered && !p.sequence) continue; /* nothing is gathered */
                     compile_layout(p, &compiled);
                 }

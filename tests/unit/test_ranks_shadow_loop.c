@@ -162,18 +162,18 @@ static void resumes(void **state)
 static void on_other_ranks(void **state)
 {
     (void)state;
-    for (int way = 0; way < 2; way++) {
+    for (int variant = 0; variant < 2; variant++) {
         Plan host = {.device = &device_ref, .dp = 2, .tp = 1, .zero = 2, .steps = STEPS / 2};
         Plan device = host;
         device.device = &device_shadow;
-        shadow_set((uint64_t)way, SHADOW_LATEST);
+        shadow_set((uint64_t)variant, SHADOW_LATEST);
         new_dir(&host);
         new_dir(&device);
         run(&host);
         run(&device);
         host.steps = device.steps = STEPS;
-        host.dp = device.dp = way ? 2 : 1;
-        host.tp = device.tp = way ? 2 : 1;
+        host.dp = device.dp = variant ? 2 : 1;
+        host.tp = device.tp = variant ? 2 : 1;
         host.zero = device.zero = 0;
         run(&host);
         run(&device);
@@ -188,7 +188,7 @@ static void on_other_ranks(void **state)
 static void algorithms_in_another_form(void **state)
 {
     (void)state;
-    for (int way = 0; way < 2; way++) {
+    for (int old = 0; old < 2; old++) {
         Plan p = {.device = &device_shadow, .dp = 2, .tp = 1, .steps = 1};
         char path[96], text[256] = "", *said = NULL;
         size_t bytes;
@@ -196,19 +196,19 @@ static void algorithms_in_another_form(void **state)
         snprintf(path, sizeof path, "%s/kernels.txt", p.dir);
         FILE *f = fopen(path, "w");
         assert_non_null(f);
-        fprintf(f, "sheaf %s %d\nof some card\n", way ? "products" : "autotune",
-                AUTOTUNE_VERSION - way);
+        fprintf(f, "sheaf %s %d\nof some card\n", old ? "products" : "autotune",
+                AUTOTUNE_VERSION - old);
         fclose(f);
         assert_non_null(p.warn = open_memstream(&said, &bytes));
-        expected = way ? OK : ERR_CONFIG;
+        expected = old ? OK : ERR_CONFIG;
         run(&p);
         expected = OK;
         fclose(p.warn);
-        assert_true((strstr(said, "measured again") != NULL) == way);
+        assert_true((strstr(said, "measured again") != NULL) == old);
         assert_non_null(f = fopen(path, "r"));
         assert_non_null(fgets(text, sizeof text, f));
         fclose(f);
-        assert_true((strstr(text, "shadow autotune") != NULL) == way);
+        assert_true((strstr(text, "shadow autotune") != NULL) == old);
         free(said);
         remove_dir(&p);
     }
@@ -221,13 +221,13 @@ static void autotuning_is_reported(void **state)
     (void)state;
     Plan p = {.device = &device_shadow, .dp = 2, .tp = 1, .steps = 1};
     new_dir(&p);
-    for (int again = 0; again < 2; again++) {
+    for (int resumed = 0; resumed < 2; resumed++) {
         char *said = NULL;
         size_t bytes;
         assert_non_null(p.out = open_memstream(&said, &bytes));
         run(&p);
         fclose(p.out);
-        assert_true((strstr(said, "autotuning GEMMs") == NULL) == again);
+        assert_true((strstr(said, "autotuning GEMMs") == NULL) == resumed);
         free(said);
     }
     remove_dir(&p);

@@ -137,7 +137,7 @@ static void pipelines(void **state)
 static void same_bits(void **state)
 {
     const Row first = {"llama", "seq1f1b", 3, 3, three, .recompute = RECOMPUTE_NONE};
-    static const Recompute way[] = {RECOMPUTE_SELECTIVE, RECOMPUTE_FULL, RECOMPUTE_NONE};
+    static const Recompute mode[] = {RECOMPUTE_SELECTIVE, RECOMPUTE_FULL, RECOMPUTE_NONE};
     WorldResult a, b;
     (void)state;
     World w = in_slices(&first);
@@ -146,11 +146,11 @@ static void same_bits(void **state)
     DO(world_run_job(&w, &a));
     for (int i = 0; i < 3; i++) {
         char what[128];
-        w.set.compile.recompute = way[i];
+        w.set.compile.recompute = mode[i];
         w.set.compile.offload_names = i == 2 ? "attn.*,mid" : NULL;
         w.set.split = i > 0;
         DO(world_run_job(&w, &b));
-        if (!world_equal(&a, &b, what)) fail_msg("way %d: %s", i, what);
+        if (!world_equal(&a, &b, what)) fail_msg("mode %d: %s", i, what);
         world_result_close(&b);
     }
     world_result_close(&a);

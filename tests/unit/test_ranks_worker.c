@@ -51,7 +51,10 @@ static void assert_said(const char *part)
     if (!strstr(said, part)) fail_msg("\"%s\" is not in: %s", part, said);
 }
 
-static void nap_ms(long ms) { nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL); }
+static void sleep_ms(long ms)
+{
+    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
+}
 
 /* ---- what workers do ---- */
 
@@ -115,7 +118,7 @@ static Err crash_of_rank_2(WorldRank *w, void *work)
     TRY(sum(w));
     be_at(w->status, 10 + w->rank);
     if (w->rank != 2) return sum(w);
-    nap_ms(50);
+    sleep_ms(50);
     touch_nothing();
     return OK;
 }
@@ -123,10 +126,10 @@ static Err crash_of_rank_2(WorldRank *w, void *work)
 /* The same, by another thread of the rank's team. */
 static void slow_touch(void *work, int64_t tile)
 {
-    if (tile == 0) nap_ms(20);
+    if (tile == 0) sleep_ms(20);
     const pthread_t *owner = work;
     if (!pthread_equal(pthread_self(), *owner)) touch_nothing();
-    nap_ms(200);
+    sleep_ms(200);
 }
 
 static Err crash_of_a_team(WorldRank *w, void *work)
@@ -191,7 +194,7 @@ static int crash_stack(int argc, char **argv, FlightRecorder *b)
 
 /* ---- what the parent says ---- */
 
-static void statuses_are_the_workers(void **state)
+static void statuses_are_those_of_the_worker(void **state)
 {
     (void)state;
     assert_int_equal(run_worker(end_with_7), 7);
@@ -233,7 +236,7 @@ static void a_crash_names_rank_and_instruction(void **state)
     arena_close(&arena);
 }
 
-static void threads_of_a_team_are_their_ranks(void **state)
+static void team_threads_report_their_rank(void **state)
 {
     (void)state;
     if (SANITIZED) return;
@@ -241,7 +244,7 @@ static void threads_of_a_team_are_their_ranks(void **state)
     assert_said("sheaf: rank 1 of 4 died of SIGSEGV in step 5");
 }
 
-static void a_stack_that_ends_is_told_too(void **state)
+static void stack_overflow_is_reported(void **state)
 {
     (void)state;
     if (SANITIZED) return;
@@ -251,13 +254,13 @@ static void a_stack_that_ends_is_told_too(void **state)
 
 /* ---- the worker dies with its parent ---- */
 
-static int tell_pid_and_sleep(int argc, char **argv, FlightRecorder *b)
+static int print_pid_and_sleep(int argc, char **argv, FlightRecorder *b)
 {
     (void)argc, (void)b;
     const pid_t me = getpid();
     const int fd = atoi(argv[0]);
     if (write(fd, &me, sizeof me) != sizeof me) return 1;
-    nap_ms(60000);
+    sleep_ms(60000);
     return 0;
 }
 
@@ -271,7 +274,7 @@ static bool is_gone(pid_t pid)
         if (f) fclose(f);
         const char *end = n ? strrchr(text, ')') : NULL;
         if (!f || !end || end[2] == 'Z') return true; /* nobody may be there to collect it */
-        nap_ms(10);
+        sleep_ms(10);
     }
     return false;
 }
@@ -286,7 +289,7 @@ static void the_worker_dies_with_its_parent(void **state)
     snprintf(fd, sizeof fd, "%d", pipes[1]);
     const pid_t parent = fork();
     assert_true(parent >= 0);
-    if (parent == 0) _exit(worker_run(tell_pid_and_sleep, 1, argv, NULL));
+    if (parent == 0) _exit(worker_run(print_pid_and_sleep, 1, argv, NULL));
     assert_int_equal(read(pipes[0], &worker, sizeof worker), sizeof worker);
     kill(parent, SIGKILL);
     waitpid(parent, &status, 0);
@@ -307,7 +310,7 @@ static void signals_are_passed_on(void **state)
     assert_true(parent >= 0);
     if (parent == 0) {
         close(STDERR_FILENO);
-        _exit(worker_run(tell_pid_and_sleep, 1, argv, NULL));
+        _exit(worker_run(print_pid_and_sleep, 1, argv, NULL));
     }
     assert_int_equal(read(pipes[0], &worker, sizeof worker), sizeof worker);
     kill(parent, SIGTERM);
@@ -337,10 +340,10 @@ static int remove_dir(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(statuses_are_the_workers),
+        cmocka_unit_test(statuses_are_those_of_the_worker),
         cmocka_unit_test(a_crash_names_rank_and_instruction),
-        cmocka_unit_test(threads_of_a_team_are_their_ranks),
-        cmocka_unit_test(a_stack_that_ends_is_told_too),
+        cmocka_unit_test(team_threads_report_their_rank),
+        cmocka_unit_test(stack_overflow_is_reported),
         cmocka_unit_test(the_worker_dies_with_its_parent),
         cmocka_unit_test(signals_are_passed_on),
     };

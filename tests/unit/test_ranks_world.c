@@ -157,7 +157,7 @@ static void flight_recorder_file_reads_back(void **state)
 {
     (void)state;
     Arena arena;
-    FlightRecorder *recorder, again;
+    FlightRecorder *recorder, reread;
     const char *words[2], *reason;
     char path[64];
     snprintf(path, sizeof path, "test_ranks_world.%d.json",
@@ -170,11 +170,11 @@ static void flight_recorder_file_reads_back(void **state)
     assert_int_equal(world_run(&set), ERR_PEER);
     assert_int_equal(recorder->n_here, 3);
     if (flight_recorder_write(recorder, path, err_text()) != OK) fail_msg("%s", err_text());
-    if (flight_recorder_read(path, &arena, &again, &reason) != OK) fail_msg("%s", err_text());
+    if (flight_recorder_read(path, &arena, &reread, &reason) != OK) fail_msg("%s", err_text());
     assert_string_equal(reason, err_text());
     for (int i = 0; i < 2; i++) {
         Text t = text_in(&arena);
-        flight_recorder_report(i ? &again : recorder, 5, &t);
+        flight_recorder_report(i ? &reread : recorder, 5, &t);
         assert_int_equal(text_done(&t, &words[i]), OK);
     }
     assert_string_equal(words[0], words[1]);

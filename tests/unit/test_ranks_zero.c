@@ -24,23 +24,23 @@ static void compare(const char *name, const World *one, const World *many)
 }
 
 /* The layouts of dp ranks: levels, reductions, replicas, and transfers that do not overlap. */
-static void all_ways(const char *model, int dp, int micros)
+static void all_layouts(const char *model, int dp, int micros)
 {
     const World one = world(model, dp * micros);
     WorldResult a, b;
     DO(world_run_job(&one, &a));
-    for (int way = 0; way < 16; way++) {
+    for (int variant = 0; variant < 16; variant++) {
         World many = world(model, micros);
         ParallelSettings *p = &many.set.parallel;
-        const int zero = way % 4, replicate = way / 8 + 1;
+        const int zero = variant % 4, replicate = variant / 8 + 1;
         if (dp % replicate != 0 || (replicate > 1 && zero == 0)) continue;
         p->mesh = (MeshSizes){.dp_replicate = replicate, .dp_shard = dp / replicate};
         p->zero = zero;
-        p->reduce_each = p->in_order = way / 4 % 2;
+        p->reduce_each = p->in_order = variant / 4 % 2;
         if (world_run_job(&many, &b) != OK)
-            fail_msg("%s, dp %d, way %d: %s", model, dp, way, err_text());
+            fail_msg("%s, dp %d, variant %d: %s", model, dp, variant, err_text());
         const double off = world_differ_all(&a, &b);
-        if (!(off <= 1e-10)) fail_msg("%s, dp %d, way %d: off by %g", model, dp, way, off);
+        if (!(off <= 1e-10)) fail_msg("%s, dp %d, variant %d: off by %g", model, dp, variant, off);
         world_result_close(&b);
     }
     world_result_close(&a);
@@ -49,26 +49,26 @@ static void all_ways(const char *model, int dp, int micros)
 static void tied(void **state)
 {
     (void)state;
-    for (int dp = 1; dp <= 8; dp++) all_ways(dp % 2 ? "gpt2" : "llama-tied", dp, 2);
+    for (int dp = 1; dp <= 8; dp++) all_layouts(dp % 2 ? "gpt2" : "llama-tied", dp, 2);
 }
 
 static void untied(void **state)
 {
     (void)state;
-    for (int dp = 1; dp <= 8; dp++) all_ways(dp % 2 ? "llama" : "gpt2-untied", dp, 2);
+    for (int dp = 1; dp <= 8; dp++) all_layouts(dp % 2 ? "llama" : "gpt2-untied", dp, 2);
 }
 
 /* Every schedule, split or not, and a batch that fills neither ranks nor micro-batches. */
 static void schedules(void **state)
 {
     (void)state;
-    for (int way = 0; way < 16; way++) {
+    for (int variant = 0; variant < 16; variant++) {
         World one = world("qwen2", 9), many = world("qwen2", 3);
         many.set.parallel.mesh.dp_shard = 3;
-        many.set.parallel.zero = way % 4;
-        many.set.schedule = way / 4 % 2 ? "gpipe" : "1f1b";
-        many.set.split = way / 8;
-        one.numbers = many.numbers = 5 + way % 3;
+        many.set.parallel.zero = variant % 4;
+        many.set.schedule = variant / 4 % 2 ? "gpipe" : "1f1b";
+        many.set.split = variant / 8;
+        one.numbers = many.numbers = 5 + variant % 3;
         compare(many.set.schedule, &one, &many);
     }
 }
@@ -92,7 +92,7 @@ static void ranks_without_tokens(void **state)
             assert_true(r.live[s] == 0 && r.loss[s] == 0 && r.norm[s] == 0);
         assert_true(world_differ(&r, &r, PART_MASTER) == 0); /* nothing is NaN */
         world_result_close(&r);
-        compare("nobody has tokens", &one, &many);
+        compare("no rank has tokens", &one, &many);
     }
 }
 
@@ -100,14 +100,14 @@ static void ranks_without_tokens(void **state)
 static void sgd_shows_scale(void **state)
 {
     (void)state;
-    for (int way = 0; way < 8; way++) {
+    for (int variant = 0; variant < 8; variant++) {
         World one = world("qwen3", 8), many = world("qwen3", 2);
         one.set.optim = (OptimSettings){.kind = OPTIM_SGD, .block = 16};
         one.steps = many.steps = 1;
         many.set.optim = one.set.optim;
         many.set.parallel.mesh =
-            (MeshSizes){.dp_replicate = 1 + way / 4, .dp_shard = 4 - way / 4 * 2};
-        many.set.parallel.zero = way % 4;
+            (MeshSizes){.dp_replicate = 1 + variant / 4, .dp_shard = 4 - variant / 4 * 2};
+        many.set.parallel.zero = variant % 4;
         compare("one step of SGD", &one, &many);
     }
 }
@@ -116,12 +116,12 @@ static void sgd_shows_scale(void **state)
 static void validation(void **state)
 {
     (void)state;
-    for (int way = 0; way < 8; way++) {
+    for (int variant = 0; variant < 8; variant++) {
         World one = world("llama-tied", 6), many = world("llama-tied", 2);
         one.steps = many.steps = 2;
         one.validate = many.validate = true;
-        many.set.parallel.mesh = (MeshSizes){1, 3, 1 + way / 4, 1};
-        many.set.parallel.zero = way % 4;
+        many.set.parallel.mesh = (MeshSizes){1, 3, 1 + variant / 4, 1};
+        many.set.parallel.zero = variant % 4;
         compare("validation", &one, &many);
     }
 }

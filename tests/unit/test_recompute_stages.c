@@ -7,7 +7,7 @@
 
 enum { STAGES = 3 };
 
-static int again_in(const Job *job)
+static int count_recomputed(const Job *job)
 {
     int n = 0;
     for (int k = 0; k < job->model.n_kinds; k++)
@@ -27,30 +27,30 @@ static JobSettings staged(void)
     return set;
 }
 
-static void each_stage_its_own(void **state)
+static void stages_have_their_own_rules(void **state)
 {
-    int again[STAGES];
+    int recomputed_in[STAGES];
     size_t work[2];
     (void)state;
-    for (int told = 0; told < 2; told++)
+    for (int by_stage = 0; by_stage < 2; by_stage++)
         for (int rank = 0; rank < STAGES; rank++) {
             static Job job; /* large */
             Arena arena;
             JobSettings set = staged();
             set.parallel.rank = rank;
-            if (!told) set.n_stage_rules = 0;
+            if (!by_stage) set.n_stage_rules = 0;
             DO(arena_open(&arena, "stages", ARENA_PLENTY));
             DO(job_compile(&set, &arena, &job));
-            if (rank == 0) work[told] = job.linked.bytes[ARENA_WORK];
-            if (told) again[rank] = again_in(&job);
+            if (rank == 0) work[by_stage] = job.linked.bytes[ARENA_WORK];
+            if (by_stage) recomputed_in[rank] = count_recomputed(&job);
             arena_close(&arena);
         }
-    assert_true(again[0] > again[1] && again[1] > again[2]);
-    assert_int_equal(again[2], 0);
+    assert_true(recomputed_in[0] > recomputed_in[1] && recomputed_in[1] > recomputed_in[2]);
+    assert_int_equal(recomputed_in[2], 0);
     assert_true(work[1] < work[0]);
 }
 
-static void numbers_stay(void **state)
+static void numbers_are_unchanged(void **state)
 {
     TrialSettings t = {.job = staged(),
                        .device = &device_ref,
@@ -59,21 +59,21 @@ static void numbers_stay(void **state)
                        .lr = 1e-3,
                        .seed = 9,
                        .poison = true};
-    Trial told, plain;
+    Trial by_stage, plain;
     Arena arena;
     (void)state;
     t.job.dtype = F64;
     DO(arena_open(&arena, "stages", ARENA_PLENTY));
-    DO(trial_run(&t, &arena, &told));
+    DO(trial_run(&t, &arena, &by_stage));
     t.job.n_stage_rules = 0;
     DO(trial_run(&t, &arena, &plain));
-    assert_true(trial_gap(&plain, &told, 3).same);
+    assert_true(trial_gap(&plain, &by_stage, 3).same);
     arena_close(&arena);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(each_stage_its_own),
-                                       cmocka_unit_test(numbers_stay)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(stages_have_their_own_rules),
+                                       cmocka_unit_test(numbers_are_unchanged)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

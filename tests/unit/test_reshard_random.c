@@ -218,7 +218,7 @@ static void any_layout_to_any_other(void **state)
 
 /* There and back restores all holders: the way back begins with the values that the way there ends
  * with, since both ends are checked against the element. */
-static void there_and_back(void **state)
+static void round_trip(void **state)
 {
     (void)state;
     Sim sim;
@@ -269,7 +269,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_layout_to_any_other),
-        cmocka_unit_test(there_and_back),
+        cmocka_unit_test(round_trip),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }

@@ -39,14 +39,14 @@ static void write_metrics(void)
     fclose(f);
 }
 
-static void held(void **state)
+static void lock_is_held(void **state)
 {
     RunDir d, other;
-    char says[64];
+    char message[64];
     (void)state;
     DO(run_dir_open(&d, dir, false));
-    snprintf(says, sizeof says, "process %ld trains there", (long)getpid());
-    expect_error("held", run_dir_open(&other, dir, false), ERR_CONFIG, says);
+    snprintf(message, sizeof message, "process %ld trains there", (long)getpid());
+    expect_error("held", run_dir_open(&other, dir, false), ERR_CONFIG, message);
     run_dir_close(&d);
     write_metrics();
     DO(run_dir_open(&other, dir, true));
@@ -90,7 +90,7 @@ static void renamed_meanwhile(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(held, make_root, remove_root),
+        cmocka_unit_test_setup_teardown(lock_is_held, make_root, remove_root),
         cmocka_unit_test_setup_teardown(renamed_meanwhile, make_root, remove_root),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

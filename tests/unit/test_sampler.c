@@ -174,7 +174,7 @@ static void greedy_takes_the_first_largest(void **state)
 }
 
 /* Draws depend on seed, request and position, not on the type or stride of the logits. */
-static void draws_are_counted(void **state)
+static void draws_depend_on_seed_and_position(void **state)
 {
     (void)state;
     Bench *b = bench();
@@ -210,13 +210,13 @@ static void refusals(void **state)
     Sampler s;
     const struct {
         SamplerSettings set;
-        const char *says;
+        const char *message;
     } row[] = {{{-1, 0, 1, 1, 0}, "temperature -1"}, {{(double)NAN, 0, 1, 1, 0}, "temperature"},
                {{1, -2, 1, 1, 0}, "top-k -2"},       {{1, 0, 0, 1, 0}, "top-p 0"},
                {{1, 0, 1.5, 1, 0}, "top-p 1.5"},     {{1, 0, 1, 0, 0}, "repetition penalty 0"}};
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
-        expect_error(row[i].says, sampler_open(&s, &row[i].set, VOCAB, &b->arena), ERR_CONFIG,
-                     row[i].says);
+        expect_error(row[i].message, sampler_open(&s, &row[i].set, VOCAB, &b->arena), ERR_CONFIG,
+                     row[i].message);
 }
 
 int main(void)
@@ -229,7 +229,7 @@ int main(void)
         cmocka_unit_test(stages_in_their_order),
         cmocka_unit_test(repetition_is_penalized),
         cmocka_unit_test(greedy_takes_the_first_largest),
-        cmocka_unit_test(draws_are_counted),
+        cmocka_unit_test(draws_depend_on_seed_and_position),
         cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -102,7 +102,7 @@ static void expect_bound(const LinkedProgram *lp)
     arena_close(&temp);
 }
 
-static void lists_are_linked_in_a_moment(void **state)
+static void large_lists_link_fast(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof large / sizeof *large; i++) {
@@ -148,7 +148,7 @@ static void compile_head(Bed *b, int chunks, Program *out)
     DO(compile_unit(&b->g, &options, NULL, NULL, &b->arena, out));
 }
 
-static void heads_are_chunked_in_a_moment(void **state)
+static void large_heads_compile_fast(void **state)
 {
     enum { FEW = 3, MANY = 900 };
     Bed few_bed, many_bed;
@@ -180,7 +180,7 @@ static Err compare_makers(void *context, const char *pass, const Graph *g)
     return OK;
 }
 
-static void makers_of_all_are_the_makers_of_each(void **state)
+static void graph_makers_equal_graph_maker(void **state)
 {
     enum { CHUNKS = 20 };
     Bed b;
@@ -196,9 +196,9 @@ static void makers_of_all_are_the_makers_of_each(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lists_are_linked_in_a_moment),
-        cmocka_unit_test(heads_are_chunked_in_a_moment),
-        cmocka_unit_test(makers_of_all_are_the_makers_of_each),
+        cmocka_unit_test(large_lists_link_fast),
+        cmocka_unit_test(large_heads_compile_fast),
+        cmocka_unit_test(graph_makers_equal_graph_maker),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -72,7 +72,7 @@ static void check_closed_form(Arena *a, const char *name, int stages, int micros
     }
 }
 
-static void the_two_oldest_in_depth(void **state)
+static void closed_forms_of_gpipe_and_1f1b(void **state)
 {
     const size_t mark = arena_mark(*state);
     for (int i = 0; i < 2; i++)
@@ -121,9 +121,9 @@ static double by_rules(const Schedule *s, const Action *x, double latency, doubl
     const int from = back ? x->unit + 1 : x->unit - 1, before = back ? x->slice + 1 : x->slice - 1;
     double t = back ? end[cell][PHASE_F] : 0;
     if (from >= 0 && from < s->chunks) {
-        const double far = s->stage_of[from] == s->stage_of[x->unit] ? 0 : latency;
+        const double delay = s->stage_of[from] == s->stage_of[x->unit] ? 0 : latency;
         const double there = back ? back_end(end[cell + chunk]) : end[cell - chunk][PHASE_F];
-        if (t < there + far) t = there + far;
+        if (t < there + delay) t = there + delay;
     }
     if (before >= 0 && before < s->slices) {
         const double there = back ? back_end(end[cell + 1]) : end[cell - 1][PHASE_F];
@@ -211,7 +211,7 @@ static void random_costs_keep_the_bounds(void **state)
 }
 
 /* Results of another simulator for the same lists: 8 stages; F, I and W of a whole stage. */
-static void as_others_have_it(void **state)
+static void bubbles_match_another_simulator(void **state)
 {
     const struct {
         const char *name;
@@ -246,7 +246,7 @@ static void as_others_have_it(void **state)
 
 /* If the first stage is busy from the first forward to the last backward, the next step cannot
  * start sooner. ZB-H2 can: all waits of its stages are at the barrier, (P - 1) F. */
-static void what_the_barrier_costs(void **state)
+static void cost_of_the_barrier(void **state)
 {
     static const char *const name[] = {"1f1b", "gpipe", "interleaved", "zbh2"};
     for (int i = 0; i < 4; i++)
@@ -326,7 +326,7 @@ static void norm_is_a_barrier_and_frames_are_counted(void **state)
 }
 
 /* A stage reserves room for the most frames that other stages have evicted to it at once. */
-static void reserved_room_is_counted(void **state)
+static void reserved_frames_are_counted(void **state)
 {
     const Schedule s =
         parse(*state, "sheaf schedule 2\nchunks 2 micros 3 slices 1\nstages 0 1\nover chunks\n"
@@ -480,14 +480,14 @@ static void bad_requests_are_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_two_oldest_in_depth),
+        cmocka_unit_test(closed_forms_of_gpipe_and_1f1b),
         cmocka_unit_test(slices_of_gpipe),
         cmocka_unit_test(random_costs_keep_the_bounds),
-        cmocka_unit_test(as_others_have_it),
-        cmocka_unit_test(what_the_barrier_costs),
+        cmocka_unit_test(bubbles_match_another_simulator),
+        cmocka_unit_test(cost_of_the_barrier),
         cmocka_unit_test(waits_follow_the_mode),
         cmocka_unit_test(norm_is_a_barrier_and_frames_are_counted),
-        cmocka_unit_test(reserved_room_is_counted),
+        cmocka_unit_test(reserved_frames_are_counted),
         cmocka_unit_test(stuck_stages_are_all_named),
         cmocka_unit_test(unchecked_lists_stop),
         cmocka_unit_test(rendezvous_takes_both),

@@ -67,9 +67,9 @@ static const Fault faults[] = {
      "stage 1: B1.0 is missing: each item runs B once, or I and W"},
     {"I without W", plain, " W1.1", "", "stage 1: W1.1 is missing: I and W come together"},
     {"W without I", plain, "I1.1 ", "", "stage 1: I1.1 is missing: I and W come together"},
-    {"B beside I", plain, "I1.1 W1.1", "B1.1 I1.1",
+    {"B and I", plain, "I1.1 W1.1", "B1.1 I1.1",
      "position 4, I1.1: runs in addition to B, at position 3"},
-    {"B beside W", plain, "I1.1 W1.1", "B1.1 W1.1", "W1.1: runs in addition to B"},
+    {"B and W", plain, "I1.1 W1.1", "B1.1 W1.1", "W1.1: runs in addition to B"},
     {"F twice", plain, "F0.1 ", "F0.1 F0.0 ", "position 2, F0.0: runs twice, first at position 0"},
     {"B twice", plain, "B0.1", "B0.1 B0.1", "position 9, B0.1: runs twice"},
     {"another's chunk", plain, "stage 1: F1.0", "stage 1: F2.0 F1.0",
@@ -153,7 +153,7 @@ static const Fault faults[] = {
     {"in the wrong order", full, "reduce.1.0 reduce.1.1", "reduce.1.1 reduce.1.0",
      "reduce.1.0: reduced twice"},
     {"a micro-batch reduced twice", full, "reduce.1.1", "reduce.1.0 reduce.1.1", "reduced twice"},
-    {"reduced in both ways", full, "reduce.1.1", "reduce.1.1 reduce.1",
+    {"reduced by micro-batch and by step", full, "reduce.1.1", "reduce.1.1 reduce.1",
      "reduced as a sum and by micro-batch"},
     {"one micro-batch not reduced", full, "reduce.1.1 ", "",
      "only 1 of 2 micro-batches are reduced"},
@@ -295,9 +295,9 @@ static void impossible_values_are_refused(void **state)
 
 static void impossible_shapes_are_refused(void **state)
 {
-    const int16_t far[] = {0, 2, 0}, hollow[] = {0, 1, 1, 2};
+    const int16_t out_of_range[] = {0, 2, 0}, hollow[] = {0, 1, 1, 2};
     Schedule s = parse(*state, "plain", plain);
-    s.stage_of = far;
+    s.stage_of = out_of_range;
     assert_int_equal(schedule_check(&s, *state), ERR_CHECK);
     assert_non_null(strstr(err_text(), "chunk 1 is on stage 2; allowed are 0 to 1"));
     s = parse(*state, "plain", plain);

@@ -48,7 +48,7 @@ static const char *chunk_sizes(Arena *a, const ChunkRequest *r)
 }
 
 /* Units: the embedding, the layers, the head. */
-static void chunks_are_as_asked_for(void **state)
+static void chunks_match_the_request(void **state)
 {
     const double head_heavy[] = {0.5, 2, 2, 2, 2, 2, 2, 2, 5};
     const double flat[] = {1, 1, 1, 1, 1, 1, 1, 1, 1};
@@ -231,7 +231,7 @@ static void planned_slices_are_the_best(void **state)
 
 /* The formula of slices.h equals the player's makespan for gpipe and terapipe, and for seq1f1b with
  * equal slices. */
-static void the_form_is_what_is_played(void **state)
+static void formula_equals_the_player(void **state)
 {
     for (int trial = 0; trial < 60; trial++) {
         const SliceCost c = {.fixed = 1, .token = 0.5, .pair = 0.25};
@@ -275,12 +275,12 @@ static void impossible_cuts_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(chunks_are_as_asked_for),
+        cmocka_unit_test(chunks_match_the_request),
         cmocka_unit_test(chunks_by_cost_are_the_best),
         cmocka_unit_test(equal_slices_by_hand),
         cmocka_unit_test(equal_slices_take_the_same_time),
         cmocka_unit_test(planned_slices_are_the_best),
-        cmocka_unit_test(the_form_is_what_is_played),
+        cmocka_unit_test(formula_equals_the_player),
         cmocka_unit_test(long_sequences_are_planned_on_fewer_places),
         cmocka_unit_test(impossible_cuts_are_refused),
     };

@@ -98,7 +98,7 @@ static void no_stage_of_1f1b_holds_more_than_half(void **state)
         }
 }
 
-static void any_schedule_keeps_what_it_is_told(void **state)
+static void every_schedule_respects_keep(void **state)
 {
     int n, to_host = 0, to_peer = 0;
     const GeneratorRow *row = schedule_generators(&n);
@@ -137,7 +137,7 @@ static void assert_list(Arena *a, const Schedule *s, const char *list)
 }
 
 /* The drawing of evict.h; and eviction to the host, from a stage that has no partner. */
-static void as_drawn(void **state)
+static void lists_match_drawings(void **state)
 {
     const Schedule s = generate(*state, "1f1b", 4, 8), out = evict(*state, &s, 0);
     const char first[] = "stage 0: F0.0 F0.1 F0.2 F0.3 evict.0.3>3 B0.0 F0.4 B0.1 F0.5 B0.2 "
@@ -172,7 +172,7 @@ static void units_move_with_their_chunk(void **state)
                 "fetch.0.2<host fetch.1.2<host B1.1 B0.1 B1.2 B0.2\n");
 }
 
-static void what_cannot_be_evicted(void **state)
+static void invalid_evictions_are_refused(void **state)
 {
     Schedule s = generate(*state, "1f1b", 2, 3), out;
     assert_int_equal(schedule_evict(&s, -1, *state, &out), ERR_CONFIG);
@@ -189,13 +189,13 @@ static void split_and_merge(void **state)
     const GeneratorRow *row = schedule_generators(&n);
     for (int i = 0; i < n; i++) {
         const Schedule s = generate(*state, row[i].name, 3, 7);
-        Schedule split, merged, again;
+        Schedule split, merged, resplit;
         must(schedule_split(&s, *state, &split));
         must(schedule_check(&split, *state));
         must(schedule_merge(&split, *state, &merged));
         must(schedule_check(&merged, *state));
-        must(schedule_split(&merged, *state, &again));
-        assert_true(schedule_equal(&split, &again));
+        must(schedule_split(&merged, *state, &resplit));
+        assert_true(schedule_equal(&split, &resplit));
         for (int r = 0; r < 3; r++) {
             int left = 0, backwards = 0;
             assert_int_equal(split.n[r], 3 * 7 * s.chunks / 3 * s.slices);
@@ -222,11 +222,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_stage_of_1f1b_holds_more_than_half),
-        cmocka_unit_test(any_schedule_keeps_what_it_is_told),
-        cmocka_unit_test(as_drawn),
+        cmocka_unit_test(every_schedule_respects_keep),
+        cmocka_unit_test(lists_match_drawings),
         cmocka_unit_test(nothing_is_evicted_to_return_at_once),
         cmocka_unit_test(units_move_with_their_chunk),
-        cmocka_unit_test(what_cannot_be_evicted),
+        cmocka_unit_test(invalid_evictions_are_refused),
         cmocka_unit_test(split_and_merge),
     };
     return cmocka_run_group_tests(tests, open_arena, close_arena);

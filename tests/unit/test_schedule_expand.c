@@ -186,7 +186,7 @@ static void two_stages_as_drawn(void **state)
 
 /* A V: chunks 1 and 2 are neighbors on stage 1 and share the value in memory; I is sent, W is
  * not. */
-static void neighbours_on_one_stage_hand_over(void **state)
+static void neighbors_on_one_stage_share_memory(void **state)
 {
     const Schedule s = parse(
         *state, "sheaf schedule 2\nchunks 4 micros 1 slices 1\nstages 0 1 1 0\nover chunks\n"
@@ -200,7 +200,7 @@ static void neighbours_on_one_stage_hand_over(void **state)
         "W1.0\n");
 }
 
-static void what_cannot_be_expanded(void **state)
+static void invalid_expansions_are_refused(void **state)
 {
     Schedule s = generate(*state, "gpipe", 2, 2, 1), out;
     const Schedule units = expand(*state, &s, EXPAND_STEP);
@@ -216,7 +216,7 @@ static void what_cannot_be_expanded(void **state)
 }
 
 /* Lists that were reviewed once and should not change without another review. */
-static void as_checked_in(void **state)
+static void lists_match_reviewed_ones(void **state)
 {
     const struct {
         const char *file, *name;
@@ -266,9 +266,9 @@ int main(void)
         cmocka_unit_test(moves_cost_no_time),
         cmocka_unit_test(one_stage_sends_nothing),
         cmocka_unit_test(two_stages_as_drawn),
-        cmocka_unit_test(neighbours_on_one_stage_hand_over),
-        cmocka_unit_test(what_cannot_be_expanded),
-        cmocka_unit_test(as_checked_in),
+        cmocka_unit_test(neighbors_on_one_stage_share_memory),
+        cmocka_unit_test(invalid_expansions_are_refused),
+        cmocka_unit_test(lists_match_reviewed_ones),
     };
     return cmocka_run_group_tests(tests, open_arena, close_arena);
 }

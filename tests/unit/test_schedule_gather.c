@@ -182,14 +182,14 @@ static void all_shapes_and_rows(void **state)
     for (int units = 1; units <= 6; units++)
         for (int micros = 1; micros <= 4; micros++)
             for (int live = 1; live <= 4; live++)
-                for (int way = 0; way < 24; way++, trial++) {
+                for (int variant = 0; variant < 24; variant++, trial++) {
                     const size_t mark = arena_mark(*state);
-                    const int most = units < 3 ? units : 3, stages = 1 + way / 8 % most;
+                    const int most = units < 3 ? units : 3, stages = 1 + variant / 8 % most;
                     Table t = {.live = live};
-                    fill_packs(t.packs, units, way / 4 % 2 && stages == 1 && live > 1);
+                    fill_packs(t.packs, units, variant / 4 % 2 && stages == 1 && live > 1);
                     random_rows(&t, units, &random, &draw);
-                    const Schedule s = units_of(*state, way % 2 ? "gpipe" : "1f1b", stages, units,
-                                                micros, way / 2 % 2);
+                    const Schedule s = units_of(*state, variant % 2 ? "gpipe" : "1f1b", stages,
+                                                units, micros, variant / 2 % 2);
                     check_one(*state, &t, &s, units <= 4 && micros <= 2 && trial % 7 == 0);
                     arena_rewind(*state, mark);
                 }
@@ -205,7 +205,7 @@ static Schedule drawn(Arena *a, Table *t, int zero, const char *word)
 }
 
 /* The drawings of gather.h, and their counts. */
-static void as_drawn(void **state)
+static void lists_match_drawings(void **state)
 {
     Table t = {.live = 2};
     fill_packs(t.packs, 4, false);
@@ -244,7 +244,7 @@ static void whole_packs_stay(void **state)
     assert_true(schedule_equal(&s, &out));
 }
 
-static void what_cannot_be(void **state)
+static void invalid_requests_are_refused(void **state)
 {
     Table t = {.live = 1};
     Schedule out;
@@ -267,7 +267,7 @@ static void what_cannot_be(void **state)
 }
 
 /* Lists with one change: the check must find it. */
-static void faults_are_seen(void **state)
+static void faults_are_found(void **state)
 {
     static const struct {
         const char *list, *reason;
@@ -313,10 +313,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gathers_do_not_wait_for_receives),
         cmocka_unit_test(all_shapes_and_rows),
-        cmocka_unit_test(as_drawn),
+        cmocka_unit_test(lists_match_drawings),
         cmocka_unit_test(whole_packs_stay),
-        cmocka_unit_test(what_cannot_be),
-        cmocka_unit_test(faults_are_seen),
+        cmocka_unit_test(invalid_requests_are_refused),
+        cmocka_unit_test(faults_are_found),
     };
     return cmocka_run_group_tests(tests, open_arena, close_arena);
 }

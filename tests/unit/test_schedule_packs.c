@@ -29,7 +29,7 @@ static void check_model(Arena *a, const TestModel *model, const Job *job)
     assert_set(&packs[head].adds, 1 + tied, tied ? 0 : head, head);
 }
 
-static void programs_read_what_is_drawn(void **state)
+static void packs_match_the_table(void **state)
 {
     for (const TestModel *model = test_models; model->name; model++) {
         const size_t mark = arena_mark(*state);
@@ -44,7 +44,7 @@ static void programs_read_what_is_drawn(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(programs_read_what_is_drawn),
+        cmocka_unit_test(packs_match_the_table),
     };
     return cmocka_run_group_tests(tests, open_arena, close_arena);
 }

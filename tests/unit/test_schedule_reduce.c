@@ -110,23 +110,23 @@ static void all_shapes_and_groups(void **state)
     uint64_t draw = 0;
     for (int units = 1; units <= 6; units++)
         for (int micros = 1; micros <= 6; micros++)
-            for (int way = 0; way < 48; way++) {
+            for (int variant = 0; variant < 48; variant++) {
                 const size_t mark = arena_mark(*state);
-                const int most = units < 3 ? units : 3, stages = 1 + way / 8 % most;
-                const bool tied = way / 4 % 2 && stages == 1 && units > 1;
+                const int most = units < 3 ? units : 3, stages = 1 + variant / 8 % most;
+                const bool tied = variant / 4 % 2 && stages == 1 && units > 1;
                 Table t = {0};
                 fill_packs(t.packs, units, tied);
                 for (int u = 0; u < units; u++)
                     t.group[u] = (int)(random_uniform(&random, draw++) * (micros + 1));
-                const Schedule s = units_of(*state, way % 2 ? "gpipe" : "1f1b", stages, units,
-                                            micros, way / 2 % 2);
+                const Schedule s = units_of(*state, variant % 2 ? "gpipe" : "1f1b", stages, units,
+                                            micros, variant / 2 % 2);
                 check_one(*state, &t, &s, tied);
                 arena_rewind(*state, mark);
             }
 }
 
 /* The drawings of reduce.h. */
-static void as_drawn(void **state)
+static void lists_match_drawings(void **state)
 {
     Table t = {0};
     Schedule s = units_of(*state, "1f1b", 1, 2, 2, false);
@@ -210,7 +210,7 @@ static void both_passes_together(void **state)
     assert_int_equal(b.n[0], c.n[0]);
 }
 
-static void what_cannot_be(void **state)
+static void invalid_requests_are_refused(void **state)
 {
     Table t = {.group = {1, 3}};
     Schedule s = units_of(*state, "gpipe", 1, 2, 2, false), out;
@@ -229,7 +229,7 @@ static void what_cannot_be(void **state)
 }
 
 /* Lists with one change. */
-static void faults_are_seen(void **state)
+static void faults_are_found(void **state)
 {
     static const struct {
         const char *list, *reason;
@@ -268,13 +268,10 @@ static void faults_are_seen(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_last_holder_counts),
-        cmocka_unit_test(all_shapes_and_groups),
-        cmocka_unit_test(as_drawn),
-        cmocka_unit_test(sums_of_a_tied_head_wait),
-        cmocka_unit_test(both_passes_together),
-        cmocka_unit_test(what_cannot_be),
-        cmocka_unit_test(faults_are_seen),
+        cmocka_unit_test(the_last_holder_counts), cmocka_unit_test(all_shapes_and_groups),
+        cmocka_unit_test(lists_match_drawings),   cmocka_unit_test(sums_of_a_tied_head_wait),
+        cmocka_unit_test(both_passes_together),   cmocka_unit_test(invalid_requests_are_refused),
+        cmocka_unit_test(faults_are_found),
     };
     return cmocka_run_group_tests(tests, open_arena, close_arena);
 }

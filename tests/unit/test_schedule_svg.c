@@ -157,7 +157,7 @@ static void every_schedule_is_drawn(void **state)
         }
 }
 
-static void words_are_where_they_belong(void **state)
+static void texts_and_colors(void **state)
 {
     Schedule s;
     Play play;
@@ -187,7 +187,7 @@ static void words_are_where_they_belong(void **state)
     assert_non_null(strstr(svg, ">W gradients of parameters<"));
 }
 
-static void the_widest_and_the_emptiest(void **state)
+static void extreme_sizes(void **state)
 {
     Schedule s;
     Play play;
@@ -207,8 +207,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_schedule_is_drawn),
-        cmocka_unit_test(words_are_where_they_belong),
-        cmocka_unit_test(the_widest_and_the_emptiest),
+        cmocka_unit_test(texts_and_colors),
+        cmocka_unit_test(extreme_sizes),
     };
     return cmocka_run_group_tests(tests, open_arena, close_arena);
 }

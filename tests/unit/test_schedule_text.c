@@ -41,17 +41,17 @@ static void must(Err err)
 
 static const char *round_trip(Arena *a, const Schedule *s)
 {
-    const char *text, *again;
+    const char *text, *reprinted;
     Schedule back;
     must(schedule_print(s, a, &text));
     must(schedule_parse("printed", text, strlen(text), a, &back));
     if (!schedule_equal(s, &back)) fail_msg("read back another schedule:\n%s", text);
-    must(schedule_print(&back, a, &again));
-    assert_string_equal(text, again);
+    must(schedule_print(&back, a, &reprinted));
+    assert_string_equal(text, reprinted);
     return text;
 }
 
-static void generated_and_expanded(void **state)
+static void generated_lists_round_trip(void **state)
 {
     int n;
     const GeneratorRow *row = schedule_generators(&n);
@@ -327,7 +327,7 @@ static size_t mutate(const Random *random, uint64_t *draw, char *text, size_t le
 }
 
 /* Any input gives an error with a message, or a schedule that prints and parses again. */
-static void garbage_is_survived(void **state)
+static void malformed_text_never_crashes(void **state)
 {
     const Random random = random_named(11, "garbage");
     const char *seed[3] = {by_hand};
@@ -365,10 +365,10 @@ static void garbage_is_survived(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(generated_and_expanded), cmocka_unit_test(loaded_for_a_run),
-        cmocka_unit_test(equal_means_all_equal),  cmocka_unit_test(written_by_hand),
-        cmocka_unit_test(version_one_is_read),    cmocka_unit_test(mistakes_are_named),
-        cmocka_unit_test(garbage_is_survived),
+        cmocka_unit_test(generated_lists_round_trip),   cmocka_unit_test(loaded_for_a_run),
+        cmocka_unit_test(equal_means_all_equal),        cmocka_unit_test(written_by_hand),
+        cmocka_unit_test(version_one_is_read),          cmocka_unit_test(mistakes_are_named),
+        cmocka_unit_test(malformed_text_never_crashes),
     };
     return cmocka_run_group_tests(tests, open_arena, close_arena);
 }

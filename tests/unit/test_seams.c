@@ -74,7 +74,7 @@ static void copies_may_be_late(void **state)
 }
 
 /* A graph and a program in which a copy is read before its wait are refused. */
-static void a_wait_cannot_be_left_out(void **state)
+static void missing_wait_is_refused(void **state)
 {
     (void)state;
     static TestJob t;
@@ -145,7 +145,7 @@ static void parts_are_views(void **state)
 }
 
 /* What is offloaded lies in the host's arena: it is written there, and within its bytes. */
-static void host_tensors_lie_on_the_host(void **state)
+static void host_tensors_are_in_the_host_arena(void **state)
 {
     (void)state;
     static TestJob t;
@@ -269,10 +269,14 @@ static void one_rank_has_a_list(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(instructions_name_queues),     cmocka_unit_test(copies_may_be_late),
-        cmocka_unit_test(a_wait_cannot_be_left_out),    cmocka_unit_test(parts_are_views),
-        cmocka_unit_test(host_tensors_lie_on_the_host), cmocka_unit_test(values_have_names),
-        cmocka_unit_test(transfers_address_arenas),     cmocka_unit_test(one_rank_has_a_list),
+        cmocka_unit_test(instructions_name_queues),
+        cmocka_unit_test(copies_may_be_late),
+        cmocka_unit_test(missing_wait_is_refused),
+        cmocka_unit_test(parts_are_views),
+        cmocka_unit_test(host_tensors_are_in_the_host_arena),
+        cmocka_unit_test(values_have_names),
+        cmocka_unit_test(transfers_address_arenas),
+        cmocka_unit_test(one_rank_has_a_list),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -34,22 +34,22 @@ typedef struct {
     Case *c;
     Session *s;
     SessionRow row[64];
-    int64_t n, who[64], at[64], n_asked; /* requested rows: their sequence, and position */
+    int64_t n, sequence[64], at[64], n_requested; /* requested rows: their sequence, and position */
 } Drive;
 
 /* Logits of some rows are not requested where sequences share a call. */
-static bool is_asked(const Case *c, int64_t sequence, int64_t position)
+static bool is_requested(const Case *c, int64_t sequence, int64_t position)
 {
     return c->alone || (sequence + position) % 3 != 1;
 }
 
 static void add_row(Drive *d, int64_t sequence, int64_t place, int64_t position)
 {
-    const bool asked = is_asked(d->c, sequence, position);
-    d->row[d->n++] = (SessionRow){place, position, token_of(sequence, position), asked};
-    if (!asked) return;
-    d->who[d->n_asked] = sequence;
-    d->at[d->n_asked++] = position;
+    const bool requested = is_requested(d->c, sequence, position);
+    d->row[d->n++] = (SessionRow){place, position, token_of(sequence, position), requested};
+    if (!requested) return;
+    d->sequence[d->n_requested] = sequence;
+    d->at[d->n_requested++] = position;
 }
 
 static Err make_call(Drive *d)
@@ -57,14 +57,14 @@ static Err make_call(Drive *d)
     Tensor logits;
     TRY(session_call(d->s, d->row, d->n, &logits));
     if (d->s->settings.world->rank == d->s->sampling_rank) {
-        if (!logits.data || logits.n[0] != d->n_asked || logits.n[1] != VOCAB)
+        if (!logits.data || logits.n[0] != d->n_requested || logits.n[1] != VOCAB)
             return err_fail(ERR_CHECK, "logits [%d,%d]", (int)logits.n[0], (int)logits.n[1]);
-        for (int64_t i = 0; i < d->n_asked; i++)
+        for (int64_t i = 0; i < d->n_requested; i++)
             for (int64_t v = 0; v < VOCAB; v++)
-                d->c->logits[d->who[i]][d->at[i]][v] = real_get(&logits, i * VOCAB + v);
-        d->c->n_got += d->n_asked;
+                d->c->logits[d->sequence[i]][d->at[i]][v] = real_get(&logits, i * VOCAB + v);
+        d->c->n_got += d->n_requested;
     }
-    d->n = d->n_asked = 0;
+    d->n = d->n_requested = 0;
     return OK;
 }
 
@@ -177,7 +177,7 @@ static double differ(const Case *a, const Case *b)
         for (int64_t p = 0; p < length[s]; p++)
             for (int v = 0; v < VOCAB; v++) {
                 const double x = a->logits[s][p][v], y = b->logits[s][p][v];
-                if (!is_asked(a, s, p)) continue;
+                if (!is_requested(a, s, p)) continue;
                 if (!(fabs(x - y) <= worst)) worst = fabs(x - y); /* also for NaN */
                 most = fmax(most, fabs(y));
             }
@@ -197,7 +197,7 @@ static void expect_same(const char *model, int tp, int pp)
     assert_int_equal(one.cache_bytes, 0);
     int64_t n = 0;
     for (int s = 0; s < SEQUENCES; s++)
-        for (int64_t p = 0; p < length[s]; p++) n += is_asked(&many, s, p);
+        for (int64_t p = 0; p < length[s]; p++) n += is_requested(&many, s, p);
     assert_int_equal(many.n_got, n);
 }
 
@@ -256,7 +256,7 @@ static void expect_loss(const char *model)
     test_job_close(&t);
 }
 
-static void logits_make_the_loss(void **state)
+static void loss_equals_that_of_the_logits(void **state)
 {
     (void)state;
     for (const TestModel *m = test_models; m->name; m++) expect_loss(m->name);
@@ -303,7 +303,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_family),
         cmocka_unit_test(meshes),
-        cmocka_unit_test(logits_make_the_loss),
+        cmocka_unit_test(loss_equals_that_of_the_logits),
         cmocka_unit_test(cache_is_counted),
         cmocka_unit_test(refusals),
     };

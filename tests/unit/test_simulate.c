@@ -11,21 +11,21 @@
 
 typedef struct {
     Arena arena, temp;
-} Room;
+} Fixture;
 
-static int open_room(void **state)
+static int open_fixture(void **state)
 {
-    static Room room;
-    *state = &room;
-    if (arena_open(&room.arena, "result", ARENA_PLENTY) != OK) return 1;
-    return arena_open(&room.temp, "compiler", ARENA_PLENTY);
+    static Fixture fixture;
+    *state = &fixture;
+    if (arena_open(&fixture.arena, "result", ARENA_PLENTY) != OK) return 1;
+    return arena_open(&fixture.temp, "compiler", ARENA_PLENTY);
 }
 
-static int close_room(void **state)
+static int close_fixture(void **state)
 {
-    Room *room = *state;
-    arena_close(&room->temp);
-    arena_close(&room->arena);
+    Fixture *fixture = *state;
+    arena_close(&fixture->temp);
+    arena_close(&fixture->arena);
     return 0;
 }
 
@@ -45,12 +45,12 @@ static Err compile_rank(const JobSettings *set, int rank, Arena *arena, const Li
     return OK;
 }
 
-static Simulation simulated(Room *room, const JobSettings *set, Mesh *mesh)
+static Simulation simulated(Fixture *fixture, const JobSettings *set, Mesh *mesh)
 {
     Simulation s;
     must(mesh_sized(&set->parallel.mesh, mesh));
     const SimulateInput in = {set, mesh, SAVE_MEMORY_SNAPSHOT};
-    must(simulate(&in, &room->arena, &room->temp, &s));
+    must(simulate(&in, &fixture->arena, &fixture->temp, &s));
     return s;
 }
 
@@ -68,24 +68,24 @@ static bool counts_alike(const RankCount *a, const RankCount *b)
 }
 
 /* Compiles every rank: each equals a class, and each class has the right number of ranks. */
-static void check_every_rank(Room *room, const JobSettings *set)
+static void check_every_rank(Fixture *fixture, const JobSettings *set)
 {
     Mesh mesh;
-    const Simulation s = simulated(room, set, &mesh);
+    const Simulation s = simulated(fixture, set, &mesh);
     int64_t *found;
     double flops = 0;
     size_t most = 0;
     Traffic traffic = {0};
-    must(ARENA_NEW(&room->arena, s.n, &found));
+    must(ARENA_NEW(&fixture->arena, s.n, &found));
     for (int rank = 0; rank < mesh.world; rank++) {
-        const size_t mark = arena_mark(&room->temp);
+        const size_t mark = arena_mark(&fixture->temp);
         const LinkedProgram *lp = NULL;
         RankCount count;
         int64_t save;
         int at = -1;
-        must(compile_rank(set, rank, &room->temp, &lp));
+        must(compile_rank(set, rank, &fixture->temp, &lp));
         must(count_rank(lp, &count));
-        must(saver_bytes(lp, rank, SAVE_MEMORY_SNAPSHOT, &room->temp, &save));
+        must(saver_bytes(lp, rank, SAVE_MEMORY_SNAPSHOT, &fixture->temp, &save));
         count.save_bytes = (size_t)save;
         count.total_bytes += count.save_bytes;
         for (int i = 0; i < s.n && at < 0; i++)
@@ -96,7 +96,7 @@ static void check_every_rank(Room *room, const JobSettings *set)
         if (most < count.total_bytes) most = count.total_bytes;
         for (int i = 0; i < count.traffic.n; i++)
             must(traffic_add(&traffic, &count.traffic.row[i], 1));
-        arena_rewind(&room->temp, mark);
+        arena_rewind(&fixture->temp, mark);
     }
     for (int i = 0; i < s.n; i++) {
         int64_t ranks = 0;
@@ -136,29 +136,29 @@ enum { N_PLANS = sizeof plans / sizeof *plans };
 
 static void classes_count_every_rank(void **state)
 {
-    Room *room = *state;
+    Fixture *fixture = *state;
     const char *const model[] = {"gpt2", "llama"};
     for (int m = 0; m < 2; m++)
         for (int i = 0; i < N_PLANS; i++) {
-            const size_t marks[] = {arena_mark(&room->arena), arena_mark(&room->temp)};
+            const size_t marks[] = {arena_mark(&fixture->arena), arena_mark(&fixture->temp)};
             JobSettings set = test_job_settings(model[m], JOB_STEP);
             set.parallel = (ParallelSettings){.mesh = plans[i].mesh,
                                               .zero = plans[i].zero,
                                               .reduce_each = plans[i].each,
                                               .sequence = plans[i].sequence,
                                               .live = 3};
-            check_every_rank(room, &set);
+            check_every_rank(fixture, &set);
             set.kind = JOB_LOSS; /* gathers only */
-            if (plans[i].zero > 0) check_every_rank(room, &set);
-            arena_rewind(&room->arena, marks[0]);
-            arena_rewind(&room->temp, marks[1]);
+            if (plans[i].zero > 0) check_every_rank(fixture, &set);
+            arena_rewind(&fixture->arena, marks[0]);
+            arena_rewind(&fixture->temp, marks[1]);
         }
 }
 
 /* Elements sent along dp equal the formulas of data parallelism and ZeRO. */
 static void bytes_equal_the_formulas(void **state)
 {
-    Room *room = *state;
+    Fixture *fixture = *state;
     for (int p = 2; p <= 5; p++)
         for (int zero = 0; zero <= 3; zero++) {
             Mesh mesh;
@@ -166,8 +166,8 @@ static void bytes_equal_the_formulas(void **state)
             JobSettings set = test_job_settings("llama", JOB_STEP);
             set.micros = 3;
             set.parallel = (ParallelSettings){.mesh = {1, p, 1, 1}, .zero = zero, .live = 2};
-            must(job_compile(&set, &room->temp, &job));
-            const Simulation s = simulated(room, &set, &mesh);
+            must(job_compile(&set, &fixture->temp, &job));
+            const Simulation s = simulated(fixture, &set, &mesh);
             const int64_t psi = model_param_count(&job.model), times = zero >= 2 ? set.micros : 1;
             size_t sent[N_COMM_KINDS] = {0};
             int64_t gathered = 0;
@@ -187,11 +187,11 @@ static void bytes_equal_the_formulas(void **state)
 /* dp=2048 x tp=8 of a large model: few programs are compiled. */
 static void sixteen_thousand_ranks(void **state)
 {
-    Room *room = *state;
+    Fixture *fixture = *state;
     ModelConfig config;
     Mesh mesh;
     JobSettings set = test_job_settings("llama", JOB_STEP);
-    must(model_config_load("llama3.1-405b", NULL, 0, &room->arena, &config));
+    must(model_config_load("llama3.1-405b", NULL, 0, &fixture->arena, &config));
     set.config = &config;
     set.dtype = BF16;
     set.batch = (BatchShape){1, 8192};
@@ -199,7 +199,7 @@ static void sixteen_thousand_ranks(void **state)
     set.compile = (CompileOptions){.recompute = RECOMPUTE_FULL};
     set.optim.block = 65536;
     set.parallel = (ParallelSettings){.mesh = {1, 2048, 8, 1}, .zero = 3, .live = 2};
-    const Simulation s = simulated(room, &set, &mesh);
+    const Simulation s = simulated(fixture, &set, &mesh);
     assert_true(s.compiled < 40);
     assert_true(s.n > 1 && s.n < 20); /* homes differ because blocks do not divide evenly */
     int64_t ranks = 0;
@@ -237,5 +237,5 @@ int main(void)
         cmocka_unit_test(bytes_equal_the_formulas),
         cmocka_unit_test(sixteen_thousand_ranks),
     };
-    return cmocka_run_group_tests(tests, open_room, close_room);
+    return cmocka_run_group_tests(tests, open_fixture, close_fixture);
 }

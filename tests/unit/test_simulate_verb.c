@@ -4,7 +4,7 @@
 #include "explain_test.h"
 #include "plan/simulate.h"
 
-static int simulate_said(int fd, ...)
+static int run_simulate(int fd, ...)
 {
     va_list words;
     va_start(words, fd);
@@ -23,7 +23,7 @@ static void one_rank_equals_explain(void **state)
     DO(saver_bytes(&c->job.linked, 0, SAVE_MEMORY_BUFFER, &c->arena, &save));
     assert_true(save > 0); /* the last step is always saved */
     count.total_bytes += (size_t)save;
-    assert_int_equal(simulate_said(1, "--json", NULL), 0);
+    assert_int_equal(run_simulate(1, "--json", NULL), 0);
     json_t *all = parsed();
     const json_t *rank = json_array_get(json_object_get(all, "classes"), 0);
     assert_int_equal(number(all, "ranks"), 1);
@@ -33,13 +33,13 @@ static void one_rank_equals_explain(void **state)
     assert_int_equal(json_array_size(json_object_get(all, "sent")), 0);
     assert_true(json_is_null(json_object_get(all, "time")));
     assert_int_equal(explain(1, "--json", NULL), 0);
-    json_t *said_too = parsed();
-    assert_int_equal(number(said_too, "memory.total_bytes"), count.total_bytes);
-    assert_int_equal(number(said_too, "memory.save_bytes"), save);
+    json_t *explained = parsed();
+    assert_int_equal(number(explained, "memory.total_bytes"), count.total_bytes);
+    assert_int_equal(number(explained, "memory.save_bytes"), save);
     assert_int_equal(number(rank, "memory.save"), save);
-    json_decref(said_too);
+    json_decref(explained);
     json_decref(all);
-    assert_int_equal(simulate_said(1, NULL), 0);
+    assert_int_equal(run_simulate(1, NULL), 0);
     assert_said("1 class of equal ranks, from 1 program; nothing ran");
     assert_said("nothing: there is one rank");
     assert_said("TIME\n  not predicted in this version\n");
@@ -50,7 +50,7 @@ static void one_rank_equals_explain(void **state)
 static void tables_add_up(void **state)
 {
     (void)state;
-    assert_int_equal(simulate_said(1, "--json", "mesh.dp=3", "mesh.tp=2", "parallel.zero=1", NULL),
+    assert_int_equal(run_simulate(1, "--json", "mesh.dp=3", "mesh.tp=2", "parallel.zero=1", NULL),
                      0);
     json_t *all = parsed();
     const json_t *classes = json_object_get(all, "classes"), *sent = json_object_get(all, "sent");
@@ -68,7 +68,7 @@ static void tables_add_up(void **state)
     assert_true(sum > 0);
     assert_int_equal(of_all, sum);
     json_decref(all);
-    assert_int_equal(simulate_said(1, "mesh.dp=3", "mesh.tp=2", "parallel.zero=1", NULL), 0);
+    assert_int_equal(run_simulate(1, "mesh.dp=3", "mesh.tp=2", "parallel.zero=1", NULL), 0);
     assert_said("pp=1 dp=3 cp=1 tp=2: 6 ranks");
     assert_said("  all-gather       dp ");
     assert_said("  all-reduce       tp ");
@@ -79,10 +79,10 @@ static void tables_add_up(void **state)
 static void refusals(void **state)
 {
     (void)state;
-    assert_int_equal(simulate_said(2, "--cluster", "x.yaml", NULL), 2);
-    assert_int_equal(simulate_said(2, "mesh.tq=2", NULL), 2);
+    assert_int_equal(run_simulate(2, "--cluster", "x.yaml", NULL), 2);
+    assert_int_equal(run_simulate(2, "mesh.tq=2", NULL), 2);
     assert_said("did you mean mesh.tp?");
-    assert_int_equal(simulate_said(2, "mesh.dp=2", "run.ranks=3", NULL), 2);
+    assert_int_equal(run_simulate(2, "mesh.dp=2", "run.ranks=3", NULL), 2);
     assert_said("run.ranks=3");
 }
 

@@ -84,7 +84,7 @@ static void larger_than_skip_changes_nothing(void **state)
 }
 
 /* A third update with the time of the fourth gives other weights, so the tests above detect it. */
-static void time_counts(void **state)
+static void adam_time_matters(void **state)
 {
     int param;
     (void)state;
@@ -99,6 +99,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(not_finite_changes_nothing),
                                        cmocka_unit_test(larger_than_skip_changes_nothing),
-                                       cmocka_unit_test(time_counts)};
+                                       cmocka_unit_test(adam_time_matters)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

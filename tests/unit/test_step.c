@@ -222,14 +222,14 @@ static void norm_of_any_block(void **state)
     }
 }
 
-static void forget_weights(TestJob *t, int micro)
+static void zero_weights(TestJob *t, int micro)
 {
     const Tensor w = rank_input(&t->rank, micro, INPUT_WEIGHTS);
     for (int64_t i = 0; i < TEST_T; i++) real_set(&w, i, 0.0);
 }
 
 /* A micro-batch whose tokens all have weight 0 has no effect. */
-static void no_token_counts(void **state)
+static void zero_weight_tokens_have_no_effect(void **state)
 {
     (void)state;
     static TestJob one, two;
@@ -241,14 +241,14 @@ static void no_token_counts(void **state)
         DO(test_job_open(&one, &set, 1));
         const TestBatch batch = test_job_batch(&set, 0);
         rank_fill_batch(&two.rank, 1 - empty, &batch);
-        forget_weights(&two, empty);
+        zero_weights(&two, empty);
         DO(rank_step(&one.rank, &(StepSettings){.step = 1, .lr = 1e-2}, &a));
         DO(rank_step(&two.rank, &(StepSettings){.step = 1, .lr = 1e-2}, &b));
         assert_true(isfinite(a.loss) && a.loss == b.loss && a.grad_norm == b.grad_norm);
         assert_int_equal(a.live_tokens, b.live_tokens);
         assert_true(ranks_differ(&one.rank, &two.rank, PART_GRAD) == 0);
         assert_true(ranks_differ(&one.rank, &two.rank, PART_WEIGHT) == 0);
-        for (int m = 0; m < 2; m++) forget_weights(&two, m);
+        for (int m = 0; m < 2; m++) zero_weights(&two, m);
         DO(rank_step(&two.rank, &(StepSettings){.step = 2, .lr = 1e-2}, &b));
         assert_true(b.loss == 0 && b.grad_norm == 0 && b.live_tokens == 0);
         assert_true(ranks_differ(&two.rank, &two.rank, PART_WEIGHT) == 0); /* nothing is NaN */
@@ -264,7 +264,7 @@ int main(void)
         cmocka_unit_test(sgd),
         cmocka_unit_test(clip_is_of_the_mean),
         cmocka_unit_test(norm_of_any_block),
-        cmocka_unit_test(no_token_counts),
+        cmocka_unit_test(zero_weight_tokens_have_no_effect),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -128,7 +128,7 @@ static void *own_team(void *work)
     return w;
 }
 
-static void teams_do_not_know_of_each_other(void **state)
+static void teams_are_independent(void **state)
 {
     pthread_t rank[3];
     Work w[3];
@@ -199,7 +199,7 @@ static void pinning_is_undone_and_never_fails(void **state)
 
 /* A run does not wait for a worker that is not there yet: here it never comes, for the only core is
  * ours while we do not sleep. It is enough that all tiles ran, and on the caller's time. */
-static void no_worker_is_waited_for(void **state)
+static void a_run_does_not_wait_for_late_workers(void **state)
 {
     cpu_set_t before;
     int first = 0;
@@ -265,9 +265,9 @@ int main(void)
         cmocka_unit_test(many_small_runs),
         cmocka_unit_test(a_team_of_one_stays_on_the_calling_thread),
         cmocka_unit_test(threads_run_at_the_same_time),
-        cmocka_unit_test(teams_do_not_know_of_each_other),
+        cmocka_unit_test(teams_are_independent),
         cmocka_unit_test(pinning_is_undone_and_never_fails),
-        cmocka_unit_test(no_worker_is_waited_for),
+        cmocka_unit_test(a_run_does_not_wait_for_late_workers),
         cmocka_unit_test(each_thread_begins_with_its_share),
         cmocka_unit_test(impossible_sizes_are_refused),
     };

@@ -100,7 +100,7 @@ static void help_describes_every_key(void **state)
     assert_null(strstr(printed, "(not yet)"));
 }
 
-static void refusals_leave_with_two(void **state)
+static void refusals_exit_with_2(void **state)
 {
     (void)state;
     assert_int_equal(sheaf(2, "plan", "run.yaml"), 2);
@@ -130,7 +130,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(help_lists_verbs_and_sections),
         cmocka_unit_test(help_describes_every_key),
-        cmocka_unit_test(refusals_leave_with_two),
+        cmocka_unit_test(refusals_exit_with_2),
         cmocka_unit_test(exit_status_separates_requests_from_failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

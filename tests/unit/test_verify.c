@@ -52,10 +52,10 @@ static void lines_of(const VerifySettings *s, const char *words, VerifyLine *lin
     arena_close(&arena);
 }
 
-static void grades_and_twins(void **state)
+static void grades_and_references(void **state)
 {
     static const struct {
-        const char *words, *grades, *beside;
+        const char *words, *grades, *reference;
     } table[] = {
         {"tp=2", "f64 bounded", ""},
         {"dp=2", "f64 exact bounded", "fold=2"},
@@ -77,7 +77,7 @@ static void grades_and_twins(void **state)
             if (k) strcat(got, " ");
             strcat(got, grade_name(line[k].grade));
             if (line[k].grade == GRADE_EXACT)
-                assert_string_equal(layout_words(&line[k].reference, words), table[i].beside);
+                assert_string_equal(layout_words(&line[k].reference, words), table[i].reference);
             assert_true(line[k].sent_bytes > 0);
         }
         assert_string_equal(got, table[i].grades);
@@ -85,7 +85,7 @@ static void grades_and_twins(void **state)
 }
 
 /* Grade f64 runs on ref, not on that device: it stays ok. */
-static void a_wrong_device_is_seen(void **state)
+static void wrong_device_fails(void **state)
 {
     static Device biased;
     VerifyLine line[MAX_VERIFY_LINES];
@@ -115,13 +115,13 @@ static void layouts_round_trip(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof words / sizeof *words - 1; i++) {
         ParallelSettings p;
-        char again[LAYOUT_TEXT_BYTES];
+        char text[LAYOUT_TEXT_BYTES];
         DO(layout_parse(words[i], strlen(words[i]), &p));
-        assert_string_equal(layout_words(&p, again), words[i]);
+        assert_string_equal(layout_words(&p, text), words[i]);
     }
     ParallelSettings p = {0};
-    char again[LAYOUT_TEXT_BYTES];
-    assert_string_equal(layout_words(&p, again), "one rank");
+    char text[LAYOUT_TEXT_BYTES];
+    assert_string_equal(layout_words(&p, text), "one rank");
     expect_error("zero", layout_parse("zero=4", 6, &p), ERR_CONFIG,
                  "zero=4: must be a number from 0 to 3");
     expect_error("word", layout_parse("dp=2 pt=2", 9, &p), ERR_CONFIG, "\"pt=2\" is not a word");
@@ -131,7 +131,7 @@ static void layouts_round_trip(void **state)
 
 static void large_models_shrink(void **state)
 {
-    ModelConfig small, again;
+    ModelConfig small, text;
     ModelConfig c = *test_model("llama");
     (void)state;
     c.n_layers = 126;
@@ -145,14 +145,14 @@ static void large_models_shrink(void **state)
     assert_int_equal(small.n_layers, 2);
     assert_int_equal(small.n_heads / small.n_kv_heads, 16);
     DO(model_config_check(&small));
-    assert_false(verify_shrink(&small, &again));
+    assert_false(verify_shrink(&small, &text));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(grades_and_twins),
-        cmocka_unit_test(a_wrong_device_is_seen),
+        cmocka_unit_test(grades_and_references),
+        cmocka_unit_test(wrong_device_fails),
         cmocka_unit_test(layouts_round_trip),
         cmocka_unit_test(large_models_shrink),
     };

@@ -27,7 +27,7 @@ static void open_watched(TestJob *t, DType dtype, RankWatch *watch, RankTrace *t
     t->rank.settings.trace = trace;
 }
 
-static void the_cell_stays_where_the_step_failed(void **state)
+static void status_stays_at_the_failed_instruction(void **state)
 {
     (void)state;
     TestJob t;
@@ -57,8 +57,8 @@ static void every_instruction_is_an_event(void **state)
 {
     (void)state;
     TestJob t;
-    static TraceEvent room[4096];
-    RankTrace trace = {room, 0, 4096, 0};
+    static TraceEvent events[4096];
+    RankTrace trace = {events, 0, 4096, 0};
     RankWatch watch = {0};
     StepResult r;
     int64_t want = 0;
@@ -73,8 +73,8 @@ static void every_instruction_is_an_event(void **state)
     assert_int_equal(trace.missed, 0);
     assert_int_equal(watch.step, 0);
     for (int64_t i = 0; i < trace.n; i++) {
-        assert_true(room[i].end_s >= room[i].begin_s);
-        assert_true(i == 0 || room[i].begin_s >= room[i - 1].end_s);
+        assert_true(events[i].end_s >= events[i].begin_s);
+        assert_true(i == 0 || events[i].begin_s >= events[i - 1].end_s);
     }
     trace.cap = want + 3; /* what does not fit is counted */
     assert_int_equal(rank_step(&t.rank, &(StepSettings){.step = 2, .lr = 1e-3}, &r), OK);
@@ -85,12 +85,12 @@ static void every_instruction_is_an_event(void **state)
 
 /* The host issues the work of the step long before the device runs it: the trace tells of the
  * device, whose queue has no gaps between one event and the next. */
-static void events_of_a_device_are_when_it_ran(void **state)
+static void device_events_have_device_times(void **state)
 {
     (void)state;
     TestJob t;
-    static TraceEvent room[4096];
-    RankTrace trace = {room, 0, 4096, 0};
+    static TraceEvent events[4096];
+    RankTrace trace = {events, 0, 4096, 0};
     StepResult r;
     Rank rank;
     open_watched(&t, F32, NULL, NULL);
@@ -106,10 +106,10 @@ static void events_of_a_device_are_when_it_ran(void **state)
     const int64_t half = trace.n / 2;
     assert_true(half > 100 && trace.missed == 0);
     for (int64_t i = 0; i < trace.n; i++) {
-        assert_true(room[i].end_s > room[i].begin_s);
-        if (i % half) assert_true(room[i].begin_s == room[i - 1].end_s);
+        assert_true(events[i].end_s > events[i].begin_s);
+        if (i % half) assert_true(events[i].begin_s == events[i - 1].end_s);
     }
-    assert_true(room[half].begin_s > room[half - 1].end_s);
+    assert_true(events[half].begin_s > events[half - 1].end_s);
     rank_close(&rank);
     test_job_close(&t);
 }
@@ -117,9 +117,9 @@ static void events_of_a_device_are_when_it_ran(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_cell_stays_where_the_step_failed),
+        cmocka_unit_test(status_stays_at_the_failed_instruction),
         cmocka_unit_test(every_instruction_is_an_event),
-        cmocka_unit_test(events_of_a_device_are_when_it_ran),
+        cmocka_unit_test(device_events_have_device_times),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* test_step_ways.c -- settings that must not change a step. Gradients do not depend on the
+/* test_step_invariance.c -- settings that must not change a step. Gradients do not depend on the
  * distribution of sequences over micro-batches (1e-12 in f64). Equal to the bit over many steps
  * are: micro-batches one at a time or all in flight; recompute none, selective, full or by name;
  * offload; poisoned memory; one thread or three; merged or split backward. */
@@ -29,7 +29,7 @@ static void put_sequence(TestJob *t, int micro, int q, int64_t at)
     }
 }
 
-static void dealt_out(const char *model, const char *schedule)
+static void compare_distributions(const char *model, const char *schedule)
 {
     static TestJob t[3];
     double norm[3];
@@ -59,9 +59,9 @@ static void dealt_out(const char *model, const char *schedule)
 static void any_number_of_micro_batches(void **state)
 {
     (void)state;
-    dealt_out("gpt2", "1f1b");
-    dealt_out("llama", "gpipe");
-    dealt_out("qwen3", "gpipe");
+    compare_distributions("gpt2", "1f1b");
+    compare_distributions("llama", "gpipe");
+    compare_distributions("qwen3", "gpipe");
 }
 
 /* One variant of the same step. */
@@ -71,9 +71,9 @@ typedef struct {
     Recompute recompute;
     bool split, poison, late;
     int threads;
-} Way;
+} Variant;
 
-static const Way ways[] = {
+static const Variant variants[] = {
     {"as it is", "1f1b", NULL, NULL, RECOMPUTE_NONE, false, false, false, 1},
     {"in flight", "gpipe", NULL, NULL, RECOMPUTE_NONE, false, false, false, 1},
     {"split", "gpipe", NULL, NULL, RECOMPUTE_NONE, true, false, false, 1},
@@ -94,19 +94,19 @@ typedef struct {
     double loss[STEPS];
 } Run;
 
-static void run_way(Run *r, const char *model, DType dtype, int micros, const Way *way)
+static void run_variant(Run *r, const char *model, DType dtype, int micros, const Variant *variant)
 {
     JobSettings set = test_job_settings(model, JOB_STEP);
     set.dtype = dtype;
     set.micros = micros;
-    set.schedule = way->schedule;
-    set.split = way->split;
-    set.compile.recompute = way->recompute;
-    set.compile.recompute_names = way->recompute_names;
-    set.compile.offload_names = way->offload;
-    DO(test_job_open(&r->t, &set, way->threads));
-    r->t.rank.settings.poison = way->poison;
-    r->t.rank.settings.late = way->late;
+    set.schedule = variant->schedule;
+    set.split = variant->split;
+    set.compile.recompute = variant->recompute;
+    set.compile.recompute_names = variant->recompute_names;
+    set.compile.offload_names = variant->offload;
+    DO(test_job_open(&r->t, &set, variant->threads));
+    r->t.rank.settings.poison = variant->poison;
+    r->t.rank.settings.late = variant->late;
     for (int s = 0; s < STEPS; s++) {
         StepResult result;
         for (int m = 0; m < micros; m++) {
@@ -120,20 +120,21 @@ static void run_way(Run *r, const char *model, DType dtype, int micros, const Wa
 }
 
 /* A tied weight has one gradient sum per unit, so tied models are equal across schedules too. */
-static void compare_ways(const char *model, DType dtype, int micros)
+static void compare_variants(const char *model, DType dtype, int micros)
 {
     static Run first, other;
-    run_way(&first, model, dtype, micros, &ways[0]);
+    run_variant(&first, model, dtype, micros, &variants[0]);
     assert_true(first.loss[STEPS - 1] < first.loss[0]); /* the loss falls */
-    for (size_t k = 0; k < sizeof ways / sizeof *ways; k++) {
+    for (size_t k = 0; k < sizeof variants / sizeof *variants; k++) {
         int p;
-        run_way(&other, model, dtype, micros, &ways[k]);
+        run_variant(&other, model, dtype, micros, &variants[k]);
         for (int s = 0; s < STEPS; s++)
             if (other.loss[s] != first.loss[s])
-                fail_msg("%s, %s: loss of step %d is %.17g, not %.17g", model, ways[k].name, s + 1,
-                         other.loss[s], first.loss[s]);
+                fail_msg("%s, %s: loss of step %d is %.17g, not %.17g", model, variants[k].name,
+                         s + 1, other.loss[s], first.loss[s]);
         if (!ranks_equal(&first.t.rank, &other.t.rank, PART_WEIGHT, &p))
-            fail_msg("%s, %s: %s differs", model, ways[k].name, first.t.job.model.param[p].name);
+            fail_msg("%s, %s: %s differs", model, variants[k].name,
+                     first.t.job.model.param[p].name);
         test_job_close(&other.t);
     }
     test_job_close(&first.t);
@@ -142,15 +143,15 @@ static void compare_ways(const char *model, DType dtype, int micros)
 static void same_bits_f32(void **state)
 {
     (void)state;
-    compare_ways("gpt2", F32, 2);
-    compare_ways("gpt2-untied", F32, 2);
-    compare_ways("llama", F32, 4);
+    compare_variants("gpt2", F32, 2);
+    compare_variants("gpt2-untied", F32, 2);
+    compare_variants("llama", F32, 4);
 }
 
 static void same_bits_f64(void **state)
 {
     (void)state;
-    compare_ways("qwen3", F64, 4);
+    compare_variants("qwen3", F64, 4);
 }
 
 /* Four micro-batches in flight give the gradients of one at a time, for every model. */
