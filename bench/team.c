@@ -1,11 +1,11 @@
-/* team.c -- what it costs to have a team run something: nothing, in tiles.
+/* team.c -- cost of running an empty function on a team of threads, in tiles.
  *
- *     build/release/bench/team [threads]          2 of them
+ *     build/release/bench/team [threads]          default: 2
  *
- *     at once    one run after another: workers are awake and look for work
- *     rested     a run after 2 ms of quiet: workers sleep
+ *     at once    runs back to back: the workers spin and find work at once
+ *     rested     a run after 2 ms of quiet: the workers sleep
  *
- * A tile writes its own line, so that nothing is optimized away. */
+ * Each tile writes its own cache line, so that nothing is optimized away. */
 #define _DEFAULT_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +30,7 @@ static int smaller(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Median of many, in nanoseconds. */
+/* Returns the median time of a run in nanoseconds. */
 static double run_ns(Team *team, int64_t tiles, int rest_us)
 {
     enum { BATCH = 100, MOST = 301 };

@@ -1,9 +1,9 @@
-/* tokenizer.c -- text to ids: how fast, on one thread and on more.
+/* tokenizer.c -- speed of encoding text to ids, on one thread and on several.
  *
  *     build/release/bench/tokenizer [TOKENIZER.json [TEXT]] [threads=2]
  *
- * Without files it takes the small vocabulary of the tests and this repository's sources.
- * bench/tokenizer.py measures the official library and this program in the same minute. */
+ * The defaults are the small vocabulary of the tests and this repository's sources.
+ * bench/tokenizer.py runs the official library and this program in the same minute. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +30,7 @@ static double now_s(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Where part i of the text begins: after a newline. */
+/* Returns the start of part i of the text: after a newline. */
 static size_t part_at(const Work *w, int i)
 {
     if (i == 0) return 0;
@@ -55,7 +55,7 @@ static void encode_parts(void *work, int64_t tile)
     }
 }
 
-/* The best of some turns: with fresh words each time. */
+/* Measures the best of several runs, each with an empty word cache. */
 static Err measure(const Tokenizer *t, Work *w, int threads)
 {
     Team *team;

@@ -1,4 +1,4 @@
-/* bed.h -- a small graph to try a pass on: built by hand, passed through, printed. */
+/* bed.h -- a small graph for tests of passes: built by hand, transformed, printed, compared. */
 #ifndef TESTS_SUPPORT_BED_H
 #define TESTS_SUPPORT_BED_H
 
@@ -28,13 +28,13 @@ static inline void bed_close(Bed *b) { arena_close(&b->arena); }
 
 static inline Value bed_x(Bed *b) { return stream_in(&b->g, dim_of(T), D); }
 
-/* A weight [out, in] that is called so. */
+/* A weight [out, in] of this name. */
 static inline Value bed_w(Bed *b, const char *name, int64_t out, int64_t in)
 {
     return weight2(&b->g, name, out, in, 1);
 }
 
-/* The graph is this: what is given, then node for node. */
+/* Checks the printed graph: its inputs, then every node. */
 static inline void bed_expect_all(Bed *b, const char *name, const char *want)
 {
     const char *got;
@@ -42,7 +42,7 @@ static inline void bed_expect_all(Bed *b, const char *name, const char *want)
     expect_text(name, got, want);
 }
 
-/* Its nodes are these. */
+/* Checks the printed nodes, without the inputs. */
 static inline void bed_expect(Bed *b, const char *name, const char *want)
 {
     const char *got;
@@ -52,7 +52,7 @@ static inline void bed_expect(Bed *b, const char *name, const char *want)
     expect_text(name, got, want);
 }
 
-/* The node that makes the value of this name. */
+/* Returns the node that makes the value of this name. */
 static inline Node *bed_node(Bed *b, const char *name)
 {
     for (Value v = 0; v < b->g.n_values; v++)
@@ -61,7 +61,7 @@ static inline Node *bed_node(Bed *b, const char *name)
     return NULL;
 }
 
-/* With its backward part where `back` says so, and with layouts. */
+/* Differentiates the graph if `back`, then places it on one rank. */
 static inline void bed_prepare(Bed *b, bool back)
 {
     DO(graph_err(&b->g));
@@ -69,7 +69,7 @@ static inline void bed_prepare(Bed *b, bool back)
     DO(place(&b->g, &(CompileOptions){.strategy = &strategy_tp, .mesh = &b->mesh}));
 }
 
-/* How often a graph has an op, or a phase of a program. */
+/* The number of nodes of this op in a graph, and of instructions in a phase of a program. */
 static inline int count_nodes(const Graph *g, OpId op)
 {
     int n = 0;

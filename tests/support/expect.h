@@ -1,5 +1,5 @@
-/* expect.h -- what tests of graphs and programs share: calls that must work, messages that must
- * name what is wrong, and texts that must be equal. */
+/* expect.h -- checks for tests of graphs and programs: calls that must succeed, error messages,
+ * equal texts. */
 #ifndef TESTS_SUPPORT_EXPECT_H
 #define TESTS_SUPPORT_EXPECT_H
 
@@ -18,7 +18,7 @@
         if ((call) != OK) fail_msg("%s: %s", #call, err_text());                                   \
     } while (0)
 
-/* The call failed with this code, and its message says this. */
+/* Checks the error code, and that the message contains `part`. */
 static inline void expect_error(const char *name, Err got, Err want, const char *part)
 {
     if (got != want)
@@ -28,7 +28,7 @@ static inline void expect_error(const char *name, Err got, Err want, const char 
         fail_msg("%s: the message is \"%s\"; it should say \"%s\"", name, err_text(), part);
 }
 
-/* Equal texts; else both are shown from the first line that differs. */
+/* Checks that two texts are equal; if not, prints both from the first line that differs. */
 static inline void expect_text(const char *name, const char *got, const char *want)
 {
     size_t same = 0, line = 0;

@@ -1,4 +1,4 @@
-/* said.h -- the command run inside a test: its exit status, and what it says. Include <cmocka.h>
+/* said.h -- runs the command inside a test and keeps its exit status and output. Include <cmocka.h>
  * first, and define _POSIX_C_SOURCE. */
 #ifndef SUPPORT_SAID_H
 #define SUPPORT_SAID_H
@@ -12,7 +12,7 @@ enum { MAX_WORDS = 12 };
 
 static char said[1 << 14];
 
-/* Runs `sheaf WORD ...` with what it says on stdout and stderr in `said`. */
+/* Runs `sheaf WORD ...`; its stdout and stderr are in `said`. */
 static inline int sheaf(const char *const *words)
 {
     char *argv[MAX_WORDS + 2] = {"sheaf"};

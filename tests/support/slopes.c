@@ -1,4 +1,4 @@
-/* slopes.c -- differences of a loss. */
+/* slopes.c -- finite differences of a loss. */
 #include "support/slopes.h"
 
 #include <math.h>
@@ -56,7 +56,7 @@ double slopes_compare(const Rank *gradients, const Slope *slope, int n, int *wor
         const Tensor dw = rank_param(gradients, slope[i].param, PART_GRAD);
         const double scale = fmax(largest(gradients, slope[i].param), 1e-4 * of_all);
         const double d = fabs(real_get(&dw, slope[i].at) - slope[i].slope) / scale;
-        if (!(d <= off)) { /* NaN is the worst of all */
+        if (!(d <= off)) { /* NaN counts as the largest difference */
             off = d;
             *worst = i;
         }

@@ -1,8 +1,8 @@
-/* slopes.h -- the gradient of a loss by differences, to hold another one against.
+/* slopes.h -- gradient of a loss by finite differences, to check a computed gradient.
  *
- *     slope = (8 (f(h) - f(-h)) - (f(2h) - f(-2h))) / 12 h        off by O(h^4)
+ *     slope = (8 (f(h) - f(-h)) - (f(2h) - f(-2h))) / 12 h        error O(h^4)
  *
- * at some entries of every parameter, by running a rank whose list has forward runs alone. */
+ * It is taken at some entries of every parameter, by a rank whose list has only forward RUNs. */
 #ifndef SUPPORT_SLOPES_H
 #define SUPPORT_SLOPES_H
 
@@ -14,12 +14,12 @@ typedef struct {
     double slope;
 } Slope;
 
-/* Local. At most `each` different entries of every parameter; weights are as they were after.
- * Returns how many, at most `cap`. */
+/* Local. Takes at most `each` different entries of every parameter, and restores the weights.
+ * Returns the number of slopes, at most `cap`. */
 int slopes_measure(Rank *loss, int each, int cap, Slope *out, Err *err);
-/* Local. The worst |gradient - slope| over the largest entry of the gradient's tensor. A tensor
- * that is nothing beside the others (GPT-2's bias of k, whose gradient is 0) is held against the
- * largest of them times 1e-4. *worst: which of `slope` it is. */
+/* Local. Returns the largest |gradient - slope|, relative to the largest entry of the gradient's
+ * tensor. A tensor that is negligible (GPT-2's bias of k, whose gradient is 0) is compared with
+ * 1e-4 of the largest entry of all tensors. *worst is the index in `slope`. */
 double slopes_compare(const Rank *gradients, const Slope *slope, int n, int *worst);
 
 #endif

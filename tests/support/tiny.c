@@ -1,4 +1,4 @@
-/* tiny.c -- models of a body, their lists and their random contents. */
+/* tiny.c -- models with a body from the test, their action lists and random contents. */
 #include "support/tiny.h"
 
 #include <math.h>
@@ -37,12 +37,12 @@ void rank_fill_weights(Rank *r, uint64_t seed)
         const Param *q = &lp->model->param[p];
         const Random random = random_named(seed, q->name);
         const bool sums =
-            lp->unit[q->holder[0]].reduced_grads != NO_BASE; /* a loss alone has none */
+            lp->unit[q->holder[0]].reduced_grads != NO_BASE; /* none without backward */
         const Tensor w = rank_param(r, p, PART_WEIGHT);
         const Tensor dw = sums ? rank_param(r, p, PART_GRAD) : w;
         for (int64_t i = 0; i < q->count; i++) {
             const double about = q->info.init == INIT_ONES ? 1.0 : 0.0;
-            real_set(&dw, i, (double)NAN); /* sums start by themselves */
+            real_set(&dw, i, (double)NAN); /* the first write of a sum does not read it */
             real_set(&w, i, about + 0.4 * random_normal(&random, (uint64_t)i));
         }
     }
@@ -53,7 +53,7 @@ void rank_poison(Rank *r, ArenaId arena)
     memset(r->base[arena], 0xFF, r->settings.program->bytes[arena]);
 }
 
-/* The first row of the document that row i is in: cut where a random walk says. */
+/* Returns the first row of the document that contains row i. A random walk cuts the rows. */
 static int64_t document_start(const TestBatch *b, int64_t i)
 {
     const int64_t n = b->documents ? b->documents : 1;

@@ -1,11 +1,11 @@
-/* tiny.h -- small models for tests of everything from the graph to the executor.
+/* tiny.h -- small models for tests from the graph to the executor.
  *
  *     embed:  x = rows of a table, by token        any number of rows is live
- *     body:   y = what the test builds of x        one or several units of this kind
+ *     body:   y = a function of x from the test    one or several units of this kind
  *     head:   loss of x w^T                        w is random, so the gradient of y is random too
  *
- * Tokens of a micro-batch are all different, so a row of the table's gradient is a row of dx.
- * Rows past the live ones hold ids that do not exist and weights that are NaN. */
+ * The tokens of a micro-batch are all different, so a row of the table's gradient is a row of dx.
+ * Dead rows hold invalid ids and NaN weights. */
 #ifndef SUPPORT_TINY_H
 #define SUPPORT_TINY_H
 
@@ -22,18 +22,18 @@ Value tiny_param(Graph *g, const char *name, int64_t n0, int64_t n1);
 
 typedef struct {
     uint64_t seed;
-    int64_t rows;      /* live ones */
-    int64_t documents; /* the rows are cut into so many, of uneven lengths; 0 counts as 1 */
-    int64_t window;    /* keys that a row sees at most; 0: those of its document up to itself */
+    int64_t rows;      /* live rows */
+    int64_t documents; /* number of documents, of uneven lengths; 0 counts as 1 */
+    int64_t window;    /* maximum of keys per row; 0: those of its document up to itself */
     bool two;          /* a hole in the middle: two ranges of keys */
-    int64_t ids, vocab, positions; /* tokens, targets and positions are below these */
+    int64_t ids, vocab, positions; /* upper bounds of tokens, targets, positions */
 } TestBatch;
 
-/* Weights of all parameters by (seed, name, element): 0.4 normal, around 1 for those that start
- * at 1. Gradient sums and moments become NaN and 0. */
+/* Fills all weights by (seed, name, element): 0.4 times a normal number, plus 1 for parameters that
+ * start at 1. Gradient sums become NaN, moments 0. */
 void rank_fill_weights(Rank *r, uint64_t seed);
 void rank_fill_batch(Rank *r, int micro, const TestBatch *b);
-/* 0xFF, which is NaN, in every byte of an arena. */
+/* Fills an arena with 0xFF, which is NaN. */
 void rank_poison(Rank *r, ArenaId arena);
 
 typedef Value (*TinyBody)(Graph *g, Dim rows, Value x);
@@ -42,11 +42,11 @@ typedef struct {
     TinyBody body;
     int bodies; /* units of the body's kind; 0 counts as 1 */
     DType dtype;
-    int64_t rows, width; /* at most; of the stream */
+    int64_t rows, width; /* most rows; width of the stream */
     CompileOptions compile;
     int micros;
     bool one_by_one; /* a micro-batch's backward follows its forward; else all are in flight */
-    bool split;      /* I at once, every W at the end */
+    bool split;      /* I right after the forward, every W at the end */
     bool bind;       /* begin with bind.0 */
     bool step;       /* end with norm and updates */
     OptimSettings optim;
@@ -65,11 +65,11 @@ typedef struct {
     Rank rank;
 } Tiny;
 
-/* Local. `t` must stay where it is. Micro-batch m has a batch of its own, with m rows fewer live
- * than the first, and weights are filled by seed 7. */
+/* Local. `t` must not move. Each micro-batch has its own batch; number m has m live rows fewer than
+ * the first. Weights have seed 7. */
 Err tiny_open(Tiny *t, const TinySpec *spec);
 void tiny_close(Tiny *t);
-/* Local. The batch that tiny_open fills in; ids and vocab fit. */
+/* Local. The batch that tiny_open uses, with bounds of ids and vocab that fit. */
 TestBatch tiny_batch(const TinySpec *spec, int micro);
 
 #endif

@@ -1,4 +1,5 @@
-/* token_files.h -- token files as llm.c and Megatron write them, spelled out here byte by byte. */
+/* token_files.h -- writers of llm.c and Megatron token files, byte by byte, independent of the code
+ * under test. */
 #ifndef SUPPORT_TOKEN_FILES_H
 #define SUPPORT_TOKEN_FILES_H
 
@@ -23,7 +24,8 @@ static inline Buffer array_file(const int64_t *id, int n, int width)
     return b;
 }
 
-/* `size` of each sequence; `document`: first sequence of each, and their number at the end. */
+/* `size`: length of each sequence. `document`: first sequence of each document, then the number of
+ * sequences. */
 static inline Buffer megatron_index(int code, int width, const int *size, int n_sequences,
                                     const int *document, int n_entries)
 {

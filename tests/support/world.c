@@ -18,7 +18,7 @@ typedef struct {
     CommWorld *world;
     WorldResult *out;
     pthread_mutex_t *lock;
-    bool *held; /* [elements] by some rank, so far */
+    bool *held; /* [elements] held by a rank, so far */
     Arena arena;
     Job job, valid_job;
     Rank rank, valid;
@@ -34,7 +34,7 @@ World world_of(JobSettings set)
     return (World){.set = set, .device = &device_ref, .steps = 5, .lr = 1e-2, .without = -1};
 }
 
-/* Copies a part of a piece to the host, into `room`, which fits the longest; and back. */
+/* Copies a part of a piece to host memory (`staging`, as long as the longest piece), and back. */
 static Err fetch(Worker *k, const RankPiece *p, ParamPart part, Tensor *out)
 {
     *out = rank_piece_data(&k->rank, p, part);

@@ -19,7 +19,7 @@ static inline void mask_row(Mask mask, int t, int queries, int keys, int range[4
         [WINDOW] = {larger(end - 9, 0), end, 0, 0},
         [TWO_RANGES] = {larger(end - 6, 3), larger(end, 3), 0, 3}, /* not in order */
         [HOLES] = {5, 5, 0, end},
-        [NO_KEYS] = {9, 9, keys + 5, keys + 50}, /* past the last key */
+        [NO_KEYS] = {9, 9, keys + 5, keys + 50}, /* ranges past the last key */
     };
     const int none[3][4] = {{0, 0, 0, 0}, {7, 7, 3, 3}, {keys + 4, keys + 90, 8, 2}};
     const bool hole = mask == HOLES && (t % 4 == 1 || (t >= 32 && t < 70)); /* a whole tile, too */

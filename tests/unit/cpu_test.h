@@ -18,7 +18,7 @@ enum { MAX_THREADS = 4 };
 typedef struct {
     Bench b;
     Team *team[MAX_THREADS + 1]; /* by number of threads; 1 is NULL */
-    bool no_library; /* GEMM is not tested by the library: the test is about our blocking */
+    bool no_library; /* GEMM is not run by the library, because the test is about our blocking */
 } CpuBench;
 
 /* One bench for a group of tests; *state points to it. */

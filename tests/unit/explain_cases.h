@@ -10,7 +10,7 @@ typedef struct {
     const char *set[MAX_SET];
 } Case;
 
-/* Sizes that differ from each other; packs of several blocks, and of less than one per rank. */
+/* Sizes that all differ; packs of several blocks, and of less than one block per rank. */
 #define MODEL                                                                                      \
     "model.name=llama-tiny", "model.num_hidden_layers=3", "data.seq_len=24", "batch.global=7",     \
         "batch.micro=2", "numerics.block=512"

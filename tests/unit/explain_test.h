@@ -62,7 +62,7 @@ static inline int explain(int fd, ...)
     return status;
 }
 
-/* As explain(), with another verb. */
+/* As explain(), with this verb. */
 static inline int run_small(int fd, const char *verb, ...)
 {
     va_list words;

@@ -1,8 +1,7 @@
-/* kernel_test.h -- what the tests of kernels share: tensors in any memory order, and one way to
- * run.
+/* kernel_test.h -- tensors with any strides, a runner and checks, for tests of kernels.
  *
- * Storage is all NaN before a tensor is filled, its gaps and its tail too. So what a kernel reads
- * outside of a tensor's extents turns up in a result, and what it writes there is no longer NaN. */
+ * Storage is all NaN before a tensor is filled, including gaps and tail. A read outside of the
+ * tensor's extents therefore makes a result NaN, and a write there removes a NaN. */
 #ifndef TESTS_UNIT_KERNEL_TEST_H
 #define TESTS_UNIT_KERNEL_TEST_H
 
@@ -17,8 +16,8 @@
 #include "base/arena.h"
 #include "device/device.h"
 
-/* DENSE: row-major. PADDED: every second element of longer rows. COLUMN_MAJOR: the first dim runs
- * fastest, so that the last one is the slowest. */
+/* DENSE: row-major. PADDED: every second element of longer rows. COLUMN_MAJOR: the first dim is the
+ * fastest. */
 typedef enum { DENSE, PADDED, COLUMN_MAJOR, N_STRIDES } Strides;
 
 enum { MAX_MADE = 96, TAIL = 7 };
@@ -26,7 +25,7 @@ enum { MAX_MADE = 96, TAIL = 7 };
 typedef struct {
     Arena arena;
     uint64_t seed;
-    Team *team; /* of three */
+    Team *team; /* of three threads */
     Tensor made[MAX_MADE];
     int64_t stored[MAX_MADE];
     int n_made;
@@ -46,7 +45,7 @@ static inline void bench_close(Bench *b)
     arena_close(&b->arena);
 }
 
-/* Forgets the tensors; their memory is used again. */
+/* Removes all tensors; their memory is reused. */
 static inline void bench_clear(Bench *b)
 {
     arena_rewind(&b->arena, 0);
@@ -78,7 +77,7 @@ static inline double get(const Tensor *t, int64_t index)
     return (double)f;
 }
 
-/* Cut off, not rounded: test data is what it is. */
+/* Truncates: test data need no rounding. */
 static inline uint16_t bf16_bits(float x)
 {
     uint32_t bits;
@@ -99,7 +98,7 @@ static inline void put(const Tensor *t, int64_t index, double x)
         ((int32_t *)t->data)[at] = (int32_t)x;
 }
 
-/* Storage of any type is filled with all-ones bytes: a NaN of every float, -1 of every integer. */
+/* Fills the storage with 0xFF: NaN as a float, -1 as an integer. */
 static inline Tensor bench_new(Bench *b, DType dtype, Strides strides, const int64_t *n, int ndim)
 {
     Tensor t = {.dtype = dtype, .ndim = ndim};
@@ -138,7 +137,7 @@ static inline Tensor bench_filled(Bench *b, Tensor t)
     return t;
 }
 
-/* The left or the right half of a matrix: so gate and up lie in what one product makes. */
+/* The left or the right half of a matrix, as gate and up are halves of one GEMM's output. */
 static inline Tensor bench_half(Tensor wide, int which)
 {
     wide.n[1] /= 2;
@@ -147,7 +146,7 @@ static inline Tensor bench_half(Tensor wide, int which)
     return wide;
 }
 
-/* An accumulator: random, or NaN where nothing of it is kept. */
+/* An accumulator: random, or NaN if keep == 0, since its content must not be read. */
 static inline Tensor accumulator(Bench *b, Tensor t, double keep)
 {
     if (keep != 0) fill(b, &t, 2);
@@ -159,7 +158,7 @@ static inline void run(KernelId id, const Call *call)
     assert_int_equal(device_ref.kernel[id](call), OK);
 }
 
-/* Runs on one thread and on three; every byte of the bench must come out the same. */
+/* Runs on one thread and on three, and checks that every byte of the bench is equal. */
 static inline void run_twice(Bench *b, KernelId id, const Call *call)
 {
     const size_t bytes = b->arena.used_bytes;
@@ -178,7 +177,7 @@ static inline void run_twice(Bench *b, KernelId id, const Call *call)
     free(before);
 }
 
-/* No NaN in any float tensor of the bench, and nothing but NaN around them. */
+/* Checks that float tensors have no NaN, and that the bytes around them are still NaN. */
 static inline void expect_gaps(const Bench *b)
 {
     for (int i = 0; i < b->n_made; i++) {
@@ -196,7 +195,7 @@ static inline void expect_gaps(const Bench *b)
     }
 }
 
-/* Relative always means: to the largest entry. */
+/* The tolerance is relative to the largest entry. */
 static inline void expect_close(const char *what, const Tensor *got, const long double *want,
                                 double tolerance)
 {
@@ -211,10 +210,10 @@ static inline void expect_close(const char *what, const Tensor *got, const long 
     }
 }
 
-/* Of values computed in f64 and stored once in this type. */
+/* The relative error of a value that is computed in f64 and stored once in this type. */
 static inline double rounding(DType t) { return t == F64 ? 1e-13 : 1e-6; }
 
-/* sum of dy * y of a kernel's outputs: what the tests differentiate. */
+/* The scalar that tests differentiate: sum of dy * y over a kernel's outputs. */
 typedef struct {
     KernelId id;
     Call call;
@@ -232,7 +231,7 @@ static inline long double probe_value(void *work)
     return sum;
 }
 
-/* `want` becomes d value / dx by central differences of fourth order. */
+/* Writes d value / dx to `want`, by central differences of fourth order. */
 static inline void differences(long double (*value)(void *work), void *work, const Tensor *x,
                                long double *want)
 {
@@ -249,7 +248,7 @@ static inline void differences(long double (*value)(void *work), void *work, con
     }
 }
 
-/* got = keep * old + gradient, where the gradient is that of `value` by x. */
+/* Checks that got = base + the gradient of `value` with respect to x. */
 static inline void expect_gradient(const char *what, long double (*value)(void *work), void *work,
                                    const Tensor *x, const Tensor *got, const long double *base)
 {
@@ -261,8 +260,8 @@ static inline void expect_gradient(const char *what, long double (*value)(void *
     free(want);
 }
 
-/* keep * what the accumulator holds now, or 0: the `base` of expect_gradient. Freed by the caller.
- */
+/* Returns keep times the accumulator's current content, the `base` of expect_gradient. The caller
+ * frees it. */
 static inline long double *kept(const Tensor *t, double keep)
 {
     long double *base = calloc((size_t)tensor_count(t) + 1, sizeof *base);

@@ -1,10 +1,9 @@
-/* place_test.h -- units compiled for every rank along tp, as data.
+/* place_test.h -- units compiled for every rank along tp; nothing runs.
  *
  *     Ranks r;
  *     ranks_open(&r, &unit, &options, 3)      a program for each of 3 ranks
- *     ranks_agree(&r, "llama")                their transfers meet
- *     ranks_sent(&r, OP_all_gather, phase)    what leaves them, in elements
- */
+ *     ranks_agree(&r, "llama")                checks that their transfers match
+ *     ranks_sent(&r, phase, OP_all_gather)    elements that all ranks send */
 #ifndef TESTS_UNIT_PLACE_TEST_H
 #define TESTS_UNIT_PLACE_TEST_H
 
@@ -21,7 +20,7 @@ typedef struct {
     Mesh mesh;
     int n;
     Program program[MAX_TP];
-    Graph placed[MAX_TP]; /* behind place */
+    Graph placed[MAX_TP]; /* after place */
 } Ranks;
 
 static inline Mesh mesh_tp(int tp)
@@ -68,7 +67,7 @@ static inline const Instr *nth_transfer(const Program *p, Phase phase, int nth)
     return NULL;
 }
 
-/* As the executor makes it of an instruction. */
+/* The transfer that the executor makes of an instruction. */
 static inline Transfer transfer_of(const Program *p, const Instr *in)
 {
     static const CommKind kind[] = {COMM_ALL_REDUCE, COMM_ALL_GATHER, COMM_REDUCE_SCATTER,
@@ -93,7 +92,7 @@ typedef struct {
     Strategy plain, sequence;
 } ModelBed;
 
-/* T rows: 2 x 7, which few tp divide. */
+/* T rows: 2 x 7, a count that few tp divide. */
 enum { ROWS = 14 };
 
 static inline void model_bed_open(ModelBed *m, const ModelConfig *config)
@@ -109,8 +108,8 @@ static inline void model_bed_open(ModelBed *m, const ModelConfig *config)
 
 static inline void model_bed_close(ModelBed *m) { arena_close(&m->arena); }
 
-/* Heads that share key heads, so that parts of 3 and of 8 cut through groups; a vocabulary that no
- * tp divides. */
+/* Heads that share key heads, so that 3 or 8 parts are cut within groups; a vocabulary that no tp
+ * divides. */
 static inline ModelConfig wide_model(void)
 {
     ModelConfig c = *test_model("llama");
@@ -124,7 +123,7 @@ static inline ModelConfig wide_model(void)
     return c;
 }
 
-/* Elements side by side, in order: what a transfer can send. */
+/* True if the elements are contiguous and in order, as a transfer requires. */
 static inline bool is_dense(const ProgTensor *t)
 {
     int64_t step = 1;
@@ -140,7 +139,7 @@ static inline bool is_dense(const ProgTensor *t)
         if (!(what)) fail_msg(__VA_ARGS__);                                                        \
     } while (0)
 
-/* Counts of one side: part i is what `other` says of member i; they fill this side. */
+/* Checks that the parts of one side of a transfer sum to the whole. */
 static inline void counts_agree(const char *name, const Transfer *t, int n, const int64_t *counts,
                                 const Ref *whole)
 {
@@ -150,7 +149,7 @@ static inline void counts_agree(const char *name, const Transfer *t, int n, cons
           comm_kind_name(t->kind), t->tag, (long long)sum, (long long)whole->count);
 }
 
-/* One transfer as its members see it. */
+/* Checks one transfer across its members: kind, type, tag, group and counts. */
 static inline void members_agree(const char *name, const Transfer *t, int n)
 {
     const Transfer *a = &t[0];
@@ -166,7 +165,7 @@ static inline void members_agree(const char *name, const Transfer *t, int n)
         const bool scatters = a->kind == COMM_REDUCE_SCATTER;
         if (gathers || all) counts_agree(name, b, n, b->to_counts, &b->to);
         if (scatters || all) counts_agree(name, b, n, b->from_counts, &b->from);
-        for (int i = 0; i < n; i++) { /* what k has from i is what i gives k */
+        for (int i = 0; i < n; i++) { /* k receives from i as many elements as i sends to k */
             const int64_t in =
                 gathers || all ? part_count(b->to_counts, b->to.count, n, i) : b->to.count;
             const int64_t out = scatters || all
@@ -178,7 +177,8 @@ static inline void members_agree(const char *name, const Transfer *t, int n)
     }
 }
 
-/* The same transfers in the same order on all ranks; returns how many. */
+/* Checks that all ranks have the same transfers in the same order; returns the number of
+ * transfers. */
 static inline int ranks_agree(const Ranks *r, const char *name)
 {
     int found = 0;
@@ -204,7 +204,7 @@ static inline int ranks_agree(const Ranks *r, const char *name)
     return found;
 }
 
-/* Elements that leave the ranks in a phase by this op, all together. */
+/* Elements that all ranks together send by this op in a phase. */
 static inline int64_t ranks_sent(const Ranks *r, Phase phase, OpId op)
 {
     int64_t sent = 0;

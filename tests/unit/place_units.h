@@ -1,4 +1,5 @@
-/* place_units.h -- small units to lay out, and strategies for them beside those of strategy.h. */
+/* place_units.h -- small units to place, and unusual strategies in addition to those of
+ * strategy.h. */
 #ifndef TESTS_UNIT_PLACE_UNITS_H
 #define TESTS_UNIT_PLACE_UNITS_H
 
@@ -20,7 +21,7 @@ static inline void build_mlp(Bed *b)
     stream_out(g, add(g, x, linear(g, act, down, down_bias)));
 }
 
-/* The table of tokens is cut over the vocabulary, that of positions is not cut. */
+/* The token table is sharded over the vocabulary; the position table is not sharded. */
 static inline void build_embed(Bed *b)
 {
     bed_open(b, "u");
@@ -60,7 +61,7 @@ static inline void build_attention(Bed *b)
     stream_out(g, linear(g, merge(g, o), wo, NO_VALUE));
 }
 
-/* A whole layer: llama's, with those heads. */
+/* A llama layer with those heads. */
 static inline void build_layer(Bed *b)
 {
     ModelConfig c = *test_model("llama");
@@ -73,7 +74,8 @@ static inline void build_layer(Bed *b)
     b->g = m.kind[1];
 }
 
-/* Strategies that nobody would ask for. */
+/* Strategies that no user would choose: they shard some weights only, the stream by columns, or
+ * inner values. */
 static const StrategyRow half[] = {{"*up_proj.weight", "tp", 0, BY_ONE},
                                    {"*up_proj.bias", "tp", 0, BY_ONE},
                                    {"wpe.weight", "tp", 1, BY_ONE},

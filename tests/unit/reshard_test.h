@@ -1,11 +1,9 @@
-/* reshard_test.h -- a reshard carried out by all ranks in one process, and held against what each
- * element has to become, found by asking every rank for it.
+/* reshard_test.h -- a reshard executed by all ranks in one process. Every element is compared with
+ * the value expected from all ranks' holdings.
  *
  *     storage of `from` on all ranks --pack, send, unpack--> storage of `to` on all ranks
  *
- * A summand is a random number of its own; a fold is v * 31 + x, which tells one order from
- * another.
- */
+ * Each summand is a different random number. The fold is v * 31 + x, which depends on the order. */
 #ifndef TESTS_UNIT_RESHARD_TEST_H
 #define TESTS_UNIT_RESHARD_TEST_H
 
@@ -19,7 +17,7 @@ enum { MAX_WORLD = 12 };
 typedef struct {
     Arena lists, temp, data;
     Reshard r;
-    Sharding src, dst; /* as they were given */
+    Sharding src, dst; /* as given by the test */
     int world;
     ReshardPart part[MAX_WORLD];
     uint64_t *from[MAX_WORLD], *fold[MAX_WORLD]; /* storage of each rank */
@@ -60,14 +58,15 @@ static inline Holding sim_holding(const Sharding *p, const Shape *s, int rank)
     return holding_of(&p->layout, p->mesh, s, rank);
 }
 
-/* Summands of copies are added in rank order, which the oracle does not know over two meshes: their
- * sum is compared, which does not tell orders apart. */
+/* Adds a summand. Copies are added in rank order, which the oracle cannot derive over two meshes;
+ * there the sum is order-independent. */
 static inline uint64_t sim_add(const Sim *s, uint64_t v, uint64_t x)
 {
     return s->src.sum_copies ? v + x : v * 31 + x;
 }
 
-/* Which summands of an element differ: by partial axes, and by copies where these are summed. */
+/* The index of the summand that a rank holds: ranks differ along partial axes, and along axes of
+ * copies if copies are summed. */
 static inline int sim_summand(const Sharding *p, int rank)
 {
     unsigned axes = p->layout.partial;
@@ -83,7 +82,7 @@ static inline uint64_t sim_value(const Sharding *p, int rank, int64_t element)
     return mixed((uint64_t)element * 1000 + (uint64_t)sim_summand(p, rank));
 }
 
-/* The addresses that a box touches, in its order: as an odometer. Returns their number. */
+/* Writes the addresses of a box in its order, as an odometer. Returns their number. */
 static inline int64_t box_addresses(const Box *b, int64_t at, const int64_t *stride, int64_t *out)
 {
     int64_t x[MAX_DIMS], n = 0;
@@ -97,7 +96,7 @@ static inline int64_t box_addresses(const Box *b, int64_t at, const int64_t *str
     return n;
 }
 
-/* All addresses of some moves of a side, on the rank's end. */
+/* Writes the addresses of moves [first, end) of a side, at this rank's end. */
 static inline int64_t side_addresses(const ReshardSide *s, bool in, int64_t first, int64_t end,
                                      int64_t *out)
 {
@@ -117,8 +116,8 @@ static inline int64_t *sim_numbers(Sim *s, int64_t n)
     return out;
 }
 
-/* Message i of what rank `to` takes in: packed by its giver, unpacked here. Both lists must agree
- * move by move. */
+/* Moves message i to rank `to`: packs it on the sender, unpacks it on the receiver. The moves of
+ * both lists must agree. */
 static inline void sim_message(Sim *s, int to, int i)
 {
     const ReshardSide *in = &s->part[to].in;
@@ -174,7 +173,8 @@ static inline void sim_check_direct(Sim *s, const ReshardSide *side, bool in)
     arena_rewind(&s->data, mark);
 }
 
-/* The group of a regular kind is both lists of peers, and what the kind says about counts holds. */
+/* Checks that the group of a collective equals both lists of peers, and that its counts are those
+ * of the kind. */
 static inline void sim_check_group(Sim *s, int rank)
 {
     const ReshardPart *p = &s->part[rank];
@@ -223,8 +223,8 @@ static inline int by_order(const void *a, const void *b)
     return (x->order > y->order) - (x->order < y->order);
 }
 
-/* All different summands of an element that rank `to` has to add, in order, by asking everybody.
- * *own: does it hold one of them itself? */
+/* Finds all different summands of an element that rank `to` must add, in order, from all ranks'
+ * holdings. *own: true if the rank holds one of them. */
 static inline int sim_summands(const Sim *s, int to, int64_t element, Summand *out, bool *own)
 {
     const Sharding *from = &s->src;
@@ -271,7 +271,8 @@ static inline void sim_fail(const Sim *s, int rank, int64_t at)
     fail_msg("rank %d has a wrong value at %lld: %s", rank, (long long)at, text);
 }
 
-/* Every element of the rank became what it has to, from as few others as possible. */
+/* Checks that every element of the rank has its expected value, and that it came from as few other
+ * ranks as possible. */
 static inline void sim_check_rank(const Sim *s, int rank)
 {
     const Holding h = sim_holding(&s->dst, &s->r.shape, rank);
@@ -294,7 +295,7 @@ static inline void sim_check_rank(const Sim *s, int rank)
                             sizeof **s->fold * (size_t)holding_count(&h));
 }
 
-/* Plans, carries out and checks. */
+/* Plans, executes and checks a reshard. */
 static inline void sim_run(Sim *s, const Sharding *from, const Sharding *to, const Shape *shape)
 {
     arena_rewind(&s->lists, 0);
@@ -325,8 +326,8 @@ static inline void sim_run(Sim *s, const Sharding *from, const Sharding *to, con
         sent += p->sent;
         received += s->received[rank];
     }
-    assert_int_equal(messages, 0);       /* nothing is sent that nobody takes */
-    if (s->r.kind == RESHARD_ALL_REDUCE) /* every rank gets p - 1 others; 2 (p - 1) / p is sent */
+    assert_int_equal(messages, 0);       /* every message that is sent is received */
+    if (s->r.kind == RESHARD_ALL_REDUCE) /* each rank gets p - 1 summands; 2 (p - 1) / p are sent */
         received = received * 2 / mesh_parts(from->mesh, from->layout.view, s->r.axes);
     assert_int_equal(sent, received);
     for (int rank = 0; rank < s->world; rank++)
