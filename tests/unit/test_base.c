@@ -156,7 +156,7 @@ static void text_grows_in_its_arena(void **state)
     assert_string_equal(text, "");
 
     t = text_in(&a);
-    text_add(&t, "%20000d", 1); /* does not fit: remembered, and what follows is skipped */
+    text_add(&t, "%20000d", 1); /* does not fit: the error is kept, and later text is skipped */
     text_add(&t, "x");
     assert_int_equal(text_done(&t, &text), ERR_NOMEM);
     arena_close(&a);
@@ -219,7 +219,7 @@ static void glob_stars_match_runs(void **state)
     };
     (void)state;
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
-        char longer[64]; /* what follows the part is no part of it */
+        char longer[64]; /* the text after the part does not belong to it */
         snprintf(longer, sizeof longer, "%s*%s", row[i].pattern, row[i].name);
         if (text_glob(row[i].pattern, row[i].name) != row[i].matches ||
             text_glob_part(longer, strlen(row[i].pattern), row[i].name) != row[i].matches)
@@ -306,8 +306,8 @@ static void philox_gives_the_known_answers(void **state)
     }
 }
 
-/* Seed in the key, index low and name high in the counter: initial weights are part of what a seed
- * means to users, so the arrangement may not change by accident. */
+/* The seed is in the key, the index in the low half of the counter and the name in the high half. A
+ * seed determines users' initial weights, so this order must not change. */
 static void random_streams_are_stable(void **state)
 {
     const Random r = random_named(0x299f31d0a4093822, "layers.3.mlp.up_proj.weight");
@@ -324,8 +324,8 @@ static void random_streams_are_stable(void **state)
                          random_bits(&(Random){{2, 0}, {a.high[0], a.high[1]}}, 0));
 }
 
-/* The formula by the mathematical library, of which ours is some units in the last place away; and
- * an element has the same bits alone, in a block, and past its end. */
+/* Compares with the formula by libm, from which ours differs by a few units in the last place. An
+ * element has the same bits alone, in a block, and past its end. */
 static void normals_match_formula_and_blocks(void **state)
 {
     enum { N = 50 * 64 + 37 };

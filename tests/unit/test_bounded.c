@@ -1,8 +1,7 @@
-/* Dims with a cap and an extent in a slot. A micro-batch with fewer live rows than the program's
- * cap computes, bit for bit, what a program of the smaller cap computes; what lies in the dead rows
- * (ids that do not exist, NaN) and in memory before the step never reaches a result. And what a
- * micro-batch brings is input: the same program runs any tokens, targets, positions, ranges and
- * weights. */
+/* Dims with a cap and a live extent in a slot. A micro-batch with fewer live rows than the
+ * program's cap gives the bits of a program with the smaller cap. The content of dead rows (invalid
+ * ids, NaN) and of memory before the step never reaches a result. Tokens, targets, positions,
+ * ranges and weights are inputs: one program runs any of them. */
 #include <math.h>
 
 #include "support/expect.h"
@@ -13,7 +12,7 @@ enum { FEW = 5 };
 static void fill(TestJob *t, int micro, int64_t rows)
 {
     TestBatch b = test_job_batch(&t->job.settings, 0);
-    b.rows = rows; /* what a row holds does not depend on how many there are */
+    b.rows = rows; /* the content of a row does not depend on the number of rows */
     rank_fill_batch(&t->rank, micro, &b);
 }
 
@@ -63,8 +62,8 @@ static void fewer_live_rows(void **state)
     }
 }
 
-/* Chunks of the head that begin after the last live row have nothing to do; where one row of a
- * chunk is live, it is that one. */
+/* Chunks of the head that begin after the last live row do nothing. A chunk may have a single live
+ * row. */
 static void chunks_past_the_live_rows(void **state)
 {
     (void)state;
@@ -90,8 +89,8 @@ static void chunks_past_the_live_rows(void **state)
         }
 }
 
-/* First or last, a micro-batch without a live row adds nothing, and starts the sums if it is first.
- */
+/* A micro-batch without live rows adds nothing, whether it is first or last; the first one starts
+ * the sums. */
 static void no_live_row(void **state)
 {
     (void)state;
@@ -115,7 +114,7 @@ static void no_live_row(void **state)
     }
 }
 
-/* Nothing live at all: the loss is 0, and so is the gradient. */
+/* No live rows at all: loss and gradient are 0. */
 static void nothing_live(void **state)
 {
     (void)state;
@@ -137,7 +136,7 @@ static void nothing_live(void **state)
     test_job_close(&t);
 }
 
-/* One element of an input, otherwise; what it was comes back. */
+/* Changes one element of an input, and returns the old one. */
 static int32_t change(TestJob *t, Input which, int64_t at, int32_t to)
 {
     const Tensor in = rank_input(&t->rank, 0, which);
@@ -179,7 +178,8 @@ static void micro_batches_are_inputs(void **state)
     test_job_close(&t);
 }
 
-/* All five of a step are values of role input; no other value of a unit is integer data from outside. */
+/* The five inputs of a step are values of role input. No other value of a unit is integer data from
+ * outside. */
 static void inputs_are_values(void **state)
 {
     (void)state;

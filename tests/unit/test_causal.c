@@ -1,4 +1,5 @@
-/* What a job promises a device of its attention, and that the data keep it. */
+/* The attribute `causal` of attention in compiled programs, and the key ranges of a dataset, which
+ * must agree with it. */
 #include "support/data_test.h"
 
 #include "data/dataset.h"

@@ -211,7 +211,8 @@ static Err leave_early(TestRank *r)
     Ticket ticket, none;
     memset(r->memory, 0, TEST_BYTES);
     TRY(comm_begin(r->comm, &t, &ticket));
-    usleep(r->rank == 0 ? 20 * 1000 : 1500 * 1000); /* far apart, since the machine may be busy */
+    usleep(r->rank == 0 ? 20 * 1000
+                        : 1500 * 1000); /* at different times, since the machine may be busy */
     if (r->rank == 0) return OK;
     const Err err = comm_wait(r->comm, ticket);
     EXPECT(r, comm_begin(r->comm, &t, &none) == ERR_PEER);

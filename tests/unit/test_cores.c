@@ -1,4 +1,4 @@
-/* Which cores a process has, which of them a thread gets, and what quotas of cgroups leave. */
+/* Cores of a process, cores of its threads, and quotas of cgroups. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <setjmp.h>
@@ -14,7 +14,7 @@
 
 #include "base/cores.h"
 
-/* Whatever the machine is: distinct, within the mask, and counted. */
+/* On any machine the cores are distinct, within the affinity mask, and counted. */
 static void cores_are_within_the_mask(void **state)
 {
     cpu_set_t may, all;
@@ -135,7 +135,7 @@ static void quotas_of_nested_cgroups(void **state)
     assert_int_equal(quota_of(&f, "1:cpu:/free\n"), 0);
     assert_int_equal(quota_of(&f, "nothing of the kind\n:\n"), 0);
     assert_int_equal(cores_quota("/nowhere/at/all", f.at), 0);
-    put(&f, "cpu.max", "100000 100000\n"); /* of the root: what a container sees of its own */
+    put(&f, "cpu.max", "100000 100000\n"); /* of the root: a container's own quota */
     assert_int_equal(quota_of(&f, "0::/not/there\n"), 1);
     snprintf(command, sizeof command, "rm -r %s", f.at);
     assert_int_equal(system(command), 0);

@@ -101,7 +101,7 @@ static Call with_gate(Bench *b, Size s, Call call, DType type, bool halves)
     for (int k = 0; k < 2; k++) call.in[call.n_in++] = bench_half(from, k);
     call.out[call.n_out++] = NEW(b, type, strides, s.m, halves ? 2 * s.n : s.n);
     if (halves) {
-        fill(b, &call.out[0], 1); /* not an output: must stay as it is */
+        fill(b, &call.out[0], 1); /* not an output: must be unchanged */
         call.out[0] = bench_half(call.out[1], 0);
         call.out[1] = bench_half(call.out[1], 1);
     }

@@ -1,4 +1,4 @@
-/* What is said when the CUDA device cannot be opened: without CUDA. */
+/* Messages when the CUDA device cannot be opened; needs no CUDA. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -36,7 +36,7 @@ static void missing_files_are_named(void **state)
     unlink(path);
 }
 
-/* A shared object that is not ours: the C library's own. */
+/* A shared object that is not a plugin: the C library. */
 static void another_object_is_refused(void **state)
 {
     (void)state;

@@ -244,7 +244,8 @@ static int explain_layers(const char *layers, const char *more)
                         "parallel.schedule=gpipe", more, NULL);
 }
 
-/* More than eight units in a row are said as the first and the last; of fewer, all. */
+/* More than eight consecutive units are printed as the first and the last; up to eight are all
+ * printed. */
 static void long_runs_are_folded(void **state)
 {
     (void)state;

@@ -16,7 +16,7 @@ static unsigned axes_of(const json_t *list, const Mesh *m)
     return axes;
 }
 
-/* Sums the said rows with the same kind, axes and scalar flag. */
+/* Sums the printed rows with the same kind, axes and scalar flag. */
 static TrafficRow printed_traffic(const json_t *all, const Mesh *m, const TrafficRow *like)
 {
     const json_t *row;

@@ -44,7 +44,7 @@ typedef struct {
     bool equal; /* F = I = W */
 } Shape;
 
-static const double UNKNOWN = -1; /* outside the domain of the form */
+static const double UNKNOWN = -1; /* outside the domain of the closed form */
 
 static double form_1f1b(const Shape *x) { return (x->P - 1) * (x->F + x->I + x->W); }
 
@@ -106,7 +106,7 @@ typedef struct {
     double (*bubble)(const Shape *);
     int (*peak)(const Shape *, int stage);
     int max_chunks, most_slices; /* largest tried */
-    bool no_span;                /* where the form holds, no stage waits in between */
+    bool no_span;                /* if the form holds, no stage waits in between */
 } Form;
 
 static const Form forms[] = {

@@ -1,18 +1,18 @@
-/* Every kernel on extents of 0: a rank's part of the rows, columns, heads or vocabulary may be
- * empty. For each op and each letter of its signature that letter is 0, on ref and on all
- * instruction sets of cpu, with accumulators that are kept and that are not:
+/* Every kernel with extents of 0, since a rank's part of the rows, columns, heads or vocabulary may
+ * be empty. Each letter of each op's signature is set to 0, on ref and on all instruction sets of
+ * cpu, with accumulators kept and not kept:
  *
  *     a sum over nothing    0 if nothing is kept (the old content is NaN), else the old content
  *     a maximum             -inf
  *     a row of the embedding, of attention      0, and an lse of -inf
  *
- * Widths of norms are not tried: the mean of no columns is no number, and they are never
+ * Widths of norms are not tried: the mean of no columns is undefined, and they are never
  * sharded. */
 #include "cpu_test.h"
 
 #include "ir/ops.h"
 
-enum { BASE = 3 }; /* of a part of the vocabulary that starts later */
+enum { BASE = 3 }; /* first id of a vocabulary shard that does not start at 0 */
 
 static int64_t extent(char letter, char empty)
 {
@@ -44,10 +44,10 @@ static Attr attr_of(OpId op)
     if (strncmp(op_info(op)->name, "embedding", 9) == 0 ||
         strncmp(op_info(op)->name, "row_", 4) == 0 || op == OP_loss_dx)
         return (Attr){.vocab = {BASE}};
-    return (Attr){.scale = {-1.5}}; /* and an eps, which only norms read */
+    return (Attr){.scale = {-1.5}}; /* and eps, which only norms read */
 }
 
-/* The result without inputs: NaN if the test cannot tell, but it must be written. */
+/* The expected result for no inputs; NaN: unknown, but it must be written. */
 static double wanted(OpId op, int out, char empty)
 {
     if (op == OP_row_max && empty == 'v') return -HUGE_VAL;
@@ -120,7 +120,7 @@ static void letters_of(OpId op, char letters[16])
     }
 }
 
-/* An average over nothing, and a choice among nothing, are undefined. */
+/* True if the op is undefined for this empty letter: an average, or a choice among nothing. */
 static bool is_never_empty(OpId op, char letter)
 {
     const bool forward = op == OP_layernorm || op == OP_rmsnorm || op == OP_headnorm;
@@ -137,8 +137,7 @@ static void all_ops(void **state)
         letters_of((OpId)op, letters);
         if (op_info((OpId)op)->kernel == KERNEL_NONE) continue;
         if (op == OP_put_rows || op == OP_get_rows)
-            continue;                       /* run/ selects the rows; then it is a
-                                                               * copy */
+            continue;                       /* run/ selects the rows; the kernel is a copy */
         if (op == OP_put_rows_at) continue; /* writes only the rows of its index */
         for (const char *l = letters; *l; l++)
             for (int keep = 0; keep < 2 && !is_never_empty((OpId)op, *l); keep++, n_tried++) {

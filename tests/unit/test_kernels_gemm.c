@@ -51,7 +51,7 @@ static void gemms(void **state)
 {
     (void)state;
     for (int variant = 0; variant < 8; variant++) {
-        one_gemm(37, 71, 131, variant); /* more than a tile, each way */
+        one_gemm(37, 71, 131, variant); /* more than a tile in each dim */
         one_gemm(3, 5, 7, variant);
         one_gemm(33, 1, 65, variant);
     }

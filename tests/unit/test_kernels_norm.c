@@ -217,7 +217,7 @@ static void gradients(void **state)
     }
 }
 
-/* A row of one value has no spread but eps; one far from zero keeps its digits. */
+/* A row of equal values has no variance but eps; a row with a large mean keeps its digits. */
 static void far_from_zero(void **state)
 {
     (void)state;

@@ -142,7 +142,7 @@ static void swiglu_dx_in_place(void **state)
     }
 }
 
-/* Far from zero nothing overflows to NaN. */
+/* Large values do not overflow to NaN. */
 static void saturation(void **state)
 {
     (void)state;

@@ -112,7 +112,7 @@ enum { VOCAB = 300, WIDTH = 261, IDS = 19 }; /* more entries, and columns, than 
 static const int ids[IDS] = {3,   299, 7,  3,   0, 150, 3,   255, 256, 7,
                              257, 3,   41, 150, 0, 3,   298, 1,   7};
 
-/* Part [base, base + rows) of the table; its sum over the parts is the whole. */
+/* Checks part [base, base + rows) of the table; the sum over the parts is the whole. */
 static void check_embedding(const Call *call, int64_t rows)
 {
     const Tensor *w = &call->in[1], *y = &call->out[0];

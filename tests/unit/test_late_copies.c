@@ -1,16 +1,17 @@
-/* A copy between spaces may be done as late as its wait. Until then its source is not written over
- * and its destination is not used for anything else, whatever is computed between begin and wait.
+/* A copy between host and device may complete as late as its wait. Until then its source is not
+ * overwritten and its destination is not used for other values, whatever runs between begin and
+ * wait.
  *
  *     a = gelu x;  c = begin copy a;  ... other nodes ...;  wait c        a lives up to here
  *
- * Each body runs with copies that are done only when they are waited for and memory that is
- * poisoned when it begins to live, and gives the bits of the body without the copies. */
+ * Each body runs with copies that complete only at their wait, and with memory that is poisoned
+ * when a lifetime begins. It gives the bits of the body without copies. */
 #include "support/expect.h"
 #include "support/tiny.h"
 
 enum { T = 7, D = 10 };
 
-/* What is computed meanwhile needs bytes of its own, as many as `a` has. */
+/* Nodes between begin and wait, which need as many bytes as `a` has. */
 static Value others(Graph *g, Value x)
 {
     Value sum = gelu(g, scale(g, x, 0.7));
@@ -18,7 +19,8 @@ static Value others(Graph *g, Value x)
     return sum;
 }
 
-/* Only the copy reads a: where it ended with the begin, the others would get its bytes. */
+/* Only the copy reads a. If a's lifetime ended at the begin, the other nodes would get its
+ * bytes. */
 static Value source(Graph *g, Value x, bool copies)
 {
     const Value a = gelu(g, x), out = copies ? copy_out(g, a) : a;
@@ -26,7 +28,7 @@ static Value source(Graph *g, Value x, bool copies)
     return add(g, copies ? wait_for(g, copy_in(g, wait_for(g, out))) : a, b);
 }
 
-/* scale may write over what it reads last, but here the copy has yet to read it. */
+/* scale may overwrite its input at the last read, but here the copy still reads it. */
 static Value source_in_place(Graph *g, Value x, bool copies)
 {
     const Value a = gelu(g, x), out = copies ? copy_out(g, a) : a;
@@ -34,8 +36,8 @@ static Value source_in_place(Graph *g, Value x, bool copies)
     return add(g, copies ? wait_for(g, copy_in(g, wait_for(g, out))) : a, b);
 }
 
-/* The same, the other way: the bytes that come back are not there before the wait, nor may they be
- * anyone else's. */
+/* The destination: its bytes arrive only at the wait and must not belong to another value
+ * before. */
 static Value destination(Graph *g, Value x, bool copies)
 {
     const Value a = gelu(g, x), home = copies ? wait_for(g, copy_out(g, a)) : a;
@@ -44,7 +46,7 @@ static Value destination(Graph *g, Value x, bool copies)
     return add(g, b, copies ? wait_for(g, begun) : a);
 }
 
-/* Two at once, waited for in the other order. */
+/* Two copies in flight, waited for in the reverse order. */
 static Value crossed(Graph *g, Value x, bool copies)
 {
     const Value a = gelu(g, x), b = scale(g, x, 0.4);
@@ -106,8 +108,8 @@ static void late_copies_change_nothing(void **state)
     }
 }
 
-/* Between begin and wait of the program's copies there is a node that computes; else the bodies
- * above would show nothing. */
+/* Checks that a computing node is between begin and wait of the program's copies; otherwise the
+ * bodies above test nothing. */
 static void copies_overlap_compute(void **state)
 {
     const TinySpec spec = {.body = source_with, .dtype = F64, .rows = T, .width = D, .micros = 1};

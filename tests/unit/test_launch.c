@@ -1,5 +1,5 @@
-/* Which cores the ranks of a run get: as threads of one process, as processes of a launcher, and where
- * there are too few. */
+/* Cores of the ranks of a run: threads of one process, processes of a launcher, and too few
+ * cores. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <setjmp.h>
@@ -13,7 +13,8 @@
 
 #include "cli/launch.h"
 
-/* A run of these keys, launched as process `mine` of `ranks` on this machine; 1: by nobody. */
+/* A run with these keys, launched as process `mine` of `ranks` on this machine; ranks == 1: without
+ * a launcher. */
 static Launch launched(int ranks, int mine, const char *threads, const char *pin)
 {
     static char mesh[32], size[16], rank[16];
@@ -40,7 +41,7 @@ static const char *threads_text(int n)
     return text;
 }
 
-/* Without a quota, which is a matter of its own. */
+/* Skips the test if a quota or a mask limits the cores. */
 static int whole_cores(void)
 {
     Cores c;
@@ -62,7 +63,7 @@ static void threads_of_one_process(void **state)
     assert_non_null(strstr(l.why_free, "threads are not pinned: 1 ranks of"));
     if (n == 1) return;
     assert_false(
-        launched(1, 0, threads_text(1), "run.pin=auto").pins); /* others may use the rest */
+        launched(1, 0, threads_text(1), "run.pin=auto").pins); /* other ranks may use the rest */
     assert_true(launched(1, 0, threads_text(1), "run.pin=true").pins);
 }
 
@@ -89,7 +90,7 @@ static void processes_of_one_machine(void **state)
     assert_non_null(strstr(l.why_free, "threads are not pinned"));
 }
 
-/* A launcher that binds each process to cores of its own has decided. */
+/* A launcher that binds each process to its own cores has made the choice. */
 static void bound_process(void **state)
 {
     cpu_set_t all, one;

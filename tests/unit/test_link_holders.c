@@ -9,7 +9,7 @@
 #include "schedule/gen/generate.h"
 #include "job/job.h"
 
-/* The job's own list, without the actions of one kind. */
+/* Links the job's own list without the actions of one kind. */
 static Err link_without(Job *job, ActionKind kind, Arena *a)
 {
     LinkedProgram lp;

@@ -181,7 +181,7 @@ static void options_save_memory(void **state)
     assert_true(work_of(c) < none);
 }
 
-/* No value has tokens twice: eight times the tokens, eight times the bytes. */
+/* No value has two dims of tokens: eight times the tokens take eight times the bytes. */
 static void memory_is_linear_in_tokens(void **state)
 {
     (void)state;

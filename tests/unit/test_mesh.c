@@ -52,8 +52,8 @@ static void coordinates_are_row_major(void **state)
     }
 }
 
-/* A group holds those, and only those, that agree on all other axes; in order; and each of its
- * members finds the same group. */
+/* A group holds exactly the ranks that agree on all other axes, in order, and each member finds the
+ * same group. */
 static void groups_are_cosets(void **state)
 {
     (void)state;

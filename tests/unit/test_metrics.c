@@ -27,7 +27,7 @@ static void rates(void **state)
     assert_near(lr_at(&s, 1), 0.1);
     assert_near(lr_at(&s, 9), 0.9);
     assert_near(lr_at(&s, 10), 1.0);
-    assert_near(lr_at(&s, 60), 0.55); /* half way down */
+    assert_near(lr_at(&s, 60), 0.55); /* the middle of the decay */
     assert_near(lr_at(&s, 35), 0.1 + 0.9 * (0.5 + 0.5 * sqrt(0.5)));
     assert_near(lr_at(&s, 110), 0.1);
     s.decay = DECAY_LINEAR;

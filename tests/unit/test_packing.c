@@ -1,5 +1,5 @@
-/* Packing: pieces that live together never overlap, the peak is no less than what lives at once,
- * and the same pieces get the same places; where the best is known, it is found. */
+/* Packing: pieces with overlapping lifetimes never overlap in memory, the peak is no less than the
+ * live bytes, and equal input gives equal offsets. Known optima are found. */
 #include "support/expect.h"
 
 #include <stdbool.h>
@@ -32,7 +32,7 @@ static bool together(const Piece *a, const Piece *b)
     return a->first <= b->last && b->first <= a->last;
 }
 
-/* The most that lives at one position, counted position by position. */
+/* The most live bytes at any position, counted position by position. */
 static size_t live_bytes(const Piece *p, int n, int positions)
 {
     size_t most = 0;
@@ -97,8 +97,8 @@ static const Known known[] = {
     {"all at once", 3, {{0, 9, A, 0}, {3, 5, 2 * A, 0}, {5, 7, 3 * A, 0}}, 6 * A},
     {"bytes are rounded up to places", 2, {{0, 0, 1, 0}, {0, 0, A + 1, 0}}, 3 * A},
     {"B takes the place of A below C", 3, {{0, 1, A, 0}, {2, 3, A, 0}, {0, 3, 2 * A, 0}}, 3 * A},
-    /* By beginnings the long one lies on top of the first, and the wide one must lie on top of it.
-     */
+    /* In order of begin, the long piece would be placed above the first and the wide one above
+     * both. */
     {"the largest first", 3, {{0, 1, A, 0}, {1, 3, A, 0}, {2, 3, 2 * A, 0}}, 3 * A},
     {"empty pieces need no space", 2, {{0, 5, 0, 0}, {0, 5, 0, 0}}, 0},
 };
@@ -131,7 +131,7 @@ static void no_pieces(void **state)
     arena_close(&temp);
 }
 
-/* A list of units and micro-batches has thousands of pieces, some tens alive at once. */
+/* A list of units and micro-batches has thousands of pieces, of which tens are live at once. */
 static void many_are_packed_fast(void **state)
 {
     enum { N = 5000 };

@@ -1,7 +1,6 @@
 /* place on an mlp over two ranks, before and after: plain tensor parallelism sums y and d.x over
- * the ranks; with sequence parallelism the stream is sharded by tokens, all-gathered on the way
- * in, and reduce-scattered on the way out. The bias of the second GEMM is an operand on part 0
- * alone. */
+ * the ranks. With sequence parallelism the stream is sharded by tokens: x is all-gathered and y is
+ * reduce-scattered. The bias of the second GEMM is an operand on part 0 alone. */
 #include "place_units.h"
 
 typedef struct {

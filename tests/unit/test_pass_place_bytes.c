@@ -1,17 +1,17 @@
-/* The traffic of all ranks, by formula and exactly: elements, all ranks of the group together.
+/* The traffic of all ranks, by formula and exactly: elements, summed over the ranks of the group.
  *
  *   p ranks, T tokens, n = T x width, u = (p - 1) n
  *
  *                        F        backward
- *   layer, plain         4 u      4 u          two sums each way
+ *   layer, plain         4 u      4 u          two sums per direction
  *   layer, sequence      4 u      6 u          gathers and scatters; regathered
  *     gathered values kept  4 u   4 u
  *   recompute full adds  the first sum of F (2 u; sequence: 1 u), and the gathers that were kept;
- *                        the second makes y, which is not read again
+ *                        the second makes y, which backward does not read
  *   embedding, plain     2 u      0
  *   embedding, sequence  u        u
  *   head                 2 u + 6 (p - 1) T     a sum, or a gather and a scatter; per token the
- *                                 maximum (2) and two sums (4), whatever the chunks */
+ *                                 maximum (2) and two sums (4), for any chunks */
 #include "place_test.h"
 
 typedef struct {

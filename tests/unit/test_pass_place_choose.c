@@ -1,12 +1,12 @@
-/* The rows that place chooses are the cheapest. Every way to run every node is tried, one node
- * after another, without merging or memoization. Traffic is counted by the rule, not as the search
- * does:
+/* The rows that place chooses are the cheapest. Every choice of a row for every node is tried, one
+ * node after another, without merging or memoization. Traffic is counted by the rule, not as the
+ * search does:
  *
  *     a value that is read in another placement than it is made in is resharded once; a value that
  *     is made sharded and was resharded in F is resharded again in backward, unless it is kept
  *
- * A way is abandoned when it already costs as much as the choice of place. So nothing better is
- * left out, and the test fails if there is something better. */
+ * A branch is pruned when it already costs as much as place's choice. So no better choice is
+ * skipped, and the test fails if there is one. */
 #include "place_units.h"
 
 #include "compile/place.h"
@@ -66,7 +66,7 @@ static bool reshard_there(Brute *b, int node, Value v, PlacementId to, Cost *cos
     return true;
 }
 
-/* Runs the node that way; returns false if it cannot run. The caller restores b->placed. */
+/* Runs the node by this row; returns false if it cannot run. The caller restores b->placed. */
 static bool run_row(Brute *b, int node, const RowChoice *c, Cost *cost)
 {
     PlaceContext *p = &b->p;

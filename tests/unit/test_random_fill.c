@@ -1,6 +1,6 @@
 /* test_random_fill.c -- operands of autotuning: the device's work arena holds normal numbers
- * everywhere, none of them 0. And its passes: GEMMs alone, then in place while one has several
- * candidate algorithms. */
+ * everywhere, none of them 0. Passes of autotuning: each GEMM alone, then in place while one has
+ * several candidate algorithms. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

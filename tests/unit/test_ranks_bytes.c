@@ -1,10 +1,10 @@
-/* What leaves the ranks in a step, by the recorder, is what the formulas say: in elements, summed
- * over p ranks, with Psi parameters and m micro-batches,
+/* Bytes sent in a step, by the recorder, equal the formulas. In elements, summed over p ranks, with
+ * Psi parameters and m micro-batches:
  *
  *     dp, zero 1    2 (p-1) Psi            zero 2    (p-1) Psi (m+1)
- *     zero 3        (p-1) Psi m for gradients, and p-1 times each pack that is gathered, as often as it is
+ *     zero 3        (p-1) Psi m for gradients, and (p-1) times each pack per gather of it
  *
- * and scalars are counted apart. */
+ * Scalars are counted apart. */
 #include "support/expect.h"
 
 #include "support/world.h"
@@ -57,7 +57,7 @@ static void bytes_match_formulas(void **state)
         }
 }
 
-/* Copies of the shards add one all-reduce of the homes, over the copies alone. */
+/* Replicated shards add one all-reduce of the homes, over the replicas alone. */
 static void replicas(void **state)
 {
     (void)state;
@@ -74,7 +74,7 @@ static void replicas(void **state)
     }
 }
 
-/* Levels are for memory: each takes less than the one before. */
+/* Each level of ZeRO takes less memory than the one before. */
 static void memory_decreases_with_level(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* Every layout computes the same model: f64 on ref, within 1e-10 of one rank over 5 steps of AdamW
- * with clipping, two micro-batches and more, and over one step of SGD, which no wrong scale
- * survives. The layouts cover every pair of options on up to 8 ranks; families of models take
- * turns, three to a layout. Then what is often refused, and must work. */
+ * with clipping and at least two micro-batches, and over one step of SGD, which shows any wrong
+ * scale. The layouts cover every pair of options on up to 8 ranks; model families rotate, three to
+ * a layout. Further cases are often refused elsewhere and must work here. */
 #include "support/expect.h"
 #include "support/models.h"
 
@@ -69,7 +69,7 @@ static void every_pair_of_options(void **state)
     arena_close(&arena);
 }
 
-/* The covering set covers: brute force over all pairs that some layout of its size can have. */
+/* Checks the covering set by brute force, over all pairs that a layout of its size can have. */
 static void set_covers_all_pairs(void **state)
 {
     (void)state;

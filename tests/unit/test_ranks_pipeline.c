@@ -1,5 +1,6 @@
-/* Pipelines at run time, beside one rank: five steps of AdamW, thread-ranks, hostile transfers, what was not written is
- * NaN. Schedules that keep the order of micro-batches give the bits of one rank; all are within 1e-10 in f64. */
+/* Pipelines at run time, compared with one rank: five steps of AdamW on thread-ranks, hostile
+ * transfers, unwritten memory NaN. Schedules that keep the order of micro-batches give the bits of
+ * one rank; all are within 1e-10 in f64. */
 #define _POSIX_C_SOURCE 200809L /* mkstemp */
 #include "support/expect.h"
 
@@ -54,7 +55,7 @@ static const Row rows[] = {
 };
 enum { N_ROWS = sizeof rows / sizeof *rows };
 
-/* f32 on device/cpu: as one rank, bit for bit, where the checker says that sums are in order. */
+/* f32 on device/cpu: the bits of one rank, if the checker finds the sums in order. */
 static void exact(void **state)
 {
     (void)state;
@@ -74,7 +75,8 @@ static void exact(void **state)
     }
 }
 
-/* dp, ZeRO, tp and sp on each stage: as the same without stages, bit for bit. */
+/* dp, ZeRO, tp and sequence parallelism on each stage: the bits of the same layout without
+ * stages. */
 static void exact_with_other_axes(void **state)
 {
     (void)state;
@@ -103,7 +105,7 @@ static void exact_with_other_axes(void **state)
     }
 }
 
-/* Frames that other stages keep for a while, or the host: no bit changes, and bytes are as predicted. */
+/* Frames evicted to other stages or to the host: no bit changes, and the bytes are as predicted. */
 static void evicted(void **state)
 {
     (void)state;
@@ -133,8 +135,8 @@ static void evicted(void **state)
     }
 }
 
-/* Weights that two stages hold are equal on both (world_run_job sees to it), start alike whatever
- * the stages, and are counted once in the norm. */
+/* Weights held by two stages are equal on both (checked by world_run_job), start equal for any
+ * number of stages, and count once in the norm. */
 static void tied(void **state)
 {
     (void)state;
@@ -213,7 +215,8 @@ static void refused(void **state)
                  set);
 }
 
-/* Backward phases that go the other way: fine where sums are taken once a step. */
+/* Backward phases in the reverse order of micro-batches: accepted if sums are reduced once per
+ * step. */
 static void from_a_file_in_another_order(void **state)
 {
     (void)state;
@@ -246,7 +249,7 @@ static void from_a_file_in_another_order(void **state)
     unlink(path);
 }
 
-/* A list that a person wrote runs as those of generators do. */
+/* A hand-written list runs as generated ones do. */
 static void from_a_file(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
-/* What stages of a pipeline take is known before launch: the highest byte that a step touches is what linking said, on
- * every rank; and 1f1b holds min(P - r, m) micro-batches on stage r, no more. */
+/* Memory of pipeline stages is known before launch: the highest byte that a step touches is the one
+ * that linking computed, on every rank. 1f1b holds at most min(P - r, m) micro-batches on stage
+ * r. */
 #include "support/expect.h"
 
 #include <string.h>
@@ -28,7 +29,7 @@ static void peaks(void **state)
     }
 }
 
-/* The same where frames go to other stages and come back. */
+/* The same with frames that are evicted to other stages and fetched. */
 static void peaks_with_evicted_frames(void **state)
 {
     (void)state;
@@ -62,7 +63,7 @@ static Job compile_stage(JobSettings *set, int rank, Arena *arena)
     return job;
 }
 
-/* Stages of layers alone: what the frames of so many micro-batches take, and nothing of the rest. */
+/* Stages with layers alone: the frames of exactly that many micro-batches. */
 static void frames_by_stage(void **state)
 {
     (void)state;
@@ -90,8 +91,8 @@ static void frames_by_stage(void **state)
     arena_close(&arena);
 }
 
-/* With frames lent to others no stage holds more than ceil((P + 2) / 2) + 1 of them, its own and
- * others'; without, the first holds P. From 6 stages on that is less, and so are its bytes. */
+/* With eviction no stage holds more than ceil((P + 2) / 2) + 1 frames, its own and others'. Without
+ * it the first stage holds P. From 6 stages on eviction holds fewer frames and fewer bytes. */
 static void evicted_frames_are_bounded(void **state)
 {
     (void)state;
@@ -127,7 +128,8 @@ static void evicted_frames_are_bounded(void **state)
     }
 }
 
-/* A stage has the parameters of its own units, and a copy of what it shares with another. */
+/* A stage has the parameters of its own units, and a copy of those that it shares with another
+ * stage. */
 static void state_by_stage(void **state)
 {
     (void)state;

@@ -1,6 +1,7 @@
-/* Every pair of (schedule, stages, chunks, slices, micro-batches, model, layers, split, evict, dp, zero, tp, sequence,
- * recompute) that can be together is in some run: five steps of AdamW in f64, beside one rank, within 1e-10; what left ranks is what was
- * predicted, to the byte. Transfers are hostile, and what was not written is NaN. */
+/* Pairwise coverage: every possible pair of values of (schedule, stages, chunks, slices,
+ * micro-batches, model, layers, split, evict, dp, zero, tp, sequence, recompute) is in some run.
+ * Each run is five steps of AdamW in f64, within 1e-10 of one rank, and sends exactly the predicted
+ * bytes. Transfers are hostile, and unwritten memory is NaN. */
 #include "support/expect.h"
 
 #include <stdio.h>
@@ -58,12 +59,12 @@ static const struct {
 };
 
 typedef struct {
-    int at[N_OPTIONS]; /* places among the values */
+    int at[N_OPTIONS]; /* indices of the values */
 } Row;
 
 static int value(const Row *r, int o) { return option[o].value[r->at[o]]; }
 
-/* Would it send a frame away? */
+/* True if the schedule would evict a frame. */
 static bool evicts(const Row *r)
 {
     Arena arena;
@@ -107,7 +108,8 @@ static int new_pairs(const Pairs *p, const Row *r)
     return n;
 }
 
-/* The best of many drawn rows that have values x and y of options a and b; false when none can be. */
+/* Draws rows with values x and y of options a and b, and keeps the one with the most new pairs.
+ * Returns false if no such row is possible. */
 static bool draw_row(const Pairs *p, const Random *random, uint64_t *drawn, const int pair[4],
                      Row *out)
 {
@@ -148,7 +150,7 @@ static void run_row(const Row *r)
     config.n_layers = value(r, LAYERS);
     w.set.config = &config;
     w.set.optim.eps =
-        1e-6; /* a key's bias has no gradient but rounding, which AdamW divides by it */
+        1e-6; /* a bias of k has only rounding as its gradient, which AdamW divides by itself */
     w.set.micros = value(r, MICROS) * value(r, DP);
     w.set.compile.recompute = value(r, RECOMPUTE) == 0   ? RECOMPUTE_NONE
                               : value(r, RECOMPUTE) == 1 ? RECOMPUTE_SELECTIVE
@@ -179,7 +181,7 @@ static void run_row(const Row *r)
     world_result_close(&many);
 }
 
-/* Of the options a and b. */
+/* Runs rows until all pairs of options a and b are covered. */
 static int cover(Pairs *pairs, const Random *random, uint64_t *drawn, int a, int b)
 {
     int runs = 0;

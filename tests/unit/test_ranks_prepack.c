@@ -119,7 +119,7 @@ static void in_pipelines(void **state)
         w.set.config = &config;
         p->mesh = (MeshSizes){1, 1, variant % 2 ? 2 : 1, 2};
         p->schedule = schedule[variant];
-        if (variant == 4) w.set.batch.sequences = 1; /* which is cut into slices */
+        if (variant == 4) w.set.batch.sequences = 1; /* one sequence, cut into slices */
         const int all = 2 * (4 * config.n_layers + 1) * w.steps * p->mesh.tp;
         assert_int_equal(same_bits(schedule[variant], &w), all);
     }

@@ -1,7 +1,7 @@
-/* All layouts of up to 8 ranks, as data: the full product of (dp_replicate, dp_shard, tp, zero,
- * reduce, sequence, regather), every rank of each compiled and linked, nothing run. What the ranks
- * of a group say of a transfer agrees, sums over all ranks are what the formulas say, and where
- * transfers may overlap with computing they are ended later than they are begun. */
+/* All layouts of up to 8 ranks: the Cartesian product of (dp_replicate, dp_shard, tp, zero, reduce,
+ * sequence, regather). Every rank of each is compiled and linked; nothing runs. The members of a
+ * transfer agree on it, sums over all ranks equal the formulas, and transfers that may overlap with
+ * compute end later than they begin. */
 #include "support/expect.h"
 #include "support/jobs.h"
 
@@ -15,7 +15,7 @@ typedef struct {
     int64_t weights;                 /* bytes of all packs of one dp rank, over tp */
 } Totals;
 
-/* Transfers of state: everything over a dp axis that is no scalar. */
+/* Counts transfers of state: those over a dp axis that are no scalars. */
 static void add_rank(const Job *job, Totals *t)
 {
     Traffic traffic;
@@ -34,7 +34,7 @@ static void add_rank(const Job *job, Totals *t)
             t->weights += 8 * job->linked.unit[u].mine.pack_count;
 }
 
-/* f64: p ranks share a pack of n bytes; m micro-batches. */
+/* The formulas in f64: p ranks share a pack of n bytes; m micro-batches. */
 static void expect_formula(const ParallelSettings *p, const Totals *t, const char *words)
 {
     const int64_t shard = p->mesh.dp_shard, copies = p->mesh.dp_replicate, n = t->weights;
@@ -50,8 +50,8 @@ static void expect_formula(const ParallelSettings *p, const Totals *t, const cha
     if (p->zero == 3 && t->gather < copies * (shard - 1) * n) fail_msg("%s: gathers", words);
 }
 
-/* Begun early, ended late: some REDUCE and, where packs are gathered, some GATHER has work between.
- * In order none has. */
+/* Checks that a REDUCE, and a GATHER if packs are gathered, has RUNs between its begin and its
+ * wait; with in_order none has. */
 static void expect_overlap(const Job *job, bool in_order, const char *words)
 {
     int apart[2] = {0};
@@ -109,7 +109,7 @@ static void the_full_product(void **state)
                         .sequence = variant >> 3 & 1,
                         .keep_gathered = variant >> 4 & 1,
                         .in_order = (copies + shard + tp + variant) % 5 == 0};
-                    if (p.keep_gathered && !p.sequence) continue; /* nothing is gathered */
+                    if (p.keep_gathered && !p.sequence) continue; /* regather has no effect */
                     compile_layout(p, &compiled);
                 }
     assert_int_equal(compiled, 912);

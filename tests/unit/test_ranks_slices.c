@@ -1,8 +1,8 @@
-/* Sequences in slices, one after another: f64 on ref, within 1e-10 of one rank that runs them whole,
- * over five steps of AdamW with clipping. Slices of uneven lengths and of equal flops; micro-batches
- * that end before the last slice, and empty ones; two documents in a sequence, windows, grouped
- * heads, norms of q and k; all that recomputes; on one rank, and with every way of being many.
- * Transfers are hostile, and what was not written is NaN. */
+/* Sequences in slices, one after another: f64 on ref, within 1e-10 of one rank that runs whole
+ * sequences, over five steps of AdamW with clipping. Cases: slices of uneven lengths and of equal
+ * flops; micro-batches that end before the last slice, and empty ones; two documents in a sequence,
+ * windows, grouped heads, norms of q and k; every kind of recomputation; one rank, and every kind
+ * of parallelism. Transfers are hostile, and unwritten memory is NaN. */
 #include "support/expect.h"
 
 #include "device/cpu/cpu.h"
@@ -133,7 +133,7 @@ static void pipelines(void **state)
     COMPARE(rows);
 }
 
-/* Recomputing and splitting change no bit of what slices compute, in f32 on the cpu either. */
+/* Recomputing and splitting change no bit, also in f32 on the cpu. */
 static void same_bits(void **state)
 {
     const Row first = {"llama", "seq1f1b", 3, 3, three, .recompute = RECOMPUTE_NONE};
@@ -156,8 +156,8 @@ static void same_bits(void **state)
     world_result_close(&a);
 }
 
-/* As users verify: by words, three grades; bits of one stage, of a fold, of zero 0 with the same
- * slices. */
+/* As `sheaf verify` does: layouts as words, three grades; the bits of one stage, of a fold, and of
+ * zero 0 with the same slices. */
 static void verified(void **state)
 {
     static const char *const words[] = {"schedule=seq1f1b slices=3 dp=2",

@@ -1,4 +1,4 @@
-/* Homes, copies and norms where parameters are cut over tp as well: f64 on ref, within 1e-10 of
+/* Homes, copies and norms of parameters that are also sharded over tp: f64 on ref, within 1e-10 of
  * one rank. */
 #include "support/expect.h"
 

@@ -1,5 +1,6 @@
-/* test_ranks_worker.c -- a verb in its worker: exit statuses, who crashed and where, and what the
- * parent leaves in the run folder. Faults are planted in what the worker runs. */
+/* test_ranks_worker.c -- a verb in its worker process: exit statuses, the report of a crash with
+ * its rank and instruction, and the files that the parent leaves in the run folder. Faults are
+ * planted in the worker's work. */
 #define _DEFAULT_SOURCE
 #include <pthread.h>
 #include <setjmp.h>
@@ -22,7 +23,7 @@
 #include "world/world.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1 /* its handlers end the process with a report and a status of their own */
+#define SANITIZED 1 /* the sanitizer's handlers end the process with their own report and status */
 #else
 #define SANITIZED 0
 #endif
@@ -34,7 +35,7 @@ static int run_worker(int (*work)(int, char **, FlightRecorder *))
     static const int deadly[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE};
     char *argv[] = {"test", NULL};
     FILE *file = tmpfile();
-    for (int i = 0; i < 4; i++) signal(deadly[i], SIG_DFL); /* cmocka has handlers of its own */
+    for (int i = 0; i < 4; i++) signal(deadly[i], SIG_DFL); /* cmocka installs its own handlers */
     const int kept = dup(STDERR_FILENO);
     assert_true(file && kept >= 0 && dup2(fileno(file), STDERR_FILENO) >= 0);
     const int status = worker_run(work, 1, argv, NULL);
@@ -56,7 +57,7 @@ static void sleep_ms(long ms)
     nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
 }
 
-/* ---- what workers do ---- */
+/* ---- work of the workers ---- */
 
 static int end_with_7(int argc, char **argv, FlightRecorder *b)
 {
@@ -96,7 +97,7 @@ static void be_at(RankStatus *s, int instr)
     for (int i = 0; i < 8; i++) s->watch.unit[i] = "layer.3"[i];
 }
 
-static int *volatile nothing; /* the compiler does not know */
+static int *volatile nothing; /* opaque to the compiler */
 
 static void touch_nothing(void) { *nothing = 1; }
 
@@ -111,7 +112,7 @@ static Err sum(WorldRank *w)
     return comm_do(w->comm, &t);
 }
 
-/* Rank 2 writes to an address that nobody has; the others are in a sum that it never joins. */
+/* Rank 2 writes to an unmapped address; the others wait in a sum that it never joins. */
 static Err crash_of_rank_2(WorldRank *w, void *work)
 {
     (void)work;
@@ -123,7 +124,7 @@ static Err crash_of_rank_2(WorldRank *w, void *work)
     return OK;
 }
 
-/* The same, by another thread of the rank's team. */
+/* The same by another thread of the rank's team. */
 static void slow_touch(void *work, int64_t tile)
 {
     if (tile == 0) sleep_ms(20);
@@ -192,7 +193,7 @@ static int crash_stack(int argc, char **argv, FlightRecorder *b)
     return run_4(b, crash_by_stack);
 }
 
-/* ---- what the parent says ---- */
+/* ---- the parent's report ---- */
 
 static void statuses_are_those_of_the_worker(void **state)
 {
@@ -273,7 +274,7 @@ static bool is_gone(pid_t pid)
         const size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
         if (f) fclose(f);
         const char *end = n ? strrchr(text, ')') : NULL;
-        if (!f || !end || end[2] == 'Z') return true; /* nobody may be there to collect it */
+        if (!f || !end || end[2] == 'Z') return true; /* no parent may be left to reap it */
         sleep_ms(10);
     }
     return false;

@@ -1,5 +1,5 @@
-/* Data parallelism and ZeRO compute what one rank computes: f64 on ref, within 1e-10, five AdamW
- * steps with accumulation and a clip, on any number of ranks. */
+/* Data parallelism and ZeRO against one rank: f64 on ref, within 1e-10, five AdamW steps with
+ * accumulation and a clip, on any number of ranks. */
 #include "support/expect.h"
 
 #include "support/world.h"
@@ -96,7 +96,7 @@ static void ranks_without_tokens(void **state)
     }
 }
 
-/* A wrong factor would be hidden by Adam, and by a clip: gradients and one SGD step show it. */
+/* Adam and a clip would hide a wrong factor; gradients and one SGD step show it. */
 static void sgd_shows_scale(void **state)
 {
     (void)state;
@@ -112,7 +112,7 @@ static void sgd_shows_scale(void **state)
     }
 }
 
-/* The loss alone, by ranks that share the state of those that train, between two steps. */
+/* The loss alone, by ranks that share the state of the training ranks, between two steps. */
 static void validation(void **state)
 {
     (void)state;
@@ -126,7 +126,7 @@ static void validation(void **state)
     }
 }
 
-/* Blocks decide where homes are cut: more ranks than blocks leave some with nothing. */
+/* Blocks determine where homes are cut; with more ranks than blocks some ranks have none. */
 static void blocks(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Stages of a pipeline recompute each as they are told: early ones, which keep more micro-batches, save memory so, and no
- * number changes. */
+/* Recompute rules per pipeline stage: early stages, which hold more micro-batches, recompute more
+ * and save memory. No number changes. */
 #include "support/expect.h"
 #include "support/jobs.h"
 
@@ -22,7 +22,8 @@ static JobSettings staged(void)
     set.schedule = "1f1b";
     set.parallel.mesh.pp = STAGES;
     set.stage[0] = (StageRecompute){RECOMPUTE_FULL, 0, 0};
-    set.stage[1] = (StageRecompute){RECOMPUTE_SELECTIVE, 0, 1}; /* of two the first holds */
+    set.stage[1] = (StageRecompute){RECOMPUTE_SELECTIVE, 0,
+                                    1}; /* of two rules that match a stage, the first applies */
     set.n_stage_rules = 2;
     return set;
 }

@@ -60,7 +60,7 @@ static void kinds_by_name(void **state)
     const unsigned dp = REPLICATE | SHARD;
     expect_kind(&m, dense(), dense(), &s, "none");
     expect_kind(&m, rows, rows, &s, "none");
-    expect_kind(&m, rows, layout_cut(dense(), 0, TP, 2), &s, "none"); /* 6 rows either way */
+    expect_kind(&m, rows, layout_cut(dense(), 0, TP, 2), &s, "none"); /* 6 rows in both layouts */
     expect_kind(&m, rows, layout_cut(dense(), 0, TP, 5), &s, "all-to-all on tp");
     expect_kind(&m, dense(), rows, &s, "local");
     expect_kind(&m, rows, dense(), &s, "all-gather on tp");
@@ -130,7 +130,7 @@ static void bytes_by_formula(void **state)
     sim_close(&sim);
 }
 
-/* Reshards without packing: rows back to back, both ways; columns need it. */
+/* Reshards without packing: contiguous rows, on both sides. Columns need packing. */
 static void direct_where_storage_is_the_message(void **state)
 {
     (void)state;
@@ -220,7 +220,7 @@ static const SpanMap *map_of(int64_t n, int parts, const Span *span)
     return map;
 }
 
-/* Cuts that look alike and are not, and the other way round. */
+/* Cuts that look alike and differ, and cuts that look different and are equal. */
 static void look_alikes(void **state)
 {
     (void)state;
@@ -252,7 +252,7 @@ static void look_alikes(void **state)
     assert_int_equal(total_sent(&sim, begun, all, &s, RESHARD_EXCHANGE), 3 * 10);
     assert_int_equal(total_sent(&sim, summed, nominal, &s, RESHARD_EXCHANGE), 3 * 2 * 30);
 
-    /* ... also under a flat map that uses the axis again */
+    /* the same under a flat map that reuses the axis */
     Span part[6];
     for (int p = 0; p < 6; p++) part[p] = even_part(30, 4, 3, p / 2);
     Sharding home = nominal, open;

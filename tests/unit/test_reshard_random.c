@@ -97,7 +97,7 @@ static const SpanMap *random_map(int64_t n, int parts)
     }
 }
 
-/* A flat map that uses the axes of the cuts before it again: each remainder is cut on its own. */
+/* A flat map that reuses the axes of earlier cuts: each remainder is cut separately. */
 static const SpanMap *remainder_map(const Layout *l, const Mesh *m, const Shape *s, unsigned axes,
                                     unsigned fresh)
 {
@@ -216,8 +216,8 @@ static void any_layout_to_any_other(void **state)
     sim_close(&sim);
 }
 
-/* There and back restores all holders: the way back begins with the values that the way there ends
- * with, since both ends are checked against the element. */
+/* A round trip restores all holders. The reverse reshard begins with the values that the first one
+ * ends with, since both ends are checked against the element. */
 static void round_trip(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
-/* Large jobs compile in a moment, and as tightly as small ones: lists of a hundred thousand
- * actions, heads in a thousand chunks. Nothing runs here; what is checked is data. The bound on
- * time is generous, but nothing that is quadratic meets it. */
+/* Large jobs compile fast, and as tightly as small ones: lists of a hundred thousand actions, heads
+ * in a thousand chunks. Nothing runs. The time limit is generous, but quadratic algorithms exceed
+ * it. */
 #include <time.h>
 
 #include "support/bed.h"
@@ -18,7 +18,7 @@ typedef struct {
     const char *names, *offload;
 } Large;
 
-/* attn.q and mlp.gate are parts of what larger products make. */
+/* attn.q and mlp.gate are parts of larger GEMMs' outputs. */
 static const Large large[] = {
     {"126", "gpipe", 512, false, RECOMPUTE_NONE, NULL, NULL},
     {"126", "1f1b", 512, true, RECOMPUTE_SELECTIVE, NULL, NULL},
@@ -47,7 +47,7 @@ static void compile_large(const Large *c, Arena *arena, ModelConfig *config, Job
     DO(job_compile(&set, arena, job));
 }
 
-/* What lives at the peak, by regions, is what lives at most; and nothing is packed above it. */
+/* Checks that the regions at the peak sum to the live bytes, and that packing adds nothing. */
 static void expect_tight(const LinkedProgram *lp)
 {
     size_t live = 0;
@@ -57,7 +57,7 @@ static void expect_tight(const LinkedProgram *lp)
     assert_int_equal(lp->bytes[ARENA_HOST], lp->live[ARENA_HOST]);
 }
 
-/* The regions of an action: bytes, and where they lie. */
+/* The bytes of a region of an action. */
 static size_t region_bytes(const LinkedProgram *lp, const LinkedAction *l, int r)
 {
     const Unit *unit = &lp->model->unit[l->action.unit];
@@ -67,7 +67,7 @@ static size_t region_bytes(const LinkedProgram *lp, const LinkedAction *l, int r
     return l->program->bytes[r];
 }
 
-/* All that an action may touch lies inside of the arena and apart. */
+/* Checks that the regions of an action are inside of the arena and disjoint. */
 static void expect_apart(const LinkedProgram *lp, const LinkedAction *l)
 {
     for (int r = 0; r <= REGION_DY; r++) {
@@ -81,10 +81,10 @@ static void expect_apart(const LinkedProgram *lp, const LinkedAction *l)
     }
 }
 
-/* Every RUN has what it needs: what begins in F is where the backward looks for it. */
+/* Checks that every RUN is bound: x of a unit is at the address of the y of the unit before it. */
 static void expect_bound(const LinkedProgram *lp)
 {
-    size_t *y; /* of each micro-batch and unit */
+    size_t *y; /* address of y, by micro-batch and unit */
     Arena temp;
     DO(arena_open(&temp, "test", ARENA_PLENTY));
     DO(ARENA_NEW(&temp, lp->model->n_units * lp->micros, &y));
@@ -127,7 +127,7 @@ static void large_lists_link_fast(void **state)
 
 enum { VOCAB = 9, ROWS = 2 };
 
-/* A head of so many chunks of ROWS rows, but for the last, which has one. */
+/* A head of `chunks` chunks of ROWS rows, except for the last, which has one row. */
 static CompileOptions build_head(Bed *b, int chunks)
 {
     const Dim rows = dim_of(chunks * ROWS - 1);
@@ -168,7 +168,7 @@ static void large_heads_compile_fast(void **state)
     bed_close(&many_bed);
 }
 
-/* Called after each pass; sums have a maker in every chunk, and the first one counts. */
+/* Compares both lookups after each pass. Sums have a maker in every chunk; the first one counts. */
 static Err compare_makers(void *context, const char *pass, const Graph *g)
 {
     int *maker, *most = context;

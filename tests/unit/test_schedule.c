@@ -325,7 +325,7 @@ static void norm_is_a_barrier_and_frames_are_counted(void **state)
     assert_true(play.idle == 1 - 12.0 / 16);
 }
 
-/* A stage reserves room for the most frames that other stages have evicted to it at once. */
+/* A stage reserves memory for the most frames that other stages evict to it at once. */
 static void reserved_frames_are_counted(void **state)
 {
     const Schedule s =

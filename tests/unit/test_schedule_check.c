@@ -324,7 +324,7 @@ static void order_of_gradients_is_seen(void **state)
     } row[] = {
         {"over chunks\n", "F0.0 F0.1 B0.0 B0.1", true},
         {"over chunks\n", "F0.0 F0.1 B0.1 B0.0", false},
-        {"over chunks\n", "F0.1 F0.0 B0.0 B0.1", false}, /* it contains the head */
+        {"over chunks\n", "F0.1 F0.0 B0.0 B0.1", false}, /* the chunk contains the head */
         {"over chunks\n", "F0.0 F0.1 I0.1 I0.0 W0.0 W0.1", true},
         {"over chunks\n", "F0.0 F0.1 I0.0 I0.1 W0.1 W0.0", false},
         {"units 2\nover units\n", "F0.0 F1.0 F0.1 F1.1 B1.1 B1.0 B0.0 B0.1", true},

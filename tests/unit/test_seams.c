@@ -1,6 +1,6 @@
-/* Seams of the spine that others build on: queues with begin and wait; strides, spaces and views;
- * names; transfers that address arenas, groups that live for a step; one list for any number of
- * ranks. */
+/* Interfaces between compiler, linker and executor: queues with begin and wait; strides, memory
+ * spaces and views; names; transfers that address arenas, groups that live for a step; one list for
+ * any number of ranks. */
 #include "comm/local/local.h"
 #include "schedule/check/check.h"
 #include "schedule/text_form.h"
@@ -21,7 +21,7 @@ static Queue queue_of(OpId op)
     return op == OP_copy_out ? QUEUE_D2H : op == OP_copy_in ? QUEUE_H2D : QUEUE_COMPUTE;
 }
 
-/* Every instruction is on the queue of its op; what is begun on another one is waited for. */
+/* Every instruction is on the queue of its op; every begin on another queue has a wait. */
 static int check_queues(const Program *p)
 {
     int begun = 0, waited = 0;
@@ -44,13 +44,13 @@ static void instructions_name_queues(void **state)
         DO(test_job_open(&t, &set, 1));
         for (int k = 0; k < t.job.model.n_kinds; k++) {
             const int begun = check_queues(&t.job.program[k]);
-            assert_true((begun > 0) == (k == 1)); /* layers alone have what is offloaded */
+            assert_true((begun > 0) == (k == 1)); /* only layers offload values */
         }
         test_job_close(&t);
     }
 }
 
-/* Done when begun or only when waited for: the same bits. */
+/* A copy may complete at its begin or at its wait; the bits are the same. */
 static void copies_may_be_late(void **state)
 {
     (void)state;
@@ -115,7 +115,7 @@ static const ProgTensor *tensor_named(const Program *p, const char *name)
     return NULL;
 }
 
-/* q, k and v are parts of what one product makes: H and K heads of c, back to back in each row. */
+/* q, k and v are parts of one GEMM's output: H and K heads of c, back to back in each row. */
 static void parts_are_views(void **state)
 {
     (void)state;
@@ -144,7 +144,7 @@ static void parts_are_views(void **state)
     test_job_close(&t);
 }
 
-/* What is offloaded lies in the host's arena: it is written there, and within its bytes. */
+/* Offloaded values are written to the host's arena, within its bytes. */
 static void host_tensors_are_in_the_host_arena(void **state)
 {
     (void)state;
@@ -233,13 +233,13 @@ static void transfers_address_arenas(void **state)
                            .group = group,
                            .from = {0, ARENA_WORK, t.job.linked.bytes[ARENA_WORK], 1, F64},
                            .to = {0, ARENA_STEP, 0, 1, F64}};
-    assert_int_equal(comm_do(comm, &past), ERR_CHECK); /* arenas end where linking said */
+    assert_int_equal(comm_do(comm, &past), ERR_CHECK); /* beyond the size that linking computed */
     rank_close(&r);
     comm_close(comm);
     test_job_close(&t);
 }
 
-/* One rank walks a list like any other: printed, read and linked again it is the same program. */
+/* One rank runs a list like any other: printed, parsed and linked, it is the same program. */
 static void one_rank_has_a_list(void **state)
 {
     (void)state;

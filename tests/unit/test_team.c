@@ -1,5 +1,4 @@
-/* test_team.c -- every tile runs exactly once, whatever the number of threads; run it under TSan.
- */
+/* test_team.c -- every tile runs exactly once, for any number of threads. Run it under TSan. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <setjmp.h>
@@ -15,8 +14,8 @@
 
 enum { MOST = 1031 };
 
-/* Plain memory on purpose: two threads in one tile, or a caller that reads too early, is a race
- * that TSan reports. */
+/* Plain memory on purpose: TSan reports a race if two threads run one tile or if the caller reads
+ * too early. */
 typedef struct {
     int64_t n;
     int hits[MOST];
@@ -58,7 +57,7 @@ static void every_tile_runs_once(void **state)
 }
 
 /* Thousands of runs back to back: a lost wake-up hangs, a late worker hits a tile of the next run.
- * Now and then the caller rests, so that the workers go to sleep. */
+ * Sometimes the caller rests, so that the workers go to sleep. */
 static void many_small_runs(void **state)
 {
     static const int threads[] = {2, 3, 5};
@@ -151,7 +150,7 @@ typedef struct {
     bool alone[4];
 } Alone;
 
-/* As many tiles as threads, and all meet: each thread has one. */
+/* As many tiles as threads, and each waits for the others: each thread runs one. */
 static void note_cores(void *work, int64_t tile)
 {
     Alone *c = work;
@@ -161,7 +160,7 @@ static void note_cores(void *work, int64_t tile)
     pthread_barrier_wait(&c->all);
 }
 
-/* More threads than there are cores, and a core that no machine has: works, unpinned. */
+/* More threads than cores, and a core that no machine has: the team works, unpinned. */
 static void pinning_is_undone_and_never_fails(void **state)
 {
     cpu_set_t before, during, after;
@@ -197,8 +196,8 @@ static void pinning_is_undone_and_never_fails(void **state)
     team_close(team);
 }
 
-/* A run does not wait for a worker that is not there yet: here it never comes, for the only core is
- * ours while we do not sleep. It is enough that all tiles ran, and on the caller's time. */
+/* A run does not wait for a worker that is late. Here workers never run, since the caller keeps the
+ * only core busy. All tiles must run, on the caller's time. */
 static void a_run_does_not_wait_for_late_workers(void **state)
 {
     cpu_set_t before;
@@ -220,8 +219,8 @@ typedef struct {
     pthread_t who[12];
 } Shares;
 
-/* The first tile of each share waits for the other threads, so nobody can help out before all have
- * begun; which thread ran each share's first tile is then settled. */
+/* The first tile of each share waits for the other threads, so no thread can steal before all have
+ * begun. The thread of each share's first tile is then determined. */
 static void note_share(void *work, int64_t tile)
 {
     Shares *s = work;

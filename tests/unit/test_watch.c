@@ -1,4 +1,4 @@
-/* test_watch.c -- a rank tells where it is and what it did: a kernel that fails leaves the cell at
+/* test_watch.c -- the status and the trace of a rank: after a kernel fails, the status still names
  * its instruction. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,7 +9,7 @@
 #include "support/jobs.h"
 #include "support/shadow.h"
 
-static int calls_left; /* of the gemm that fails */
+static int calls_left; /* GEMMs until the one that fails */
 
 static Err failing(const Call *c)
 {
@@ -37,7 +37,7 @@ static void status_stays_at_the_failed_instruction(void **state)
     broken.kernel[KERNEL_gemm] = failing;
     open_watched(&t, F64, &watch, NULL);
     t.rank.settings.device = &broken;
-    calls_left = 1; /* layer 0 has two products that are just that in its forward phase: the last */
+    calls_left = 1; /* layer 0 has two plain GEMMs in its forward phase: the second fails */
     assert_int_equal(rank_step(&t.rank, &(StepSettings){.step = 7, .lr = 1e-3}, &r), ERR_CHECK);
     const Program *p = NULL;
     for (int i = 0; i < t.job.linked.n && !p; i++)
@@ -76,15 +76,15 @@ static void every_instruction_is_an_event(void **state)
         assert_true(events[i].end_s >= events[i].begin_s);
         assert_true(i == 0 || events[i].begin_s >= events[i - 1].end_s);
     }
-    trace.cap = want + 3; /* what does not fit is counted */
+    trace.cap = want + 3; /* events that do not fit are counted */
     assert_int_equal(rank_step(&t.rank, &(StepSettings){.step = 2, .lr = 1e-3}, &r), OK);
     assert_int_equal(trace.n, want + 3);
     assert_int_equal(trace.missed, want - 3);
     test_job_close(&t);
 }
 
-/* The host issues the work of the step long before the device runs it: the trace tells of the
- * device, whose queue has no gaps between one event and the next. */
+/* The host issues the work of a step long before the device runs it. The trace has the times of the
+ * device, whose queue has no gaps between events. */
 static void device_events_have_device_times(void **state)
 {
     (void)state;
