@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# reshape.sh [BINARY [FOLDER]] -- `sheaf reshape` of a checkpoint of over 1 GiB (gpt2-124m with AdamW, 1.4 GiB), beside
-# `cp` of it; both to the disk: cp and sync, and a reshape that syncs what it writes. FOLDER (a new one in the current
-# folder) takes 5 GB for a while. Best of three; for a quiet machine.
+# reshape.sh [BINARY [FOLDER]] -- speed of `sheaf reshape` on a checkpoint of 1.4 GiB (gpt2-124m
+# with AdamW), compared with `cp`. Both write to the disk: cp is followed by sync, and reshape syncs
+# its files. Needs 5 GB in FOLDER (default: the current folder) while it runs. Best of three; for an
+# idle machine.
 #
-# Wanted: at least half the speed of cp, and less than 256 MiB of memory.
+# Limits: at least half the speed of cp, and less than 256 MiB of memory.
 set -eu
 sheaf=${1:-build/release/sheaf}
 top=$(mktemp -d "${2:-.}/reshape_bench_XXXXXX")
@@ -12,9 +13,9 @@ head -c 100000 /dev/urandom | base64 >"$top/text"
 "$sheaf" train model.name=gpt2-124m data.train="$top/text" data.seq_len=16 batch.global=2 run.steps=1 run.save_every=1 \
     run.ranks=2 mesh.dp=2 parallel.zero=1 run.dir="$top/a" >/dev/null
 mib=$(du -sm "$top/a/checkpoints" | cut -f1)
-cat "$top"/a/checkpoints/*/* >/dev/null # both read from memory
+cat "$top"/a/checkpoints/*/* >/dev/null # both then read from the page cache
 
-best() { # words, command: the least seconds of three, into $seconds
+best() { # name, command: sets $seconds to the shortest of three times
     seconds=1e9
     for _ in 1 2 3; do
         rm -rf "$top/b"
@@ -31,7 +32,7 @@ best "sheaf reshape" '"$sheaf" reshape "$top/a" "$top/b" mesh.dp=1 mesh.tp=2'
 rm -rf "$top/b"
 "$sheaf" reshape "$top/a" "$top/b" mesh.dp=1 mesh.tp=2 >/dev/null &
 most=0
-while [ -r "/proc/$!/status" ]; do # the highest so far, as the kernel counts
+while [ -r "/proc/$!/status" ]; do # VmHWM is the peak so far
     now=$(awk '/VmHWM/ { print int($2 / 1024) }' "/proc/$!/status" 2>/dev/null || true)
     [ "${now:-0}" -gt "$most" ] && most=$now
     sleep 0.02

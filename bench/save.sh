@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# save.sh [BINARY [FOLDER]] -- how long a step of gpt2-124m (B 4, T 1024, f32) waits for its checkpoint (1.4 GiB), beside
-# how long the step itself takes; and whether the step after it, during which the disk is written, is slower. FOLDER (a
-# new one in the current folder) takes 5 GB for a while. About two minutes; for a quiet machine.
+# save.sh [BINARY [FOLDER]] -- time for which a step of gpt2-124m (B 4, T 1024, f32) waits for its
+# checkpoint (1.4 GiB), compared with the time of the step; and the time of the next step, during
+# which the disk is written. Needs 5 GB in FOLDER (default: the current folder) while it runs. Takes
+# about two minutes; for an idle machine.
 #
-# Wanted: less than 10% of a step.
+# Limit: less than 10% of a step.
 set -eu
 sheaf=${1:-build/release/sheaf}
 top=$(mktemp -d "${2:-.}/save_bench_XXXXXX")

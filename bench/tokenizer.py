@@ -1,10 +1,12 @@
-"""Text to ids on one thread: the official tokenizers library and Sheaf, by turns, in the same minute.
+"""Speed of encoding text to ids on one thread: the official tokenizers library against Sheaf.
 
-    python3 bench/tokenizer.py [build/release/bench/tokenizer [MEGABYTES]]        8 when left out; needs tokenizers
+    python3 bench/tokenizer.py [build/release/bench/tokenizer [MEGABYTES]]
 
-Two texts: this repository's sources and documents, over and over; and the hard texts of tests/tokenizer. Each by GPT-2's and by
-Llama 3's pattern, with vocabularies of 16,000 trained on the text. The library's fastest call is measured (encode_batch_fast: no
-offsets), with its threads turned off, on the same parts of 64 KiB; the numbers of ids must be equal.
+MEGABYTES is 8 by default. Needs the Python package tokenizers. There are two texts: this
+repository's sources and documents, repeated; and the hard texts of tests/tokenizer. Each is encoded
+by GPT-2's and by Llama 3's pattern, with vocabularies of 16,000 trained on the text. The library's
+fastest call is measured (encode_batch_fast: no offsets), without threads, on the same parts of
+64 KiB, alternating with Sheaf. The numbers of ids must be equal.
 """
 import glob
 import os
@@ -25,7 +27,7 @@ PART = 1 << 16
 
 
 def parts(data):
-    """As bench/tokenizer.c cuts them: after a newline."""
+    """The parts of bench/tokenizer.c, which end with a newline."""
     n = len(data) // PART + 1
     at = [0]
     for i in range(1, n):
@@ -35,7 +37,7 @@ def parts(data):
 
 
 def official(t, texts):
-    """Seconds, and ids."""
+    """Returns seconds and the number of ids."""
     encode = getattr(t, "encode_batch_fast", t.encode_batch)
     begin = time.perf_counter()
     ids = sum(len(e.ids) for e in encode(texts, add_special_tokens=False))
@@ -43,8 +45,8 @@ def official(t, texts):
 
 
 def ours(binary, path, text):
-    said = subprocess.run([binary, path, text, "threads=64"], check=True, capture_output=True, text=True).stdout
-    rows = re.findall(r"(\d+) threads?: ([\d.]+) MB/s, .* \((\d+) ids", said)
+    printed = subprocess.run([binary, path, text, "threads=64"], check=True, capture_output=True, text=True).stdout
+    rows = re.findall(r"(\d+) threads?: ([\d.]+) MB/s, .* \((\d+) ids", printed)
     return {int(n): float(speed) for n, speed, _ in rows}, int(rows[0][2])
 
 
@@ -70,7 +72,7 @@ def main():
                 nasty.save(nasty.train(kind, parts(data)[:30], 16000), path, merges_as_text=False)
                 t = tokenizers.Tokenizer.from_file(path)
                 theirs_s, mine, ids = [], {}, None
-                for _ in range(2):  # by turns
+                for _ in range(2):  # alternating
                     s, ids = official(t, parts(data))
                     theirs_s.append(s)
                     speeds, n = ours(binary, path, file)

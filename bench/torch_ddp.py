@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""The step of torch_step.py under PyTorch's DistributedDataParallel over gloo, to run beside bench/ranks.
+"""The step of torch_step.py under PyTorch's DistributedDataParallel over gloo: peer of bench/ranks.
 
     torch_ddp.py [--batch 4] [--tokens 1024] [--ranks 2] [--steps 2] [--model bench/small.json]
 
-Processes of one thread each share the sequences of a step. Prints milliseconds a step (the best) and tokens/s."""
+Processes of one thread each share the sequences of a step. Prints milliseconds per step (the best)
+and tokens/s."""
 import argparse
 import os
 import time

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""The products of bench/gemm.c in PyTorch, the peer: GF/s, the best of some turns.
+"""The GEMMs of bench/gemm.c in PyTorch, its peer: GF/s, the best of several runs.
 
-    bench/torch_gemm.py [--threads 1] [--type bf16] [--clock cpu] [--alone 300] [--size 2048x768x3072]
+    bench/torch_gemm.py [--threads 1] [--type bf16] [--clock cpu] [--alone 300]
+                        [--size 2048x768x3072]
 
---alone: the best of so many products, each timed alone. --clock cpu, of one thread: by the time that the
-processor gave this program, as `gemm clock=cpu` has it.
+--alone N: the best of N GEMMs, each timed alone. --clock cpu: CPU time instead of wall time, for one
+thread, as `gemm clock=cpu`.
 """
 import argparse
 import time
@@ -16,13 +17,13 @@ SIZES = [(2048, 768, 768), (2048, 768, 3072), (2048, 2048, 8192)]
 
 def rate(run, flops, clock, alone):
     best, times = 0.0, 1
-    for turn in range(1 + alone if alone else 6):
+    for i in range(1 + alone if alone else 6):
         start = clock()
         for _ in range(times):
             run()
         each = (clock() - start) / times
         times = 1 if alone else int(0.1 / each) + 1
-        if turn > 0:
+        if i > 0:  # the first run is a warm-up
             best = max(best, flops / each)
     return best / 1e9
 
@@ -36,16 +37,16 @@ def main():
     parser.add_argument("--size", action="append", help="tokens x in x out; several times")
     args = parser.parse_args()
     if args.clock == "cpu" and args.threads > 1:
-        parser.error(f"--clock cpu adds up what {args.threads} threads were given; it wants --threads 1")
+        parser.error(f"--clock cpu adds up the time of {args.threads} threads; set --threads 1")
     clock = time.perf_counter if args.clock == "wall" else time.process_time
     if args.alone < 0:
-        parser.error(f"--alone {args.alone}: how many products, 1 or more")
+        parser.error(f"--alone {args.alone}: the number of GEMMs, 1 or more")
     sizes = SIZES
     if args.size:
         try:
             sizes = [(t, i, o) for t, i, o in (map(int, s.split("x")) for s in args.size)]
         except ValueError:
-            parser.error(f"--size {' '.join(args.size)}: wants tokens x in x out, like 2048x768x3072")
+            parser.error(f"--size {' '.join(args.size)}: must be tokens x in x out, like 2048x768x3072")
     torch.set_num_threads(args.threads)
     dtype = torch.float32 if args.type == "f32" else torch.bfloat16
     for tokens, i, o in sizes:

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""One training step of a GPT-2 in PyTorch on the CPU, to run beside bench/step: the same shapes, AdamW, clip.
+"""One training step of a GPT-2 in PyTorch on the CPU, peer of bench/step: same shapes, AdamW, clip.
 
-    torch_step.py [--batch 4] [--tokens 1024] [--threads 2] [--steps 3] [--bf16] [--model bench/small.json]
+    torch_step.py [--batch 4] [--tokens 1024] [--threads 2] [--steps 3] [--bf16]
+                  [--model bench/small.json]
 
-Prints milliseconds a step (median), tokens/s, GF/s by 6N + 12LdT and the peak of memory. Without --model it is the one
-of 124M parameters. For a fair peer start it with the settings that
-bench/README.md names; Debian's python3-torch, or PyPI's torch, will do."""
+Prints milliseconds per step (median), tokens/s, GF/s by 6N + 12LdT, and peak memory. The default
+model has 124M parameters. bench/README.md lists the settings for a fair comparison. Needs torch
+(Debian's python3-torch or PyPI's torch)."""
 import argparse
 import json
 import resource
@@ -59,7 +60,7 @@ class Gpt2(nn.Module):
 
 
 def sizes(path):
-    """Layers, width, heads, vocabulary and positions of a config.json; without one, of gpt2-124m."""
+    """Layers, width, heads, vocabulary and positions of a config.json; default: gpt2-124m."""
     shape = {"n_layer": 12, "n_embd": 768, "n_head": 12, "vocab_size": 50257, "n_positions": 1024}
     if path:
         with open(path) as file:

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# figures.sh -- docs/figures/*.svg are what `sheaf explain --svg` draws.
+# figures.sh -- checks that docs/figures/*.svg equal the output of `sheaf explain --svg`.
 #
-#     tests/figures.sh BINARY            draws and compares each figure; exit status 1 on a change
+#     tests/figures.sh BINARY            compares each figure; exit status 1 on a difference
 #     tests/figures.sh BINARY --write    writes the figures to docs/figures/
 #
 # docs/figures/figures.txt has a row per figure: its name, then the arguments of `sheaf explain`.

@@ -40,7 +40,7 @@ plant() { # plant FILE LINE...: a file of the planted tree
     printf '%s\n' "${@:2}" >"$tree/$1"
 }
 
-expect() { # expect FAULT...: exactly these are found, each by its beginning, and the status says so
+expect() { # expect FAULT...: exactly these are found, each by its beginning, and the exit status matches
     local found status=0 i
     mapfile -t found < <(check_tree "$tree" || echo "status 1")
     [[ $# == 0 ]] || set -- "$@" "status 1"

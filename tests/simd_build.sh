@@ -14,8 +14,8 @@ done
 cmake --build "$folder" --target "${tests[@]}" >>"$folder/log" || { tail -50 "$folder/log"; exit 1; }
 ctest --test-dir "$folder" --output-on-failure -R "^($(IFS="|"; echo "${tests[*]}"))\$"
 
-# Nothing wider may have come in by another way. All of it is read: a grep that leaves early would
-# fail the pipe.
+# No object file may contain wider instructions. grep reads all of the disassembly: with -q it would
+# exit early and fail the pipe.
 if [[ $1 == base ]] && objdump -d "$folder/libsheaf_core.a" | grep '%ymm' >"$folder/wide"; then
     echo "a build for plain x86-64 holds AVX instructions"
     exit 1

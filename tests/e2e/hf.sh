@@ -10,19 +10,19 @@ export XDG_CACHE_HOME=$top/cache
 cp LICENSE "$top/text"
 common=(data.train="$top/text" data.seq_len=32 batch.global=6 run.threads=1 numerics.block=64)
 passed=0 failed=0
-check() { # words, command...
+check() { # name of the check, command...
     if "${@:2}" >"$top/out" 2>&1; then passed=$((passed + 1)); else
         failed=$((failed + 1))
         echo "FAILED: $1"
         tail -n 5 "$top/out"
     fi
 }
-refused() { # what it says, command...
-    "${@:2}" >"$top/said" 2>&1
-    [ $? = 2 ] && grep -q -- "$1" "$top/said" || { cat "$top/said"; return 1; }
+refused() { # part of the message, command...
+    "${@:2}" >"$top/printed" 2>&1
+    [ $? = 2 ] && grep -q -- "$1" "$top/printed" || { cat "$top/printed"; return 1; }
 }
-says() { # what it says, command...
-    "${@:2}" >"$top/said" 2>&1 && grep -q -- "$1" "$top/said" || { cat "$top/said"; return 1; }
+prints() { # part of the output, command...
+    "${@:2}" >"$top/printed" 2>&1 && grep -q -- "$1" "$top/printed" || { cat "$top/printed"; return 1; }
 }
 losses() { sed 's/.*"step": \([0-9]*\),.*"loss": \([^,]*\),.*/\1 \2/' "$1/metrics.jsonl"; }
 same() { diff <(losses "$1") <(losses "$2") && [ "$(losses "$1" | wc -l)" = 3 ]; }
@@ -33,24 +33,24 @@ for model in gpt2-tiny llama-tiny; do
     mkdir "$d"
     "$sheaf" train "${common[@]}" model.name=$model run.dir="$d/a" run.steps=4 run.ranks=3 mesh.dp=3 parallel.zero=3 \
         >/dev/null || exit 1
-    check "$model: to a folder" "$sheaf" reshape "$d/a" "$d/hf" --hf
+    check "$model: export to a folder" "$sheaf" reshape "$d/a" "$d/hf" --hf
     check "in shards" "$sheaf" reshape "$d/a" "$d/shards" --hf --shard-size 100KB --threads 3
     check "with an index" test -f "$d/shards/model.safetensors.index.json" -a ! -e "$d/shards/model.safetensors"
-    check "the folder to another of its kind" "$sheaf" reshape "$d/shards" "$d/again" --hf
-    check "is the same, to the byte" cmp "$d/hf/model.safetensors" "$d/again/model.safetensors"
-    check "a run starts from the checkpoint's weights" says "moments are 0" train model.name=$model model.init="$d/a" run.dir="$d/b"
-    check "from the folder's, whose model it is" says "starts from the weights of $d/hf" train model.init="$d/hf" run.dir="$d/c"
-    check "both the same" same "$d/b" "$d/c"
+    check "the folder exported to another folder" "$sheaf" reshape "$d/shards" "$d/copy" --hf
+    check "has the same bytes" cmp "$d/hf/model.safetensors" "$d/copy/model.safetensors"
+    check "a run starts from the checkpoint's weights" prints "moments are 0" train model.name=$model model.init="$d/a" run.dir="$d/b"
+    check "from the folder's weights and model" prints "starts from the weights of $d/hf" train model.init="$d/hf" run.dir="$d/c"
+    check "both have the same losses" same "$d/b" "$d/c"
     check "from shards, on two ranks" train model.name=$model model.init="$d/shards" run.dir="$d/d" run.ranks=2 mesh.dp=2 \
         parallel.zero=3 numerics.fold=1
     check "from shards, on two ranks of tp" train model.name=$model model.init="$d/shards" run.dir="$d/e" mesh.tp=2
-    check "the folder as a run" "$sheaf" reshape "$d/hf" "$d/f" mesh.pp=2
-    check "it goes on" says "nobody has trained yet: moments are 0" train model.name="$d/f/hf" run.dir="$d/f"
-    check "as the others did" same "$d/b" "$d/f"
-    steps=4 check "and goes on from its own" says "is not used: it applies to runs without" train model.name="$d/f/hf" run.dir="$d/f" \
+    check "the folder imported as a run" "$sheaf" reshape "$d/hf" "$d/f" mesh.pp=2
+    check "which resumes" prints "nobody has trained yet: moments are 0" train model.name="$d/f/hf" run.dir="$d/f"
+    check "with the same losses" same "$d/b" "$d/f"
+    steps=4 check "and resumes from its own checkpoint" prints "is not used: it applies to runs without" train model.name="$d/f/hf" run.dir="$d/f" \
         model.init="$d/nowhere"
     check "in bf16" "$sheaf" reshape "$d/a" "$d/bf16" --hf --dtype bf16
-    check "which is half of it" test $(($(stat -c %s "$d/bf16/model.safetensors") * 2 - 20000)) -lt $(stat -c %s "$d/hf/model.safetensors")
+    check "which is half the size" test $(($(stat -c %s "$d/bf16/model.safetensors") * 2 - 20000)) -lt $(stat -c %s "$d/hf/model.safetensors")
 done
 d=$top/llama-tiny
 mkdir "$top/names"
@@ -59,20 +59,20 @@ cp tests/golden/tokenizer/llama3.json "$top/names/tokenizer.json"
 "$sheaf" data build "$top/text" -o "$top/text.bin" --tokenizer "$top/names/mine.json" >/dev/null || exit 1
 check "a tokenizer of another name" "$sheaf" train "${common[@]:1}" data.train="$top/text.bin" model.name=llama-tiny \
     model.vocab_size=707 data.tokenizer="$top/names/mine.json" run.steps=1 run.dir="$d/named"
-check "is exported" says "1 of tokenizer" "$sheaf" reshape "$d/named" "$d/named-hf" --hf
+check "is exported" prints "1 of tokenizer" "$sheaf" reshape "$d/named" "$d/named-hf" --hf
 check "and not the one next to it" cmp "$top/names/mine.json" "$d/named-hf/tokenizer.json"
 check "and is used there" "$sheaf" generate "$d/named-hf" -p "The " -n 3
-check "a missing folder" refused "is not a folder" train model.name=llama-tiny model.init="$top/nothing" run.dir="$d/x"
+check "a missing folder is refused" refused "is not a folder" train model.name=llama-tiny model.init="$top/nothing" run.dir="$d/x"
 cp -r "$d/hf" "$top/other"
 sed -i 's/"rms_norm_eps": [^,]*/"rms_norm_eps": 0.0625/' "$top/other/config.json"
-check "an epsilon that differs" refused "rms_norm_eps" train model.name=llama-tiny model.init="$top/other" run.dir="$d/x"
-check "unless it is asked for" train model.name=llama-tiny model.rms_norm_eps=1e-5 model.init="$top/other" run.dir="$d/x"
-check "what is there is not overwritten" refused "already exists" "$sheaf" reshape "$d/a" "$d/hf" --hf
-check "keys of layouts have no place" refused "mesh.tp=2" "$sheaf" reshape "$d/a" "$d/y" --hf mesh.tp=2
-check "a type that is none" refused "f32, bf16 or f16" "$sheaf" reshape "$d/a" "$d/y" --hf --dtype int8
-check "a flag without --hf" refused "only with --hf" "$sheaf" reshape "$d/a" "$d/y" --dtype f16
+check "a different epsilon is refused" refused "rms_norm_eps" train model.name=llama-tiny model.init="$top/other" run.dir="$d/x"
+check "unless the run file sets it" train model.name=llama-tiny model.rms_norm_eps=1e-5 model.init="$top/other" run.dir="$d/x"
+check "an existing folder is not overwritten" refused "already exists" "$sheaf" reshape "$d/a" "$d/hf" --hf
+check "keys of layouts are refused" refused "mesh.tp=2" "$sheaf" reshape "$d/a" "$d/y" --hf mesh.tp=2
+check "an unknown type is refused" refused "f32, bf16 or f16" "$sheaf" reshape "$d/a" "$d/y" --hf --dtype int8
+check "a flag without --hf is refused" refused "only with --hf" "$sheaf" reshape "$d/a" "$d/y" --dtype f16
 sed -i 's/"rms_norm_eps": [^,]*/"rms_norm_eps": 0.0625, "attn_logit_softcapping": 50/' "$top/other/config.json"
-check "a feature that we do not honour" refused "attn_logit_softcapping" "$sheaf" reshape "$top/other" "$d/y"
-check "nothing is left of these" test ! -e "$d/y" -a ! -e "$d/y.tmp" -a ! -e "$d/hf.tmp"
+check "an unsupported feature is refused" refused "attn_logit_softcapping" "$sheaf" reshape "$top/other" "$d/y"
+check "no files are left" test ! -e "$d/y" -a ! -e "$d/y.tmp" -a ! -e "$d/hf.tmp"
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

@@ -40,7 +40,7 @@ run:
 YAML
 
 losses() { sed 's/, "step_ms.*//' "$1/metrics.jsonl"; }
-is_whole() { # folder: all checkpoints with a final name
+is_complete() { # folder: all checkpoints with a final name
     local found
     for found in "$1"/checkpoints/step-????????; do
         [ -d "$found" ] || continue
@@ -62,11 +62,11 @@ start() { # layout, folder: in the background, as process $pid
     esac >"$top/out" 2>"$top/err" &
     pid=$!
 }
-victim() { # of the run that is process $pid, in the folder $1: what to kill
+victim() { # folder: prints a process of run $pid to kill
     local of=$((RANDOM % 3)) ranks
     case $layout in
     mpi)
-        ranks=$(pgrep -P "$(pgrep -P $pid | head -n 1)" 2>/dev/null) # below the shell, mpirun; its ranks
+        ranks=$(pgrep -P "$(pgrep -P $pid | head -n 1)" 2>/dev/null) # shell, mpirun, ranks
         if [ $of = 0 ] && [ -n "$ranks" ]; then echo "$ranks" | shuf -n 1; else cat "$1/lock" 2>/dev/null; fi
         ;;
     *) if [ $of = 0 ]; then pgrep -P $pid | head -n 1; else cat "$1/lock" 2>/dev/null; fi ;;
@@ -75,7 +75,7 @@ victim() { # of the run that is process $pid, in the folder $1: what to kill
 
 layouts="one zero"
 command -v mpirun >/dev/null && [ -e "$(dirname "$sheaf")/sheaf-mpi.so" ] && layouts="$layouts mpi"
-declare -A took # ms, of a run that nobody kills
+declare -A took # ms of a run that is not killed
 for layout in $layouts; do
     begin=$(date +%s%N)
     start "$layout" "$top/$layout"
@@ -85,14 +85,14 @@ done
 for i in $(seq "$kills"); do
     layout=$(echo $layouts | tr ' ' '\n' | sed -n "$((i % $(echo $layouts | wc -w) + 1))p")
     dir=$top/killed-$layout
-    [ -e "$dir/lock" ] && : >"$dir/lock" # no pid of a run before
+    [ -e "$dir/lock" ] && : >"$dir/lock" # removes the pid of an earlier run
     start "$layout" "$dir"
     late=$((RANDOM % (took[$layout] / 2 + 1)))
     sleep "$((late / 1000)).$(printf %03d $((late % 1000)))"
-    until who=$(victim "$dir") && [ -n "$who" ] || ! kill -0 $pid 2>/dev/null; do sleep 0.005; done
-    [ -n "$who" ] && kill -9 "$who" 2>/dev/null
+    until target=$(victim "$dir") && [ -n "$target" ] || ! kill -0 $pid 2>/dev/null; do sleep 0.005; done
+    [ -n "$target" ] && kill -9 "$target" 2>/dev/null
     wait $pid || hits=$((hits + 1))
-    is_whole "$dir"
+    is_complete "$dir"
     [ -d "$dir/checkpoints/step-00000150" ] || continue
     same_end "$top/$layout" "$dir" # the kill came too late
     ends=$((ends + 1))
@@ -101,7 +101,7 @@ done
 for layout in $layouts; do
     dir=$top/killed-$layout
     start "$layout" "$dir"
-    wait $pid || fail "$layout does not go on: $(cat "$top/err")"
+    wait $pid || fail "$layout does not resume: $(cat "$top/err")"
     same_end "$top/$layout" "$dir"
     ends=$((ends + 1))
 done

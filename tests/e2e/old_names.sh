@@ -11,7 +11,7 @@ trap 'rm -rf "$top"' EXIT
 export XDG_CACHE_HOME=$top/cache
 cp tests/golden/old_run/text.txt "$top/text"
 passed=0 failed=0
-check() { # words, command...
+check() { # name of the check, command...
     if "${@:2}" >"$top/out" 2>&1; then passed=$((passed + 1)); else
         failed=$((failed + 1))
         echo "FAILED: $1"

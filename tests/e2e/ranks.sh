@@ -9,11 +9,11 @@ train() { # folder, key=value...
     shift
     "$sheaf" train "$top/run.yaml" run.dir="$top/$dir" "$@" >"$top/$dir.out" 2>"$top/$dir.err"
 }
-says() { grep -qE -- "$2" "$top/$1" || { echo "  not in $1: $2" && cat "$top/$1" && false; }; }
+contains() { grep -qE -- "$2" "$top/$1" || { echo "  not in $1: $2" && cat "$top/$1" && false; }; }
 losses() { sed 's/, "step_ms.*"sent_bytes": [0-9]*//' "$1/metrics.jsonl"; }
 same() { diff <(losses "$top/$1") <(losses "$top/$2"); }
 numbers() { sed -n "s/.*\"$2\": \([-0-9.e+]*\).*/\1/p" "$top/$1/metrics.jsonl"; }
-near() { # a, b: every loss, norm and held-out loss equal within its printed digits
+close() { # a, b: every loss, norm and validation loss is equal within its printed digits
     local key
     for key in loss grad_norm tokens valid_loss; do
         paste <(numbers "$1" $key) <(numbers "$2" $key) |
@@ -51,11 +51,11 @@ for layout in "run.ranks=2" "mesh.dp=5 parallel.zero=2" "run.ranks=3 parallel.ze
     i=$((i + 1))
     # shellcheck disable=SC2086
     ok "$layout" status 0 train "l$i" precision.compute=f64 $layout
-    ok "$layout: the same losses" near one "l$i"
+    ok "$layout: the same losses" close one "l$i"
 done
 ok "64 ranks" status 0 train many run.ranks=64 run.valid_every=0 run.steps=1 batch.global=64 batch.micro=1
 
-# To the bit, in f32: ZeRO changes nothing, a fold imitates ranks.
+# Equal bits in f32: every level of ZeRO, and a fold instead of ranks.
 for zero in 0 1 2 3; do ok "zero $zero" status 0 train "z$zero" mesh.dp=3 parallel.zero=$zero parallel.reduce=each; done
 for zero in 1 2 3; do ok "zero $zero: the same bits" same z0 "z$zero"; done
 ok "dp=3" status 0 train d mesh.dp=3
@@ -64,15 +64,15 @@ ok "a fold of 3 has the bits of 3 ranks" same d f
 
 # 78,976 parameters and 64 of the last norm, each sent 2 (p - 1) times per step, 4 bytes; validation
 # does not count.
-ok "what was sent is counted" sent d $((79040 * 2 * 2 * 4))
+ok "sent bytes are counted" sent d $((79040 * 2 * 2 * 4))
 ok "one rank sends nothing" sent one 0
 
-# Ranks and meshes that do not fit.
-ok "ranks are not the mesh" status 2 train n run.ranks=4 mesh.dp=3 mesh.tp=2
-ok "is said" says n.err "run.ranks=4, but the mesh .* = 3 x 2 x 1 x 1 has 6 ranks; set run.ranks=6"
-ok "a fault of all ranks names none" status 2 train n run.ranks=3 numerics.block=16 parallel.recompute=none parallel.offload=no.such
-ok "is said once" says n.err "^sheaf: parallel.offload=no.such"
-ok "nothing was made" test ! -e "$top/n"
+# Ranks that do not fit the mesh.
+ok "run.ranks and the mesh disagree" status 2 train n run.ranks=4 mesh.dp=3 mesh.tp=2
+ok "with the reason" contains n.err "run.ranks=4, but the mesh .* = 3 x 2 x 1 x 1 has 6 ranks; set run.ranks=6"
+ok "an error on all ranks names no rank" status 2 train n run.ranks=3 numerics.block=16 parallel.recompute=none parallel.offload=no.such
+ok "and is reported once" contains n.err "^sheaf: parallel.offload=no.such"
+ok "no run folder is created" test ! -e "$top/n"
 
 # Ctrl-C, sent to the process that the user sees.
 running() { for _ in $(seq 200); do [ -s "$top/$1/metrics.jsonl" ] && break || sleep 0.05; done; }
@@ -82,20 +82,20 @@ running stop
 kill -INT "$(ps -o ppid= -p "$(cat "$top/stop/lock")")"
 wait $pid
 ok "Ctrl-C: exit status 130" test $? = 130
-ok "Ctrl-C: the end is said" says stop.out "stopped after"
+ok "Ctrl-C: the end is reported" contains stop.out "stopped after"
 
-# The worker is killed; the parent says so.
+# The worker is killed; the parent reports it.
 train segv run.ranks=3 run.steps=100000 run.valid_every=0 &
 pid=$!
 running segv
 kill -SEGV "$(cat "$top/segv/lock")"
 wait $pid
 ok "SIGSEGV: exit status 139" test $? = 139
-ok "SIGSEGV: is said" says segv.err "the worker died of SIGSEGV, which process [0-9]* sent"
-ok "with where each rank was" says segv.err "^  rank 2: (step [0-9]*, |between steps)"
-ok "and its latest transfers" says segv.err "^    (all-reduce|all-gather|reduce-scatter) #[0-9]* over \{0 1 2\}"
-ok "a file tells it again" status 0 "$sheaf" inspect "$top/segv/recorder.json" >"$top/inspect.out"
-ok "in the same words" says inspect.out "rank 1: (step [0-9]*, |between steps)"
+ok "SIGSEGV: reported" contains segv.err "the worker died of SIGSEGV, which process [0-9]* sent"
+ok "with the position of each rank" contains segv.err "^  rank 2: (step [0-9]*, |between steps)"
+ok "and its latest transfers" contains segv.err "^    (all-reduce|all-gather|reduce-scatter) #[0-9]* over \{0 1 2\}"
+ok "the recorder file is readable" status 0 "$sheaf" inspect "$top/segv/recorder.json" >"$top/inspect.out"
+ok "and gives the same report" contains inspect.out "rank 1: (step [0-9]*, |between steps)"
 
 train kill run.ranks=2 run.steps=100000 run.valid_every=0 &
 pid=$!
@@ -103,9 +103,9 @@ running kill
 kill -KILL "$(cat "$top/kill/lock")"
 wait $pid
 ok "SIGKILL: exit status 137" test $? = 137
-ok "SIGKILL: is said" says kill.err "out of memory: see .dmesg."
+ok "SIGKILL: reported" contains kill.err "out of memory: see .dmesg."
 
-# The parent is killed; the worker goes with it.
+# The parent is killed; the worker dies with it.
 train orphan run.ranks=2 run.steps=100000 run.valid_every=0 &
 running orphan
 worker=$(cat "$top/orphan/lock")
@@ -138,9 +138,9 @@ if command -v mpirun >/dev/null && [ -e "$(dirname "$sheaf")/sheaf-mpi.so" ]; th
     ok "mpirun, tp and zero 3" status 0 mpi m4 4 mesh.tp=2 parallel.zero=3
     ok "threads, tp and zero 3" status 0 train t4 run.ranks=4 mesh.tp=2 parallel.zero=3
     ok "the same bits" same t4 m4
-    ok "both at once" status 2 mpi both 2 run.ranks=2
-    ok "is said" says both.err "mpirun started 2 ranks already.*remove run.ranks"
-    ok "once" test "$(grep -c "remove run.ranks" "$top/both.err")" = 1
+    ok "run.ranks under mpirun is refused" status 2 mpi both 2 run.ranks=2
+    ok "with the reason" contains both.err "mpirun started 2 ranks already.*remove run.ranks"
+    ok "reported once" test "$(grep -c "remove run.ranks" "$top/both.err")" = 1
 fi
 
 counted

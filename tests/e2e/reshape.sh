@@ -10,35 +10,35 @@ cp LICENSE "$top/text"
 common=(model.name=llama-tiny model.num_hidden_layers=2 data.train="$top/text" data.seq_len=32 batch.global=6 run.threads=1
     run.save_every=2 numerics.block=64)
 passed=0 failed=0
-check() { # words, command...
+check() { # name of the check, command...
     if "${@:2}" >"$top/out" 2>&1; then passed=$((passed + 1)); else
         failed=$((failed + 1))
         echo "FAILED: $1"
         tail -n 5 "$top/out"
     fi
 }
-refused() { # what it says, command...
-    "${@:2}" >"$top/said" 2>&1
-    [ $? = 2 ] && grep -q -- "$1" "$top/said" || { cat "$top/said"; return 1; }
+refused() { # part of the message, command...
+    "${@:2}" >"$top/printed" 2>&1
+    [ $? = 2 ] && grep -q -- "$1" "$top/printed" || { cat "$top/printed"; return 1; }
 }
 losses() { sed 's/.*"step": \([0-9]*\),.*"loss": \([^,]*\),.*/\1 \2/' "$1/metrics.jsonl" | awk '$1 > 4'; }
 same_end() { diff <(losses "$1") <(losses "$2") && [ "$(losses "$1" | wc -l)" = 2 ]; }
 
 "$sheaf" train "${common[@]}" run.dir="$top/a" run.steps=4 run.ranks=3 mesh.dp=3 parallel.zero=1 >/dev/null || exit 1
 cp -r "$top/a" "$top/direct"
-check "the source goes on under the layout" "$sheaf" train "${common[@]}" run.dir="$top/direct" run.steps=6 mesh.pp=2 mesh.tp=2
+check "the source resumes under the layout" "$sheaf" train "${common[@]}" run.dir="$top/direct" run.steps=6 mesh.pp=2 mesh.tp=2
 check "reshape" "$sheaf" reshape "$top/a" "$top/b" mesh.dp=1 mesh.pp=2 mesh.tp=2
-check "it has a file for each rank" test -f "$top/b/checkpoints/step-00000004/rank-00003.safetensors"
-check "the target goes on" "$sheaf" train "$top/b/config.yaml" run.steps=6
-check "both the same" same_end "$top/direct" "$top/b"
-check "of a step folder, with the least buffer" "$sheaf" reshape "$top/a/checkpoints/step-00000002" "$top/c" run.ranks=2 --buffer 8
+check "one file per rank" test -f "$top/b/checkpoints/step-00000004/rank-00003.safetensors"
+check "the target resumes" "$sheaf" train "$top/b/config.yaml" run.steps=6
+check "both have the same losses" same_end "$top/direct" "$top/b"
+check "reshape of a step folder, with the smallest buffer" "$sheaf" reshape "$top/a/checkpoints/step-00000002" "$top/c" run.ranks=2 --buffer 8
 check "an existing folder is not overwritten" refused "exists already" "$sheaf" reshape "$top/a" "$top/b" mesh.tp=2
-check "what is trained stays" refused "changes what is trained" "$sheaf" reshape "$top/a" "$top/d" optim.lr=1
-check "a mesh that cannot be" refused "run.ranks=5" "$sheaf" reshape "$top/a" "$top/d" run.ranks=5 mesh.tp=2
-check "no checkpoint" refused "neither a checkpoint" "$sheaf" reshape "$top" "$top/d"
+check "training keys are refused" refused "changes what is trained" "$sheaf" reshape "$top/a" "$top/d" optim.lr=1
+check "an impossible mesh is refused" refused "run.ranks=5" "$sheaf" reshape "$top/a" "$top/d" run.ranks=5 mesh.tp=2
+check "a folder without checkpoint is refused" refused "neither a checkpoint" "$sheaf" reshape "$top" "$top/d"
 printf x | dd of="$top/a/checkpoints/step-00000004/rank-00001.safetensors" bs=1 seek=200000 conv=notrunc 2>/dev/null
-damaged() { ! "$sheaf" reshape "$top/a" "$top/d" mesh.tp=3 mesh.dp=1 2>"$top/said" && grep -q "rank-00001" "$top/said"; }
+damaged() { ! "$sheaf" reshape "$top/a" "$top/d" mesh.tp=3 mesh.dp=1 2>"$top/printed" && grep -q "rank-00001" "$top/printed"; }
 check "a damaged byte is named" damaged
-check "nothing is left of it" test ! -e "$top/d" -a ! -e "$top/d.tmp"
+check "no files are left" test ! -e "$top/d" -a ! -e "$top/d.tmp"
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

@@ -3,7 +3,7 @@
 # or schedule, and a run that ends early loses nothing. Works in a temporary folder.
 . tests/support/e2e.sh
 
-losses() { sed 's/, "step_ms.*//' "$1/metrics.jsonl"; } # without the members that are times
+losses() { sed 's/, "step_ms.*//' "$1/metrics.jsonl"; } # without members that depend on time
 train() { # folder, key=value...
     local dir=$1
     shift
@@ -11,7 +11,7 @@ train() { # folder, key=value...
 }
 same() { diff <(losses "$top/$1") <(losses "$top/$2"); }
 other() { ! diff -q <(losses "$top/$1" | head -n 1) <(losses "$top/$2" | head -n 1) >/dev/null; }
-says() { grep -qF -- "$2" "$top/$1" || { echo "  not in $1: $2" && cat "$top/$1" && false; }; }
+contains() { grep -qF -- "$2" "$top/$1" || { echo "  not in $1: $2" && cat "$top/$1" && false; }; }
 lines() { [ "$(wc -l <"$top/$1/metrics.jsonl")" = "$2" ]; }
 
 for i in $(seq 1 400); do echo "line $i: the quick brown fox jumps over $((i * i)) lazy dogs"; done >"$top/text"
@@ -36,24 +36,24 @@ run:
   tensorboard: true
 YAML
 
-ok "a run ends well" status 0 train a
+ok "a run succeeds" status 0 train a
 ok "its last step is saved" test -s "$top/a/checkpoints/step-00000012/manifest.json"
-ok "a line a step" lines a 12
+ok "one line per step" lines a 12
 ok "metrics have all keys" grep -q '"step": 12, "loss": .*"grad_norm": .*"lr": .*"tokens": .*"step_ms": .*"tokens_per_s": .*"mfu": .*"peak_bytes": .*"sent_bytes": .*"valid_loss": ' "$top/a/metrics.jsonl"
-ok "TensorBoard's file is there" test -s "$(ls "$top"/a/events.out.tfevents.* 2>/dev/null)"
+ok "a TensorBoard file" test -s "$(ls "$top"/a/events.out.tfevents.* 2>/dev/null)"
 ok "the loss falls" awk -F'"loss": ' '{split($2, x, ","); l[NR] = x[1]} END {exit !(l[12] < l[1] - 0.2)}' "$top/a/metrics.jsonl"
-ok "the end is said" says a.out "done after 12 steps: loss"
+ok "the end is reported" contains a.out "done after 12 steps: loss"
 ok "mfu is never above 100%" awk -F'"mfu": ' '{split($2, x, ","); if (x[1] > 1 || x[1] <= 0) exit 1}' "$top/a/metrics.jsonl"
 
-ok "again" status 0 train b
-ok "run to run, the same losses" same a b
+ok "a second run" status 0 train b
+ok "has the same losses" same a b
 ok "on cpu" status 0 train plain run.device=cpu run.steps=3 run.valid_every=0
 ok "on cpu, with prepacked weights" status 0 train prepacked run.device=cpu run.steps=3 run.valid_every=0 parallel.prepack=true --trace "$top/prepacked.json"
 ok "the same losses" same plain prepacked
 ok "no message when the request has an effect" sh -c "! grep -q 'parallel.prepack' '$top/prepacked.out'"
-ok "a trace has them once a step" test "$(grep -c '"name": "prepack layer.0"' "$top/prepacked.json")" = 6 # for x W^T, for dy W
-ok "one micro-batch a step" status 0 train whole run.device=cpu run.steps=1 batch.micro=5 parallel.prepack=true
-ok "leaves nothing to prepack, which is reported" says whole.out "parallel.prepack=true"
+ok "a trace has one prepack event per weight order and step" test "$(grep -c '"name": "prepack layer.0"' "$top/prepacked.json")" = 6 # for x W^T, for dy W
+ok "one micro-batch per step" status 0 train whole run.device=cpu run.steps=1 batch.micro=5 parallel.prepack=true
+ok "prepacks nothing, and reports that" contains whole.out "parallel.prepack=true"
 ok "another seed" status 0 train s run.seed=2 run.steps=1 run.valid_every=0
 ok "another seed, another loss" other a s
 for n in 1 3 4; do
@@ -83,12 +83,12 @@ ok "the settled configuration is a run file" status 0 "$sheaf" train "$top/a/con
 ok "and repeats the run" same a c
 
 ok "a run that is done has nothing to do" status 0 train a
-ok "and says so" says a.out "nothing to do: the run in $top/a is at step 12, and run.steps=12"
-ok "a line a step still" lines a 12
+ok "and reports that" contains a.out "nothing to do: the run in $top/a is at step 12, and run.steps=12"
+ok "still one line per step" lines a 12
 ok "another job there is refused" status 2 train a run.seed=7
-ok "with the key and both values" says a.err "run.seed=1, and now it is 7"
-ok "and the way out" says a.err "run.fresh=true"
-ok "fresh moves it aside" status 0 train a run.fresh=true
+ok "with the key and both values" contains a.err "run.seed=1, and now it is 7"
+ok "and the remedy" contains a.err "run.fresh=true"
+ok "run.fresh renames it" status 0 train a run.fresh=true
 ok "and keeps it" lines a.1 12
 
 train long run.steps=100000 &
@@ -99,10 +99,10 @@ ok "and names the process" grep -q "process [0-9]* trains there" "$top/second.er
 kill -INT "$(cat "$top/long/lock")"
 wait $pid
 ok "Ctrl-C: exit status 130" test $? = 130
-ok "Ctrl-C: the end is said" says long.out "stopped after"
+ok "Ctrl-C: the end is reported" contains long.out "stopped after"
 saved=$(ls -d "$top"/long/checkpoints/step-*)
 ok "Ctrl-C: the step is saved" test "$((10#${saved##*-}))" = "$(wc -l <"$top/long/metrics.jsonl")"
-ok "Ctrl-C: every line is whole" awk '!/^{.*}$/ {exit 1}' "$top/long/metrics.jsonl"
+ok "Ctrl-C: every line is complete" awk '!/^{.*}$/ {exit 1}' "$top/long/metrics.jsonl"
 
 train twice run.steps=100000 &
 pid=$!
@@ -114,31 +114,31 @@ kill -INT "$(cat "$top/twice/lock")" 2>/dev/null
 wait $pid
 ok "Ctrl-C twice: exit status 130" test $? = 130
 
-ok "tokens are counted as they are live" grep -q '"step": 12, .*"tokens": 2880,' "$top/a/metrics.jsonl"
+ok "only live tokens are counted" grep -q '"step": 12, .*"tokens": 2880,' "$top/a/metrics.jsonl"
 valid_at() { sed -n 's/.*"valid_loss": \([0-9.]*\)}/\1/p' "$top/$1/metrics.jsonl"; }
 ok "a batch of 1" status 0 train v1 run.steps=1 run.valid_every=1 optim.lr=0 batch.global=1 batch.micro=1
 ok "a batch of 4" status 0 train v4 run.steps=1 run.valid_every=1 optim.lr=0 batch.global=4 batch.micro=2 run.seed=1
 same_valid() { awk -v a="$(valid_at v1)" -v b="$(valid_at v4)" 'BEGIN { d = a - b; exit !(a > 5 && d < 1e-5 && d > -1e-5) }'; }
-ok "validation measures the same whatever the batch" same_valid
+ok "the validation loss does not depend on the batch" same_valid
 
 ok "a loss that is not finite ends the run" status 1 train nan run.device=ref optim.kind=sgd optim.lr=1000 optim.clip=0 run.steps=30
-ok "and says what to try" says nan.err "try a lower optim.lr"
-ok "a refused run moves nothing aside" status 2 train a run.fresh=true run.threads=2000
-ok "what was there stays" test ! -e "$top/a.2"
+ok "with advice" contains nan.err "try a lower optim.lr"
+ok "a refused run renames nothing" status 2 train a run.fresh=true run.threads=2000
+ok "the earlier run stays" test ! -e "$top/a.2"
 ok "a path too long" status 2 "$sheaf" train "$top/run.yaml" run.dir="$top/$(printf 'x%.0s' $(seq 950))" 2>"$top/long.err"
 "$sheaf" train "$top/run.yaml" run.dir="$top/closed" run.steps=2 >&- 2>/dev/null
-ok "closed output goes into no file" grep -qx '[0-9]*' "$top/closed/lock"
+ok "closed output is not written to a file" grep -qx '[0-9]*' "$top/closed/lock"
 
 ok "no data" status 2 train n data.train=
-ok "is said" says n.err "data.train"
+ok "is reported" contains n.err "data.train"
 ok "no such file" status 1 train n data.train=/no/such/file
-ok "is named" says n.err "/no/such/file"
+ok "is named" contains n.err "/no/such/file"
 ok "too large" status 2 train n model.name=llama3-8b model.num_hidden_layers=32 model.hidden_size=4096
-ok "is said before the run, with ways out" says n.err "of this machine's memory"
+ok "is reported before the run" contains n.err "of this machine's memory"
 ok "bf16 on ref" status 2 train n run.device=ref precision.compute=bf16
-ok "is said" says n.err "ref computes in f32 and f64; set run.device=cpu"
+ok "is refused" contains n.err "ref computes in f32 and f64; set run.device=cpu"
 ok "f64 on cpu" status 2 train n run.device=cpu precision.compute=f64
-ok "is said, too" says n.err "f64 runs on ref: set run.device=ref"
-ok "nothing was made for a refused run" test ! -e "$top/n"
+ok "is refused, too" contains n.err "f64 runs on ref: set run.device=ref"
+ok "a refused run creates no folder" test ! -e "$top/n"
 
 counted

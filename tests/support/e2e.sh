@@ -1,5 +1,6 @@
-# e2e.sh -- what the scripts of tests/e2e begin with: `. tests/support/e2e.sh`, from the repository root, with the binary as $1.
-# Work goes into the temporary folder $top; `ok` counts, the script ends with `counted`.
+# e2e.sh -- common start of the scripts of tests/e2e, which run from the repository root with the
+# binary as $1: `. tests/support/e2e.sh`. Files go to the temporary folder $top. `ok` runs a check
+# and counts it; `counted` prints the totals and must be the last command.
 set -u
 sheaf=$1
 top=$(mktemp -d)
@@ -7,12 +8,12 @@ trap 'kill %% 2>/dev/null; rm -rf "$top"' EXIT
 export XDG_CACHE_HOME=$top/cache
 passed=0 failed=0
 
-ok() { # what, command...
+ok() { # name of the check, command...
     local what=$1
     shift
     if "$@"; then passed=$((passed + 1)); else failed=$((failed + 1)) && echo "FAILED: $what"; fi
 }
-status() { # wanted, command...
+status() { # expected exit status, command...
     local want=$1 got
     shift
     "$@"
