@@ -1,7 +1,7 @@
-/* Dims with a cap and a live extent in a slot. A micro-batch with fewer live rows than the
- * program's cap gives the bits of a program with the smaller cap. The content of dead rows (invalid
- * ids, NaN) and of memory before the step never reaches a result. Tokens, targets, positions,
- * ranges and weights are inputs: one program runs any of them. */
+/* test_bounded.c -- dims with a cap and a live extent in a slot. A micro-batch with fewer live
+ * rows than the program's cap gives the bits of a program with the smaller cap. The content of
+ * dead rows (invalid ids, NaN) and of memory before the step never reaches a result. Tokens,
+ * targets, positions, ranges and weights are inputs: one program runs any of them. */
 #include <math.h>
 
 #include "support/expect.h"

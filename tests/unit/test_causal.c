@@ -1,5 +1,5 @@
-/* The attribute `causal` of attention in compiled programs, and the key ranges of a dataset, which
- * must agree with it. */
+/* test_causal.c -- the attribute `causal` of attention in compiled programs, and the key ranges
+ * of a dataset, which must agree with it. */
 #include "support/data_test.h"
 
 #include "data/dataset.h"

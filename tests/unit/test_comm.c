@@ -1,4 +1,5 @@
-/* Transfers over `local` on one rank: results, when they may be read, and refused transfers. */
+/* test_comm.c -- transfers over `local` on one rank: results, when they may be read, and refused
+ * transfers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

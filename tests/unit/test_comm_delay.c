@@ -1,7 +1,7 @@
-/* A comm with delays: results equal those without; a transfer is done no earlier than its delay,
- * which overlaps with other work; a waiting rank sleeps, and still learns of failures. Lower bounds
- * of time are exact. Upper bounds must hold in one of several tries, since the machine may be
- * busy. */
+/* test_comm_delay.c -- a comm with delays: results equal those without; a transfer is done no
+ * earlier than its delay, which overlaps with other work; a waiting rank sleeps, and still
+ * learns of failures. Lower bounds of time are exact. Upper bounds must hold in one of several
+ * tries, since the machine may be busy. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,5 @@
-/* Faults between ranks are reported on every rank, soon and by name; no fault hangs. */
+/* test_comm_faults.c -- faults between ranks are reported on every rank, soon and by name; no
+ * fault hangs. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
-/* Collectives between ranks: every kind, type, group and split, in place and not, several groups in
- * flight at once and waited for in different orders; equal to the bit to a serial fold in the order
- * of the group. */
+/* test_comm_local.c -- collectives between ranks: every kind, type, group and split, in place
+ * and not, several groups in flight at once and waited for in different orders; equal to the bit
+ * to a serial fold in the order of the group. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>

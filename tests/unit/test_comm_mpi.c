@@ -1,4 +1,5 @@
-/* Detection of launchers, and messages when sheaf-mpi.so cannot be opened; needs no MPI. */
+/* test_comm_mpi.c -- detection of launchers, and messages when sheaf-mpi.so cannot be opened;
+ * needs no MPI. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>

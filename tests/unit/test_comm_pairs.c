@@ -1,5 +1,5 @@
-/* Sends and receives between ranks, many transfers in flight, groups that end and start again, more
- * ranks than cores, agreement, and the recorded bytes. */
+/* test_comm_pairs.c -- sends and receives between ranks, many transfers in flight, groups that
+ * end and start again, more ranks than cores, agreement, and the recorded bytes. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>

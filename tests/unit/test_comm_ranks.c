@@ -1,5 +1,5 @@
-/* The part of the interface above the backend, for many ranks: a backend that moves nothing is rank
- * 2 of 4, so that no test relies on a world of one rank. */
+/* test_comm_ranks.c -- the part of the interface above the backend, for many ranks: a backend
+ * that moves nothing is rank 2 of 4, so that no test relies on a world of one rank. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* Runs of copies against brute force: the holders of each element, and the runs that each rank
- * lists, in order. */
+/* test_copies.c -- runs of copies against brute force: the holders of each element, and the runs
+ * that each rank lists, in order. */
 #include "support/expect.h"
 
 #include <stdlib.h>

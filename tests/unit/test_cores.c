@@ -1,4 +1,4 @@
-/* Cores of a process, cores of its threads, and quotas of cgroups. */
+/* test_cores.c -- cores of a process, cores of its threads, and quotas of cgroups. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <setjmp.h>

@@ -1,4 +1,5 @@
-/* Attention of device/cpu against ref: all masks, shared key heads, blocks of keys, odd sizes. */
+/* test_cpu_attention.c -- attention of device/cpu against ref: all masks, shared key heads,
+ * blocks of keys, odd sizes. */
 #include "cpu_test.h"
 #include "attention_test.h"
 

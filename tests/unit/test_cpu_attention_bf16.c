@@ -1,5 +1,5 @@
-/* Attention in bf16 on every micro-kernel: errors of the bf16 and AMX paths, which round weights to
- * bf16, compared with those of the f32 path. */
+/* test_cpu_attention_bf16.c -- attention in bf16 on every micro-kernel: errors of the bf16 and
+ * AMX paths, which round weights to bf16, compared with those of the f32 path. */
 #include "cpu_test.h"
 #include "attention_test.h"
 

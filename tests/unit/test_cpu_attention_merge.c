@@ -1,4 +1,4 @@
-/* attention_merge of device/cpu against ref; parts without keys. */
+/* test_cpu_attention_merge.c -- attention_merge of device/cpu against ref; parts without keys. */
 #include "cpu_test.h"
 
 static void merge(void **state)

@@ -1,4 +1,5 @@
-/* Sums over rows on device/cpu against ref: chunks of rows, stripes of columns, all strides. */
+/* test_cpu_column_sums.c -- sums over rows on device/cpu against ref: chunks of rows, stripes of
+ * columns, all strides. */
 #include "cpu_test.h"
 
 /* Random terms with a mean that is not small, so that sums do not cancel: errors scale with the

@@ -1,5 +1,6 @@
-/* exp of vectors on each instruction set: the relative error is under 0.76 * 2^-23 over the whole
- * range, as device/cpu/simd/math.h states; values outside the range, and NaN.
+/* test_cpu_exp.c -- exp of vectors on each instruction set: the relative error is under 0.76 *
+ * 2^-23 over the whole range, as device/cpu/simd/math.h states; values outside the range, and
+ * NaN.
  *
  * It is tested through loss_dx: with m = 0, z = 1, weight 1 and no target, a row is exp(logits). */
 #include <math.h>

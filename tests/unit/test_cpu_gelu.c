@@ -1,5 +1,6 @@
-/* gelu and its gradient on each instruction set, value by value: relative errors are under the
- * bounds of device/cpu/simd/pointwise_gelu.c; large values, NaN; every bf16.
+/* test_cpu_gelu.c -- gelu and its gradient on each instruction set, value by value: relative
+ * errors are under the bounds of device/cpu/simd/pointwise_gelu.c; large values, NaN; every
+ * bf16.
  *
  * gelu(x) = x s with s = 1 / (1 + exp(-2u)): an absolute error of 2u is a relative error of s. */
 #include <math.h>

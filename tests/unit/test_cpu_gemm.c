@@ -1,6 +1,6 @@
-/* GEMM of device/cpu against ref: all transposes, strides, odd sizes, long and empty sums,
- * accumulators kept or not; by every instruction set and the BLAS library. bf16, and sizes that are
- * split into blocks, are tested in test_cpu_gemm_*.c. */
+/* test_cpu_gemm.c -- GEMM of device/cpu against ref: all transposes, strides, odd sizes, long
+ * and empty sums, accumulators kept or not; by every instruction set and the BLAS library. bf16,
+ * and sizes that are split into blocks, are tested in test_cpu_gemm_*.c. */
 #include "support/gemm_cases.h"
 
 static void transposes_and_strides(void **state)

@@ -1,5 +1,5 @@
-/* bf16 GEMM of device/cpu against ref, by every micro-kernel: types, transposes, strides, blocks
- * and their edges; the size of errors; the parts that can be timed. */
+/* test_cpu_gemm_bf16.c -- bf16 GEMM of device/cpu against ref, by every micro-kernel: types,
+ * transposes, strides, blocks and their edges; the size of errors; the parts that can be timed. */
 #include "support/gemm_cases.h"
 
 static void bf16_gemms(void **state)

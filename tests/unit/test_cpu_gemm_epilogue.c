@@ -1,6 +1,6 @@
-/* GEMM with a fused addend, gelu, gelu gradient or swiglu gradient, device/cpu against ref:
- * transposes, strides, types, odd and empty sizes, in place or not. And against the unfused
- * kernels, run one after the other, to the bit. */
+/* test_cpu_gemm_epilogue.c -- GEMM with a fused addend, gelu, gelu gradient or swiglu gradient,
+ * device/cpu against ref: transposes, strides, types, odd and empty sizes, in place or not. And
+ * against the unfused kernels, run one after the other, to the bit. */
 #include "cpu_test.h"
 #include "support/expect.h"
 

@@ -1,6 +1,6 @@
-/* GEMM with large k on device/cpu against ref: a block of A exceeds the packing buffer in L2 and is
- * packed one k block at a time. That happens from 1,408 or 1,536 dwords on, by the micro-kernel; a
- * dword is one f32 or a pair of bf16. */
+/* test_cpu_gemm_large_k.c -- GEMM with large k on device/cpu against ref: a block of A exceeds
+ * the packing buffer in L2 and is packed one k block at a time. That happens from 1,408 or 1,536
+ * dwords on, by the micro-kernel; a dword is one f32 or a pair of bf16. */
 #include "support/gemm_cases.h"
 
 static How transposed(int t, DType in)

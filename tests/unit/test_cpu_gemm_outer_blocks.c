@@ -1,6 +1,6 @@
-/* GEMM on device/cpu in several outer blocks, against ref: along k, with partial sums, from 4,096
- * dwords on (a dword is one f32 or a pair of bf16); of columns and of rows, beyond 2 or 4 million
- * dwords.
+/* test_cpu_gemm_outer_blocks.c -- GEMM on device/cpu in several outer blocks, against ref: along
+ * k, with partial sums, from 4,096 dwords on (a dword is one f32 or a pair of bf16); of columns
+ * and of rows, beyond 2 or 4 million dwords.
  *
  *     dwords along k     outer blocks of k     A
  *     <= 1,408           1                     a block of A stays in the packing buffer

@@ -1,6 +1,6 @@
-/* GEMM on device/cpu with prepacked B against the same GEMM without: the same bits, by every
- * instruction set, micro-kernel and number of threads. B itself is NaN by then: it must not be
- * read. */
+/* test_cpu_gemm_prepacked.c -- GEMM on device/cpu with prepacked B against the same GEMM
+ * without: the same bits, by every instruction set, micro-kernel and number of threads. B itself
+ * is NaN by then: it must not be read. */
 #include "support/gemm_cases.h"
 
 enum { GUARD = 64 };

@@ -1,5 +1,5 @@
-/* The loss of device/cpu against ref: sharded vocabularies, masked rows, large logits; and its
- * exp. */
+/* test_cpu_loss.c -- the loss of device/cpu against ref: sharded vocabularies, masked rows,
+ * large logits; and its exp. */
 #include "cpu_test.h"
 
 typedef struct {

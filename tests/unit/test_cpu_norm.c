@@ -1,4 +1,5 @@
-/* Norms of device/cpu against ref: values, dx, sums over rows, per head, strides and types. */
+/* test_cpu_norm.c -- norms of device/cpu against ref: values, dx, sums over rows, per head,
+ * strides and types. */
 #include "cpu_test.h"
 #include "support/expect.h"
 

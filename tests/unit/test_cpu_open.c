@@ -1,4 +1,5 @@
-/* Opening device/cpu: no BLAS library is needed; a missing one that is requested is an error. */
+/* test_cpu_open.c -- opening device/cpu: no BLAS library is needed; a missing one that is
+ * requested is an error. */
 #include "cpu_test.h"
 
 static void without_library(void **state)

@@ -1,5 +1,5 @@
-/* Elementwise kernels and updates of device/cpu against ref: strides, types, in place, large
- * values. */
+/* test_cpu_pointwise.c -- elementwise kernels and updates of device/cpu against ref: strides,
+ * types, in place, large values. */
 #include "cpu_test.h"
 
 static const int64_t lengths[] = {0, 1, 5, 16, 33, 1024, 1100};

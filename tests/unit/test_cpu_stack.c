@@ -1,5 +1,6 @@
-/* Kernels of device/cpu with large working sets, on a thread with a small stack: a quarter of the 2
- * MiB that threads have where stacks are unlimited. An overflow crashes on the guard page. */
+/* test_cpu_stack.c -- kernels of device/cpu with large working sets, on a thread with a small
+ * stack: a quarter of the 2 MiB that threads have where stacks are unlimited. An overflow
+ * crashes on the guard page. */
 #include "attention_test.h"
 #include "cpu_test.h"
 

@@ -1,4 +1,4 @@
-/* Embedding, its gradient and rope of device/cpu against ref. */
+/* test_cpu_tokens.c -- embedding, its gradient and rope of device/cpu against ref. */
 #include "cpu_test.h"
 
 /* Ids of this shard of the vocabulary, some repeated, and ids of other shards. */

@@ -1,5 +1,5 @@
-/* Training steps on device/cpu: the loss curve of f32 against ref's f64 and of bf16 against f32,
- * and the same bits for any number of threads and from run to run. */
+/* test_cpu_train.c -- training steps on device/cpu: the loss curve of f32 against ref's f64 and
+ * of bf16 against f32, and the same bits for any number of threads and from run to run. */
 #include "cpu_test.h"
 #include "job/job.h"
 

@@ -1,6 +1,6 @@
-/* Attention of the benchmarked models, compiled for one rank in bf16: every call must fit cuDNN's
- * fused kernels, forward and backward, whatever the other passes do. Also the chunks of their
- * logits. */
+/* test_cudnn_fit.c -- attention of the benchmarked models, compiled for one rank in bf16: every
+ * call must fit cuDNN's fused kernels, forward and backward, whatever the other passes do. Also
+ * the chunks of their logits. */
 #include "support/data_test.h"
 
 #include "device/cuda/attention/cudnn_fit.h"

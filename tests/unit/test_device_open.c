@@ -1,4 +1,4 @@
-/* Messages when the CUDA device cannot be opened; needs no CUDA. */
+/* test_device_open.c -- messages when the CUDA device cannot be opened; needs no CUDA. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
-/* graph_check finds faults. Each row breaks one thing of a layer that has been through all passes,
- * and the message must name the node or the value and the fault. Builders with shapes that do not
- * fit report the op and the operand. */
+/* test_graph_faults.c -- graph_check finds faults. Each row breaks one thing of a layer that has
+ * been through all passes, and the message must name the node or the value and the fault.
+ * Builders with shapes that do not fit report the op and the operand. */
 #include "support/bed.h"
 
 #include "model/config.h"

@@ -1,5 +1,6 @@
-/* Packs sharded by ZeRO, on every mesh of up to 8 ranks: shards tile the pack, homes are layouts,
- * each element has one owner, gathers and reductions are the expected collectives. */
+/* test_home.c -- packs sharded by ZeRO, on every mesh of up to 8 ranks: shards tile the pack,
+ * homes are layouts, each element has one owner, gathers and reductions are the expected
+ * collectives. */
 #include "reshard_test.h"
 
 #include <time.h>

@@ -1,6 +1,6 @@
-/* Interfaces between compiler, linker and executor: queues with begin and wait; strides, memory
- * spaces and views; names; transfers that address arenas, groups that live for a step; one list for
- * any number of ranks. */
+/* test_job_interfaces.c -- interfaces between compiler, linker and executor: queues with begin
+ * and wait; strides, memory spaces and views; names; transfers that address arenas, groups that
+ * live for a step; one list for any number of ranks. */
 #include "comm/local/local.h"
 #include "schedule/check/check.h"
 #include "schedule/text_form.h"

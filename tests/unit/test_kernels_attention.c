@@ -1,4 +1,5 @@
-/* Attention against its definition: masks, shared key heads, blocks of keys, large logits. */
+/* test_kernels_attention.c -- attention against its definition: masks, shared key heads, blocks
+ * of keys, large logits. */
 #include "attention_test.h"
 
 static Bench bench;

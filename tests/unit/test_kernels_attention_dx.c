@@ -1,4 +1,5 @@
-/* The backward pass of attention: against its formulas, finite differences, and blocks of keys. */
+/* test_kernels_attention_dx.c -- the backward pass of attention: against its formulas, finite
+ * differences, and blocks of keys. */
 #include "attention_test.h"
 
 static Bench bench;

@@ -1,6 +1,6 @@
-/* Every kernel with extents of 0, since a rank's part of the rows, columns, heads or vocabulary may
- * be empty. Each letter of each op's signature is set to 0, on ref and on all instruction sets of
- * cpu, with accumulators kept and not kept:
+/* test_kernels_empty.c -- every kernel with extents of 0, since a rank's part of the rows,
+ * columns, heads or vocabulary may be empty. Each letter of each op's signature is set to 0, on
+ * ref and on all instruction sets of cpu, with accumulators kept and not kept:
  *
  *     a sum over nothing    0 if nothing is kept (the old content is NaN), else the old content
  *     a maximum             -inf

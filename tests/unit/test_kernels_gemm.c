@@ -1,4 +1,5 @@
-/* GEMMs and column sums against plain loops: every transpose, type, memory order and `keep`. */
+/* test_kernels_gemm.c -- GEMMs and column sums against plain loops: every transpose, type,
+ * memory order and `keep`. */
 #include "kernel_test.h"
 
 static Bench bench;

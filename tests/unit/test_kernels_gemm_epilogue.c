@@ -1,5 +1,6 @@
-/* GEMMs with an epilogue (a sum, a gelu, the gradient of swiglu) against plain loops: every
- * transpose, type and memory order; and against the two kernels that they replace. */
+/* test_kernels_gemm_epilogue.c -- GEMMs with an epilogue (a sum, a gelu, the gradient of swiglu)
+ * against plain loops: every transpose, type and memory order; and against the two kernels that
+ * they replace. */
 #include "kernel_test.h"
 
 static Bench bench;

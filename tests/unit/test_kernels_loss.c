@@ -1,4 +1,5 @@
-/* Cross entropy in steps: whole, sharded over the vocabulary, and its gradient. */
+/* test_kernels_loss.c -- cross entropy in steps: whole, sharded over the vocabulary, and its
+ * gradient. */
 #include "kernel_test.h"
 
 static Bench bench;

@@ -1,4 +1,4 @@
-/* layernorm and rmsnorm, of rows and of heads, and their gradients. */
+/* test_kernels_norm.c -- layernorm and rmsnorm, of rows and of heads, and their gradients. */
 #include "kernel_test.h"
 
 static Bench bench;

@@ -1,4 +1,5 @@
-/* Kernels with a formula per element, and casts and copies of every type. */
+/* test_kernels_pointwise.c -- kernels with a formula per element, and casts and copies of every
+ * type. */
 #include "kernel_test.h"
 
 #include <float.h>

@@ -1,4 +1,5 @@
-/* Kernels that depend on a token's position or id: rope and the embedding. */
+/* test_kernels_tokens.c -- kernels that depend on a token's position or id: rope and the
+ * embedding. */
 #include "kernel_test.h"
 
 static Bench bench;

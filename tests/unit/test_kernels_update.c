@@ -1,4 +1,5 @@
-/* Sums of squares, AdamW and SGD; and that a device without a kernel is refused. */
+/* test_kernels_update.c -- sums of squares, AdamW and SGD; and that a device without a kernel is
+ * refused. */
 #include "kernel_test.h"
 
 static Bench bench;

@@ -1,6 +1,6 @@
-/* A copy between host and device may complete as late as its wait. Until then its source is not
- * overwritten and its destination is not used for other values, whatever runs between begin and
- * wait.
+/* test_late_copies.c -- a copy between host and device may complete as late as its wait. Until
+ * then its source is not overwritten and its destination is not used for other values, whatever
+ * runs between begin and wait.
  *
  *     a = gelu x;  c = begin copy a;  ... other nodes ...;  wait c        a lives up to here
  *

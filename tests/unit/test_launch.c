@@ -1,5 +1,5 @@
-/* Cores of the ranks of a run: threads of one process, processes of a launcher, and too few
- * cores. */
+/* test_launch.c -- cores of the ranks of a run: threads of one process, processes of a launcher,
+ * and too few cores. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <setjmp.h>

@@ -1,5 +1,5 @@
-/* Layouts by brute force: every element is looked up on every rank. `tiles` is the property that
- * all layouts share; each case adds facts that are easily checked by hand. */
+/* test_layout.c -- layouts by brute force: every element is looked up on every rank. `tiles` is
+ * the property that all layouts share; each case adds facts that are easily checked by hand. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

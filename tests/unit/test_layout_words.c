@@ -1,4 +1,5 @@
-/* Layouts as words: compared, simplified, printed, refused. test_layout.c checks their meaning. */
+/* test_layout_words.c -- layouts as words: compared, simplified, printed, refused. test_layout.c
+ * checks their meaning. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

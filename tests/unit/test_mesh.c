@@ -1,4 +1,5 @@
-/* The mesh is arithmetic: checked against the formula in its head comment, and by counting. */
+/* test_mesh.c -- the mesh is arithmetic: checked against the formula in its head comment, and by
+ * counting. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
-/* The table of ops: every signature and every row prints as it is written, has letters of the op,
- * and leads to a kernel of ref; flops; and the errors of op_infer for shapes that do not fit.
- * test_ops_rows.c checks that the rows hold. */
+/* test_ops.c -- the table of ops: every signature and every row prints as it is written, has
+ * letters of the op, and leads to a kernel of ref; flops; and the errors of op_infer for shapes
+ * that do not fit. test_ops_rows.c checks that the rows hold. */
 #include "support/expect.h"
 
 #include <ctype.h>

@@ -1,5 +1,6 @@
-/* The row "h=g" of attention and of its gradient, where the cut is within a group of heads that
- * share a key head: parts then hold copies of it, and their gradients are summed.
+/* test_ops_heads.c -- the row "h=g" of attention and of its gradient, where the cut is within a
+ * group of heads that share a key head: parts then hold copies of it, and their gradients are
+ * summed.
  *
  *     heads       0 1 2 | 3 4 5 | 6 7        outputs of heads are put together;
  *     key heads   0     | 0 1   | 1          dk and dv are summed over the copies

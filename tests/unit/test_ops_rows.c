@@ -1,5 +1,5 @@
-/* The rows of ops.def are true: an op computed in two uneven parts, sharded along a row's letter,
- * is the op computed whole. Tensor parallelism rests on this.
+/* test_ops_rows.c -- the rows of ops.def are true: an op computed in two uneven parts, sharded
+ * along a row's letter, is the op computed whole. Tensor parallelism rests on this.
  *
  *     "t"     operands that have t are sharded; outputs that have it are put together from parts
  *     "i+"    outputs that lack i are summed, and operands added to them come in two summands

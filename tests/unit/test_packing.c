@@ -1,5 +1,5 @@
-/* Packing: pieces with overlapping lifetimes never overlap in memory, the peak is no less than the
- * live bytes, and equal input gives equal offsets. Known optima are found. */
+/* test_packing.c -- packing: pieces with overlapping lifetimes never overlap in memory, the peak
+ * is no less than the live bytes, and equal input gives equal offsets. Known optima are found. */
 #include "support/expect.h"
 
 #include <stdbool.h>

@@ -1,5 +1,5 @@
-/* The gradient of a bias is computed by the op that reads or makes its dy, if one phase has both
- * (lower). */
+/* test_pass_bias.c -- the gradient of a bias is computed by the op that reads or makes its dy,
+ * if one phase has both (lower). */
 #include "place_test.h"
 
 static const Instr *find(const Program *p, Phase phase, OpId op)

@@ -1,4 +1,4 @@
-/* chunk, before and after: the head some rows at a time. */
+/* test_pass_chunk.c -- chunk, before and after: the head some rows at a time. */
 #include "support/bed.h"
 
 enum { V = 9, ROWS = 5 };

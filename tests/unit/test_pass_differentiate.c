@@ -1,5 +1,5 @@
-/* differentiate, before and after; and place, which on one rank inserts nothing, finds the pins of
- * the strategies on a mesh, and refuses unsupported cases. */
+/* test_pass_differentiate.c -- differentiate, before and after; and place, which on one rank
+ * inserts nothing, finds the pins of the strategies on a mesh, and refuses unsupported cases. */
 #include "support/bed.h"
 
 #include "model/config.h"

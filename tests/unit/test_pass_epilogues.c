@@ -1,6 +1,6 @@
-/* epilogues, before and after: a pointwise op is fused into the adjacent GEMM, and nodes that must
- * stay apart do; with everything kept or recomputed, sharded over ranks, in slices and in sessions.
- * It costs no memory. */
+/* test_pass_epilogues.c -- epilogues, before and after: a pointwise op is fused into the
+ * adjacent GEMM, and nodes that must stay apart do; with everything kept or recomputed, sharded
+ * over ranks, in slices and in sessions. It costs no memory. */
 #include "place_test.h"
 
 /* y = x + down gelu(up x + b) + c */

@@ -1,6 +1,6 @@
-/* epilogues of a gated layer: the gradient of swiglu is fused into the GEMM before it, if that GEMM
- * has no other reader and no sum over ranks comes between; with everything kept or recomputed,
- * sharded over ranks, with backward as one phase and as two. */
+/* test_pass_epilogues_gated.c -- epilogues of a gated layer: the gradient of swiglu is fused
+ * into the GEMM before it, if that GEMM has no other reader and no sum over ranks comes between;
+ * with everything kept or recomputed, sharded over ranks, with backward as one phase and as two. */
 #include "place_test.h"
 
 /* y = x + down swiglu(gate n, up n), n the norm of x */

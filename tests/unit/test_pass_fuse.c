@@ -1,5 +1,5 @@
-/* fuse, before and after: GEMMs of one x with adjacent weights become one, and nodes that must stay
- * apart do. */
+/* test_pass_fuse.c -- fuse, before and after: GEMMs of one x with adjacent weights become one,
+ * and nodes that must stay apart do. */
 #include "support/bed.h"
 
 static Value gemm(Bed *b, Value x, Value w) { return linear(&b->g, x, w, NO_VALUE); }

@@ -1,4 +1,5 @@
-/* fuse: the loss in one op if the vocabulary is whole, in its steps if it is sharded. */
+/* test_pass_fuse_loss.c -- fuse: the loss in one op if the vocabulary is whole, in its steps if
+ * it is sharded. */
 #include "place_units.h"
 
 static int count(const Graph *g, OpId op)

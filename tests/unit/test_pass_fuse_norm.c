@@ -1,5 +1,5 @@
-/* A norm's gradient takes the residual that it is added to (fuse), and computes dx and dw in one
- * instruction if one phase has both (lower). */
+/* test_pass_fuse_norm.c -- a norm's gradient takes the residual that it is added to (fuse), and
+ * computes dx and dw in one instruction if one phase has both (lower). */
 #include "place_units.h"
 
 /* y = x + w norm(x): a residual, as layers have two. */

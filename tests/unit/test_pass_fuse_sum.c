@@ -1,5 +1,5 @@
-/* fuse, before and after: a sum is accumulated by the GEMM that makes one of its terms, if the
- * other term is made by the unit and has no other reader. */
+/* test_pass_fuse_sum.c -- fuse, before and after: a sum is accumulated by the GEMM that makes
+ * one of its terms, if the other term is made by the unit and has no other reader. */
 #include "support/bed.h"
 
 static Value gemm(Bed *b, Value x, Value w) { return linear(&b->g, x, w, NO_VALUE); }

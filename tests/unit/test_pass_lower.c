@@ -1,5 +1,5 @@
-/* lower: the values that share bytes, and those that must not. Places are given as region, byte
- * offset and strides; f64, so an element has 8 bytes. */
+/* test_pass_lower.c -- lower: the values that share bytes, and those that must not. Places are
+ * given as region, byte offset and strides; f64, so an element has 8 bytes. */
 #include "support/bed.h"
 
 #include <stdio.h>

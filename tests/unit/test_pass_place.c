@@ -1,6 +1,7 @@
-/* place on an mlp over two ranks, before and after: plain tensor parallelism sums y and d.x over
- * the ranks. With sequence parallelism the stream is sharded by tokens: x is all-gathered and y is
- * reduce-scattered. The bias of the second GEMM is an operand on part 0 alone. */
+/* test_pass_place.c -- place on an mlp over two ranks, before and after: plain tensor
+ * parallelism sums y and d.x over the ranks. With sequence parallelism the stream is sharded by
+ * tokens: x is all-gathered and y is reduce-scattered. The bias of the second GEMM is an operand
+ * on part 0 alone. */
 #include "place_units.h"
 
 typedef struct {

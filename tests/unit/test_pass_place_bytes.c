@@ -1,4 +1,5 @@
-/* The traffic of all ranks, by formula and exactly: elements, summed over the ranks of the group.
+/* test_pass_place_bytes.c -- the traffic of all ranks, by formula and exactly: elements, summed
+ * over the ranks of the group.
  *
  *   p ranks, T tokens, n = T x width, u = (p - 1) n
  *

@@ -1,6 +1,6 @@
-/* The rows that place chooses are the cheapest. Every choice of a row for every node is tried, one
- * node after another, without merging or memoization. Traffic is counted by the rule, not as the
- * search does:
+/* test_pass_place_choose.c -- the rows that place chooses are the cheapest. Every choice of a
+ * row for every node is tried, one node after another, without merging or memoization. Traffic
+ * is counted by the rule, not as the search does:
  *
  *     a value that is read in another placement than it is made in is resharded once; a value that
  *     is made sharded and was resharded in F is resharded again in backward, unless it is kept

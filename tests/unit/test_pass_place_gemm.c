@@ -1,4 +1,5 @@
-/* Every sharding of a model over tp, as data: all ranks compile, and their transfers match.
+/* test_pass_place_gemm.c -- every sharding of a model over tp, as data: all ranks compile, and
+ * their transfers match.
  *
  * Models x tp up to 8 x (plain, sequence) x (regathered, kept), with the kinds of recomputation in
  * turn, so that each of them meets every other option. 14 rows, which few tp divide. */

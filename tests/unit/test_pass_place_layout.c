@@ -1,5 +1,6 @@
-/* The part of each rank and its offset, against a direct count: heads and the key heads that they
- * read, feed-forward, vocabulary; and that programs hold parameters as strategy_use does. */
+/* test_pass_place_layout.c -- the part of each rank and its offset, against a direct count:
+ * heads and the key heads that they read, feed-forward, vocabulary; and that programs hold
+ * parameters as strategy_use does. */
 #include "place_test.h"
 
 #include "compile/place.h"

@@ -1,6 +1,7 @@
-/* Unusual strategies: some weights sharded and others not, the stream sharded across, pins in the
- * middle. Values are then resharded from cut to cut, and messages that are not contiguous are
- * packed. All ranks compile, and their transfers match, though only some of them pack. */
+/* test_pass_place_odd.c -- unusual strategies: some weights sharded and others not, the stream
+ * sharded across, pins in the middle. Values are then resharded from cut to cut, and messages
+ * that are not contiguous are packed. All ranks compile, and their transfers match, though only
+ * some of them pack. */
 #include "place_units.h"
 
 static void try_odd(Builder build, const Strategy *s, int tp, int variant)

@@ -1,5 +1,6 @@
-/* Transfers among the other instructions, as data: a transfer begins where its input is made and is
- * waited for where its result is read, and the gradient of the weights is between. */
+/* test_pass_place_order.c -- transfers among the other instructions, as data: a transfer begins
+ * where its input is made and is waited for where its result is read, and the gradient of the
+ * weights is between. */
 #include "place_test.h"
 
 /* The wait for the transfer that instruction `begin` began. */

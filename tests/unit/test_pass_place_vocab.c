@@ -1,5 +1,6 @@
-/* place on a sharded vocabulary, two ranks: an embedding is a sum to which each rank contributes
- * the rows of its own words; the loss reduces maxima and sums over ranks, never logits. */
+/* test_pass_place_vocab.c -- place on a sharded vocabulary, two ranks: an embedding is a sum to
+ * which each rank contributes the rows of its own words; the loss reduces maxima and sums over
+ * ranks, never logits. */
 #include "place_units.h"
 
 typedef struct {

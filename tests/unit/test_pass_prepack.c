@@ -1,4 +1,5 @@
-/* prepack: the GEMMs that share a prepacked weight, and those that do not. */
+/* test_pass_prepack.c -- prepack: the GEMMs that share a prepacked weight, and those that do
+ * not. */
 #include "support/bed.h"
 
 /* The bytes identify the depth of the GEMM. */

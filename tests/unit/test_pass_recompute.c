@@ -1,4 +1,4 @@
-/* recompute, phases and order on one small unit:
+/* test_pass_recompute.c -- recompute, phases and order on one small unit:
  *
  *     h = up x;  act = gelu h;  y = down act
  *

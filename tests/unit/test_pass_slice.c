@@ -1,6 +1,7 @@
-/* slice, before and after: the values that live across the slices of a sequence. The pass does what
- * the drawing at the head of compile/slice.c shows; recomputing leaves the rows of other slices
- * alone; they have regions of their own; a broken graph is reported. */
+/* test_pass_slice.c -- slice, before and after: the values that live across the slices of a
+ * sequence. The pass does what the drawing at the head of compile/slice.c shows; recomputing
+ * leaves the rows of other slices alone; they have regions of their own; a broken graph is
+ * reported. */
 #include "support/bed.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* program_check finds faults. Each row breaks one thing of a layer's program, and the message must
- * name the phase, the instruction and the tensor. */
+/* test_program_faults.c -- program_check finds faults. Each row breaks one thing of a layer's
+ * program, and the message must name the phase, the instruction and the tensor. */
 #include "support/bed.h"
 
 #include "ir/program.h"

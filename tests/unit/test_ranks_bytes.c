@@ -1,5 +1,5 @@
-/* Bytes sent in a step, by the recorder, equal the formulas. In elements, summed over p ranks, with
- * Psi parameters and m micro-batches:
+/* test_ranks_bytes.c -- bytes sent in a step, by the recorder, equal the formulas. In elements,
+ * summed over p ranks, with Psi parameters and m micro-batches:
  *
  *     dp, zero 1    2 (p-1) Psi            zero 2    (p-1) Psi (m+1)
  *     zero 3        (p-1) Psi m for gradients, and (p-1) times each pack per gather of it

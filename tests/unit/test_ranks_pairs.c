@@ -1,7 +1,8 @@
-/* Every layout computes the same model: f64 on ref, within 1e-10 of one rank over 5 steps of AdamW
- * with clipping and at least two micro-batches, and over one step of SGD, which shows any wrong
- * scale. The layouts cover every pair of options on up to 8 ranks; model families rotate, three to
- * a layout. Further cases are often refused elsewhere and must work here. */
+/* test_ranks_pairs.c -- every layout computes the same model: f64 on ref, within 1e-10 of one
+ * rank over 5 steps of AdamW with clipping and at least two micro-batches, and over one step of
+ * SGD, which shows any wrong scale. The layouts cover every pair of options on up to 8 ranks;
+ * model families rotate, three to a layout. Further cases are often refused elsewhere and must
+ * work here. */
 #include "support/expect.h"
 #include "support/models.h"
 

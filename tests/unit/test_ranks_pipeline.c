@@ -1,6 +1,6 @@
-/* Pipelines at run time, compared with one rank: five steps of AdamW on thread-ranks, hostile
- * transfers, unwritten memory NaN. Schedules that keep the order of micro-batches give the bits of
- * one rank; all are within 1e-10 in f64. */
+/* test_ranks_pipeline.c -- pipelines at run time, compared with one rank: five steps of AdamW on
+ * thread-ranks, hostile transfers, unwritten memory NaN. Schedules that keep the order of
+ * micro-batches give the bits of one rank; all are within 1e-10 in f64. */
 #define _POSIX_C_SOURCE 200809L /* mkstemp */
 #include "support/expect.h"
 

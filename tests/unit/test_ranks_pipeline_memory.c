@@ -1,6 +1,6 @@
-/* Memory of pipeline stages is known before launch: the highest byte that a step touches is the one
- * that linking computed, on every rank. 1f1b holds at most min(P - r, m) micro-batches on stage
- * r. */
+/* test_ranks_pipeline_memory.c -- memory of pipeline stages is known before launch: the highest
+ * byte that a step touches is the one that linking computed, on every rank. 1f1b holds at most
+ * min(P - r, m) micro-batches on stage r. */
 #include "support/expect.h"
 
 #include <string.h>

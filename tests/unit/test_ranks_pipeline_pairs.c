@@ -1,7 +1,7 @@
-/* Pairwise coverage: every possible pair of values of (schedule, stages, chunks, slices,
- * micro-batches, model, layers, split, evict, dp, zero, tp, sequence, recompute) is in some run.
- * Each run is five steps of AdamW in f64, within 1e-10 of one rank, and sends exactly the predicted
- * bytes. Transfers are hostile, and unwritten memory is NaN. */
+/* test_ranks_pipeline_pairs.c -- pairwise coverage: every possible pair of values of (schedule,
+ * stages, chunks, slices, micro-batches, model, layers, split, evict, dp, zero, tp, sequence,
+ * recompute) is in some run. Each run is five steps of AdamW in f64, within 1e-10 of one rank,
+ * and sends exactly the predicted bytes. Transfers are hostile, and unwritten memory is NaN. */
 #include "support/expect.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
-/* All layouts of up to 8 ranks: the Cartesian product of (dp_replicate, dp_shard, tp, zero, reduce,
- * sequence, regather). Every rank of each is compiled and linked; nothing runs. The members of a
- * transfer agree on it, sums over all ranks equal the formulas, and transfers that may overlap with
- * compute end later than they begin. */
+/* test_ranks_product.c -- all layouts of up to 8 ranks: the Cartesian product of (dp_replicate,
+ * dp_shard, tp, zero, reduce, sequence, regather). Every rank of each is compiled and linked;
+ * nothing runs. The members of a transfer agree on it, sums over all ranks equal the formulas,
+ * and transfers that may overlap with compute end later than they begin. */
 #include "support/expect.h"
 #include "support/jobs.h"
 

@@ -1,8 +1,9 @@
-/* Sequences in slices, one after another: f64 on ref, within 1e-10 of one rank that runs whole
- * sequences, over five steps of AdamW with clipping. Cases: slices of uneven lengths and of equal
- * flops; micro-batches that end before the last slice, and empty ones; two documents in a sequence,
- * windows, grouped heads, norms of q and k; every kind of recomputation; one rank, and every kind
- * of parallelism. Transfers are hostile, and unwritten memory is NaN. */
+/* test_ranks_slices.c -- sequences in slices, one after another: f64 on ref, within 1e-10 of one
+ * rank that runs whole sequences, over five steps of AdamW with clipping. Cases: slices of
+ * uneven lengths and of equal flops; micro-batches that end before the last slice, and empty
+ * ones; two documents in a sequence, windows, grouped heads, norms of q and k; every kind of
+ * recomputation; one rank, and every kind of parallelism. Transfers are hostile, and unwritten
+ * memory is NaN. */
 #include "support/expect.h"
 
 #include "device/cpu/cpu.h"

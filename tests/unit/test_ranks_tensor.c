@@ -1,5 +1,5 @@
-/* Homes, copies and norms of parameters that are also sharded over tp: f64 on ref, within 1e-10 of
- * one rank. */
+/* test_ranks_tensor.c -- homes, copies and norms of parameters that are also sharded over tp:
+ * f64 on ref, within 1e-10 of one rank. */
 #include "support/expect.h"
 
 #include "support/world.h"

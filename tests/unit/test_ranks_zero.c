@@ -1,5 +1,5 @@
-/* Data parallelism and ZeRO against one rank: f64 on ref, within 1e-10, five AdamW steps with
- * accumulation and a clip, on any number of ranks. */
+/* test_ranks_zero.c -- data parallelism and ZeRO against one rank: f64 on ref, within 1e-10,
+ * five AdamW steps with accumulation and a clip, on any number of ranks. */
 #include "support/expect.h"
 
 #include "support/world.h"

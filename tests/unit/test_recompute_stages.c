@@ -1,5 +1,5 @@
-/* Recompute rules per pipeline stage: early stages, which hold more micro-batches, recompute more
- * and save memory. No number changes. */
+/* test_recompute_stages.c -- recompute rules per pipeline stage: early stages, which hold more
+ * micro-batches, recompute more and save memory. No number changes. */
 #include "support/expect.h"
 #include "support/jobs.h"
 

@@ -1,5 +1,5 @@
-/* Reshards that have a name: facts that are easily checked by hand, the bytes by formula, and one
- * rank of 16,384. Random ones are in test_reshard_random.c. */
+/* test_reshard.c -- reshards that have a name: facts that are easily checked by hand, the bytes
+ * by formula, and one rank of 16,384. Random ones are in test_reshard_random.c. */
 #include "reshard_test.h"
 
 #include <time.h>

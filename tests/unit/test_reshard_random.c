@@ -1,5 +1,5 @@
-/* Reshards between random layouts on random meshes: each element arrives once, from as few other
- * ranks as possible; and back. */
+/* test_reshard_random.c -- reshards between random layouts on random meshes: each element
+ * arrives once, from as few other ranks as possible; and back. */
 #include "reshard_test.h"
 
 #include "base/philox.h"

@@ -1,6 +1,6 @@
-/* Large jobs compile fast, and as tightly as small ones: lists of a hundred thousand actions, heads
- * in a thousand chunks. Nothing runs. The time limit is generous, but quadratic algorithms exceed
- * it. */
+/* test_scale.c -- large jobs compile fast, and as tightly as small ones: lists of a hundred
+ * thousand actions, heads in a thousand chunks. Nothing runs. The time limit is generous, but
+ * quadratic algorithms exceed it. */
 #include <time.h>
 
 #include "support/bed.h"
