@@ -161,7 +161,7 @@ static size_t work_of(Case c)
     return bytes;
 }
 
-/* Each memory option saves what it promises to save. */
+/* Each memory option reduces the peak of the work arena. */
 static void options_save_memory(void **state)
 {
     (void)state;
