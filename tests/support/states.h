@@ -4,8 +4,8 @@
  *     state_world_open(&w, "dp=2 zero=1");
  *     state_world_run(&w, body, &work);        body(rank, work) on each rank, as a thread
  *
- * The model: tied weights, 4 query heads of 2 key heads (tp=3: uneven, with copies), 23 tokens, four
- * layers; homes are cut by 16. Every layout steps on the same six sequences. */
+ * The model: tied weights, 4 query heads of 2 key heads (tp=3: uneven, with copies), 23 tokens,
+ * four layers; homes are cut by 16. Every layout steps on the same six sequences. */
 #ifndef SUPPORT_STATES_H
 #define SUPPORT_STATES_H
 
