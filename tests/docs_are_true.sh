@@ -10,7 +10,8 @@
 # with "$ ./x" are not run. Commands run in a temporary folder of links to the repository, which is
 # removed with their output.
 #
-# A line "OP(...)" outside such blocks must be a row of src/ir/ops.def, except for spaces.
+# A line "OP(...)" outside such blocks must be a row of src/ir/ops.def, except for spaces. A line
+# such as NEW_OUTPUT is a placeholder that was left in, and a fault.
 set -u
 shopt -s extglob
 repository=$(cd "$(dirname "$0")/.." && pwd)
@@ -73,6 +74,10 @@ check_file() { # file
             ;;
         1*) [ -n "$command" ] && lines+=("$line") ;;
         0*([[:blank:]])'OP('*) check_row "$1" "$line" ;;
+        0+([A-Z])_+([A-Z]))
+            printf '%s: a placeholder: %s\n' "$1" "$line"
+            failed=1
+            ;;
         esac
     done <"$1"
 }
@@ -114,6 +119,7 @@ self_test() {
     expect $'$ sheaf none\n  fails with status 2: sheaf: no none' '```console' '$ sheaf none' '$ sheaf list' '```'
     expect $'$ sheaf list; echo sheaf: x\n  succeeds, but the document shows a failure: sheaf: x' \
         '```console' '$ sheaf list; echo sheaf: x' 'sheaf: x' '```'
+    expect 'a placeholder: NEW_OUTPUT' '```' NEW_OUTPUT '```'
     expect '' '    OP(gelu, gelu, "x[*] -> y[*]", "*", "10*", CHEAP, gelu)'
     expect 'no row of src/ir/ops.def:   OP(gelu, gelu, "x[*] -> y[*]", "*", "11*", CHEAP, gelu)' \
         '  OP(gelu, gelu, "x[*] -> y[*]", "*", "11*", CHEAP, gelu)'

@@ -89,7 +89,12 @@ const DeviceEntry *device_find(const char *name)
 Err device_open(const char *name, const char *file, const Device **out)
 {
     const DeviceEntry *entry = device_find(name);
-    if (!entry) return err_fail(ERR_CONFIG, "device %s: unknown; there are ref, cpu, cuda", name);
+    char names[64] = "";
+    for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
+        const size_t used = strlen(names);
+        snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", devices[i].name);
+    }
+    if (!entry) return err_fail(ERR_CONFIG, "device %s: unknown; devices are %s", name, names);
     return entry->open(file, out);
 }
 

@@ -89,8 +89,8 @@ void metrics_line(FILE *out, bool terminal, const Metrics *m, double eta_s)
     fprintf(out, "%sstep %lld/%lld  loss %.4f  gnorm %.2f  lr %.1e  ", terminal ? "\r\033[K" : "",
             (long long)m->step, (long long)m->steps, m->loss, m->grad_norm, m->lr);
     fprintf(out, m->step_ms < 10 ? "%.1f ms  " : "%.0f ms  ", m->step_ms);
-    fprintf(out, "%s tok/s  mfu %.1f%%  mem %s", text_count(m->tokens_per_s, rate), 100 * m->mfu,
-            text_bytes(m->peak_bytes, bytes));
+    fprintf(out, "%s tok/s  mfu %.1f%% of measured GEMM peak  mem %s",
+            text_count(m->tokens_per_s, rate), 100 * m->mfu, text_bytes(m->peak_bytes, bytes));
     if (m->has_valid) fprintf(out, "  valid %.4f", m->valid_loss);
     if (eta_s >= 0) fprintf(out, "  eta %s", duration(eta_s, eta, sizeof eta));
     /* A line with a validation loss is not overwritten. */

@@ -137,6 +137,15 @@ if command -v mpirun >/dev/null && [ -e "$(dirname "$sheaf")/sheaf-mpi.so" ]; th
     ok "mpirun: as many bytes" sent m $((79040 * 2 * 2 * 4))
     ok "mpirun, tp and zero 3" status 0 mpi m4 4 mesh.tp=2 parallel.zero=3
     ok "threads, tp and zero 3" status 0 train t4 run.ranks=4 mesh.tp=2 parallel.zero=3
+    ok "mpirun, HSDP" status 0 mpi m5 4 mesh.dp_replicate=2 mesh.dp_shard=2 parallel.zero=2 precision.compute=f64
+    ok "mpirun, HSDP: the same losses" close one m5
+    ok "mpirun, offload and recompute" status 0 mpi m6 2 "parallel.offload=mlp.*" parallel.recompute=attn.in precision.compute=f64
+    ok "mpirun, offload and recompute: the same losses" close one m6
+    launched() { OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe -n 2 "$sheaf" "$@" 2>"$top/use.err"; }
+    "$sheaf" generate "$top/m4" -p "line " -n 8 --seed 3 >"$top/one.text" 2>/dev/null
+    launched generate "$top/m4" -p "line " -n 8 --seed 3 mesh.tp=2 >"$top/two.text"
+    ok "mpirun, generate: the same text" cmp "$top/one.text" "$top/two.text"
+    ok "mpirun, eval" launched eval "$top/m4" --text "$top/held" mesh.tp=2 >"$top/eval.out"
     ok "the same bits" same t4 m4
     ok "run.ranks under mpirun is refused" status 2 mpi both 2 run.ranks=2
     ok "with the reason" contains both.err "mpirun started 2 ranks already.*remove run.ranks"
