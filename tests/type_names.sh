@@ -5,9 +5,9 @@
 #     tests/type_names.sh --self-test  plants duplicates in a temporary tree and expects each fault
 #
 # Definitions are `typedef struct|union|enum {...} NAME;`, `struct|union|enum NAME {...}` and
-# typedefs of functions at the beginning of a line. Prints NAME and its files for each duplicate;
-# exit status 1 if there is any. Functions that are compiled once per instruction set are still
-# defined in one file.
+# typedefs of functions at the beginning of a line; `template <...> struct NAME {`, also inside
+# another struct; and `using NAME =`. Prints NAME and its files for each duplicate; exit status 1 if
+# there is any. Functions that are compiled once per instruction set are still defined in one file.
 set -euo pipefail
 
 check_tree() {
@@ -40,6 +40,18 @@ check_tree() {
                 sub(/\)\(.*/, "", name); sub(/.*\(\*?/, "", name)
                 define(name)
             }
+            { templated = templated || /^ *template </ }
+            templated && /^ *(template <.*> )?(struct|union|class) [A-Za-z_0-9]+ ?\{/ {
+                name = $0
+                sub(/ ?\{.*/, "", name); sub(/.* /, "", name)
+                define(name)
+            }
+            /^ *(template <.*> )?using [A-Za-z_0-9]+ ?=/ {
+                name = $0
+                sub(/.*using /, "", name); sub(/ ?=.*/, "", name)
+                define(name)
+            }
+            { templated = /^ *template <.*>$/ }
             END {
                 for (name in count)
                     if (count[name] > 1) { print name ":" files[name] | "sort"; faults++ }
@@ -71,6 +83,17 @@ self_test() {
     expect 'Box: src/a/a.h src/a/b.c'
     printf '%s\n' 'typedef void (*Visit)(void);' >"$tree/src/a/b.c"
     expect 'Visit: src/a/a.h src/a/b.c'
+    printf '%s\n' 'template <int W> struct Row {' '    int x[W];' '};' >"$tree/src/a/b.cuh"
+    rm "$tree/src/a/b.c"
+    expect 'Row: src/a/a.h src/a/b.cuh'
+    printf '%s\n' 'struct Outer {' '    template <int W, template <int> class Visit>' \
+        '    struct Box {' '    };' '};' >"$tree/src/a/b.cuh"
+    expect 'Box: src/a/a.h src/a/b.cuh'
+    printf '%s\n' 'template <int W>' 'using Column = Outer<W>;' >"$tree/src/a/b.cuh"
+    expect 'Column: src/a/a.c src/a/b.cuh'
+    printf '%s\n' 'template <template <int> class Row, class Box>' 'static int run(void)' \
+        >"$tree/src/a/b.cuh"
+    expect ''
 }
 
 case ${1-} in
