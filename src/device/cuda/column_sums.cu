@@ -38,7 +38,7 @@ static __device__ inline void add_rows(const ColumnSumArgs &s, int64_t row, int 
                                        int64_t column, float (&db)[W])
 {
     constexpr int PREFETCH = prefetch_depth<T>();
-    Piece<W> ring[PREFETCH] = {};
+    PackedElements<W> ring[PREFETCH] = {};
     int64_t at = row * s.dy.stride[0] + column * s.dy.stride[1];
     int left = (int)(row / step) + 1, to_load = left; /* rows to add, rows to load */
     auto prefetch = [&](int k) {

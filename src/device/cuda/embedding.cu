@@ -102,7 +102,7 @@ template <int W> static __global__ void strip_kernel(const __grid_constant__ Emb
     float sum[W] = {};
     bool first = true;
     for (int at = 0; at < n; at += PREFETCH) {
-        Piece<W> row[PREFETCH];
+        PackedElements<W> row[PREFETCH];
 #pragma unroll
         for (int k = 0; k < PREFETCH; k++)
             if (at + k < n)

@@ -35,8 +35,8 @@ static __device__ inline void row_sweep(const Tensor &t, int64_t row, Body body)
     const int64_t pieces = t.n[1] / W;
     for (int64_t i = threadIdx.x; i < pieces; i += 2 * THREADS) {
         const bool second = i + THREADS < pieces;
-        const Piece<W> a = piece_load<W>(t.data, t.dtype, piece_at<W>(t, row, i));
-        Piece<W> b = a;
+        const PackedElements<W> a = piece_load<W>(t.data, t.dtype, piece_at<W>(t, row, i));
+        PackedElements<W> b = a;
         if (second) b = piece_load<W>(t.data, t.dtype, piece_at<W>(t, row, i + THREADS));
         float x[W];
         piece_floats(a, t.dtype, x);

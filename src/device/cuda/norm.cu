@@ -137,8 +137,8 @@ static __global__ void __launch_bounds__(RowFetch<G, K, T, STAGES, 1>::THREADS, 
     if (__syncthreads_or(overflows)) redo_overflowed<LAYER, G, T>(m, start, step);
 }
 
-template <bool LAYER> struct Launches {
-    template <int G, int K, DType T> struct Launch {
+template <bool LAYER> struct NormLaunches {
+    template <int G, int K, DType T> struct NormLaunch {
         static Err run(const NormPrefetchArgs &m, const DeviceQueue *q)
         {
             typedef RowFetch<G, K, T, STAGES, 1> Fetch;
@@ -161,8 +161,8 @@ static Err prefetch_launch(const NormArgs &m, const DeviceQueue *q)
                                 (const char *)m.w.data,  (const char *)m.b.data,
                                 row_set_of(m.x, m.rows), m.eps,
                                 1 / (float)m.width};
-    return m.mean.data ? fetch_run<Launches<true>::Launch>(a, m.x.dtype, q)
-                       : fetch_run<Launches<false>::Launch>(a, m.x.dtype, q);
+    return m.mean.data ? fetch_run<NormLaunches<true>::NormLaunch>(a, m.x.dtype, q)
+                       : fetch_run<NormLaunches<false>::NormLaunch>(a, m.x.dtype, q);
 }
 
 static Err launch(const Call *call, KernelId id, NormArgs m)

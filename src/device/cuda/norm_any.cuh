@@ -22,7 +22,7 @@ template <int G, int W, int K, DType T> struct RowView {
     int64_t offset, stride;
     int lane;
     int64_t pieces;
-    Piece<W> kept[K];
+    PackedElements<W> kept[K];
 
     __device__ RowView(const Tensor &t, int64_t row, int thread, int64_t n)
         : base(t.data), offset(row_at(t, t.ndim - 1, row)), stride(t.stride[t.ndim - 1]),
@@ -32,7 +32,7 @@ template <int G, int W, int K, DType T> struct RowView {
         for (int k = 0; k < K; k++)
             if (lane + k * G < pieces) kept[k] = load(lane + k * G);
     }
-    __device__ Piece<W> load(int64_t i) const
+    __device__ PackedElements<W> load(int64_t i) const
     {
         return piece_load<W>(base, T, offset + i * W * (W == 1 ? stride : 1));
     }
@@ -97,7 +97,8 @@ static __device__ inline void statistics(const NormArgs &m, const RowView<G, W, 
     *rstd = (float)(1 / sqrt(row_power<double>(x, center, 2) / m.width + (double)m.eps));
 }
 
-template <int G, int W> static __device__ inline Piece<W> vector_piece(const Tensor &t, int64_t i)
+template <int G, int W>
+static __device__ inline PackedElements<W> vector_piece(const Tensor &t, int64_t i)
 {
     return piece_load<W>(t.data, t.dtype, i * W * (W == 1 ? t.stride[0] : 1));
 }

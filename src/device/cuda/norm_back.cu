@@ -16,8 +16,8 @@
 #include "device/cuda/norm_back_any.cuh"
 #include "device/cuda/norm_back_rows.cuh"
 
-template <bool LAYER, bool BIAS> struct Launches {
-    template <int G, int K, DType T> struct Launch {
+template <bool LAYER, bool BIAS> struct NormBackLaunches {
+    template <int G, int K, DType T> struct NormBackLaunch {
         static Err run(const NormBackPrefetchArgs &m, const DeviceQueue *q)
         {
             enum { SUM_BIAS = BIAS && G == 32 }; /* other groups never sum it */
@@ -60,9 +60,10 @@ static Err prefetch_launch(const NormBackArgs &m, const DeviceQueue *q)
                                     m.part,
                                     m.sums,
                                     m.blocks};
-    if (m.dbias.data) return fetch_run<Launches<true, true>::Launch>(b, m.x.dtype, q);
-    return m.mean.data ? fetch_run<Launches<true, false>::Launch>(b, m.x.dtype, q)
-                       : fetch_run<Launches<false, false>::Launch>(b, m.x.dtype, q);
+    if (m.dbias.data)
+        return fetch_run<NormBackLaunches<true, true>::NormBackLaunch>(b, m.x.dtype, q);
+    return m.mean.data ? fetch_run<NormBackLaunches<true, false>::NormBackLaunch>(b, m.x.dtype, q)
+                       : fetch_run<NormBackLaunches<false, false>::NormBackLaunch>(b, m.x.dtype, q);
 }
 
 static Err launch(const Call *call, KernelId id, NormBackArgs m)

@@ -46,7 +46,7 @@ static __global__ void __launch_bounds__(POINT_THREADS)
     const int reads = F::UPDATE ? all : F::IN;
     if (step >= w.count) return;
     int64_t at[all];
-    Piece<W> piece[reads + 1]; /* one more: a formula may read nothing */
+    PackedElements<W> piece[reads + 1]; /* one more: a formula may read nothing */
     float x[all][W];
     walk_at<all>(w, step, at);
 #pragma unroll

@@ -50,7 +50,7 @@ static __global__ void __launch_bounds__(THREADS, 6) rope_kernel(const __grid_co
     const unsigned i = index % pieces * W, share = index / pieces % r.shares;
     const int64_t token = index / pieces / r.shares, heads = r.x.n[1];
     if (token >= r.x.n[0]) return;
-    Piece<W> low[HEADS], high[HEADS];
+    PackedElements<W> low[HEADS], high[HEADS];
 #pragma unroll
     for (int k = 0; k < HEADS; k++) {
         const int64_t h = share + k * r.shares;

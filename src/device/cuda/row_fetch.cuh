@@ -152,7 +152,7 @@ template <int G, int K, DType T, int S, int N, int MORE = 0> struct RowFetch {
     __device__ void floats(int s, int which, int k, float *v) const
     {
         const uint4 *at = stage + (s * N + which) * ROW + k * WORDS * THREADS;
-        Piece<W> p;
+        PackedElements<W> p;
         const uint4 a = at[0];
         p.word[0] = a.x, p.word[1] = a.y, p.word[2] = a.z, p.word[3] = a.w;
         if (WORDS == 2) {

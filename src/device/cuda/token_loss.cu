@@ -45,7 +45,7 @@ static __device__ inline float rescale(float max_log2, float of)
 }
 
 template <DType T, int W, int P>
-static __device__ inline void softmax_add(const Piece<W> (&piece)[P], OnlineSoftmax *s)
+static __device__ inline void softmax_add(const PackedElements<W> (&piece)[P], OnlineSoftmax *s)
 {
     const float max_log2 = LOG2_E * pieces_max<T>(piece);
     if (max_log2 > s->max_log2) {
@@ -96,12 +96,12 @@ static __device__ inline OnlineSoftmax softmax_row(TokenRow<N, W, T> &p, int64_t
         if (p.is_full(k)) {
 #pragma unroll
             for (int i = 0; i < ROW_GROUP; i += 2) {
-                const Piece<W> two[2] = {p.take(k + i), p.take(k + i + 1)};
+                const PackedElements<W> two[2] = {p.take(k + i), p.take(k + i + 1)};
                 softmax_add<T>(two, &s);
             }
         } else {
             for (int i = k; i < min(k + ROW_GROUP, p.held) && p.has(i); i++) {
-                const Piece<W> one[1] = {p.take(i)};
+                const PackedElements<W> one[1] = {p.take(i)};
                 softmax_add<T>(one, &s);
             }
         }
@@ -110,7 +110,7 @@ static __device__ inline OnlineSoftmax softmax_row(TokenRow<N, W, T> &p, int64_t
     if (p.REST > 0) softmax_add<T>(p.rest, &s);
     if (!dx) p.load_rest(next);
     for (int k = p.held + p.REST; p.has(k); k += ROW_GROUP) {
-        Piece<W> piece[ROW_GROUP];
+        PackedElements<W> piece[ROW_GROUP];
 #pragma unroll
         for (int i = 0; i < ROW_GROUP; i++) piece[i] = p.load(row, k + i);
         softmax_add<T>(piece, &s);
@@ -125,7 +125,7 @@ typedef struct {
 } Slope;
 
 template <int W, DType T>
-static __device__ inline void store_piece(const Slope &d, const Piece<W> &piece,
+static __device__ inline void store_piece(const Slope &d, const PackedElements<W> &piece,
                                           int64_t piece_offset)
 {
     float x[W];
@@ -139,7 +139,7 @@ template <bool FULL, int N, int W, DType T>
 static __device__ inline void store_group(const TokenRow<N, W, T> &p, const Slope &d,
                                           const char *from, int k)
 {
-    Piece<W> piece[ROW_GROUP];
+    PackedElements<W> piece[ROW_GROUP];
 #pragma unroll
     for (int i = 0; i < ROW_GROUP; i++)
         if (p.template holds<FULL>(k + i)) piece[i] = p.take(k + i);

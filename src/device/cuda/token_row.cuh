@@ -24,7 +24,7 @@ template <int N, int W, DType T> struct TokenRow {
     Tensor logits;
     uint4 *smem;            /* [held][WORDS][N] */
     int held, pieces, done; /* done: rows so far */
-    Piece<W> rest[IN_REGISTERS];
+    PackedElements<W> rest[IN_REGISTERS];
 
     __device__ bool has(int k) const { return (int)threadIdx.x + k * N < pieces; }
     /* True if every thread has pieces k, .. of a group in shared memory. */
@@ -44,22 +44,22 @@ template <int N, int W, DType T> struct TokenRow {
         return (int64_t)k * (N * BYTES) * (W == 1 ? t.stride[1] : 1);
     }
     /* A piece past the end: changes neither a maximum nor a sum of powers. */
-    static __device__ Piece<W> none()
+    static __device__ PackedElements<W> none()
     {
-        Piece<W> p;
+        PackedElements<W> p;
 #pragma unroll
         for (int i = 0; i < W; i++) p.word[i] = T == F32 ? 0xff800000u : 0xff80ff80u; /* -inf */
         return p;
     }
-    __device__ Piece<W> load(int64_t row, int k) const
+    __device__ PackedElements<W> load(int64_t row, int k) const
     {
         if (!has(k)) return none();
         return piece_load<W>(first(logits, row) + piece_offset(logits, k), T, 0);
     }
-    __device__ Piece<W> take(int k) const
+    __device__ PackedElements<W> take(int k) const
     {
         const uint4 *at = smem + k * WORDS * N + threadIdx.x, a = at[0];
-        Piece<W> p;
+        PackedElements<W> p;
         p.word[0] = a.x, p.word[1 % W] = a.y, p.word[2 % W] = a.z, p.word[3 % W] = a.w;
         if (WORDS == 2) {
             const uint4 b = at[N];
@@ -113,7 +113,8 @@ template <int N, int W, DType T> struct TokenRow {
 };
 
 /* The largest element of P pieces; bf16 two at a time. */
-template <DType T, int W, int P> static __device__ inline float pieces_max(const Piece<W> (&p)[P])
+template <DType T, int W, int P>
+static __device__ inline float pieces_max(const PackedElements<W> (&p)[P])
 {
     if (T == BF16 && W > 1) {
         __nv_bfloat162 largest = *(const __nv_bfloat162 *)&p[0].word[0];

@@ -25,7 +25,7 @@ static __device__ inline void adamw_steps(const UpdatePiece &p, const AdamwNumbe
                                           int64_t at)
 {
     enum { GRAD, MASTER, M, V, ALL };
-    Piece<W> old[N][ALL];
+    PackedElements<W> old[N][ALL];
 #pragma unroll
     for (int k = 0; k < N; k++) {
         const int64_t i = at + k * (W * THREADS);

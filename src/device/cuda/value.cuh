@@ -1,8 +1,9 @@
 /* value.cuh -- f32 and bf16 elements as floats, one, four or eight at a time, and reductions over
  * threads.
  *
- * A Piece holds elements as loaded, in their storage format; piece_floats converts it. Kernels load
- * all their pieces before they convert the first, so that the loads are in flight together. */
+ * PackedElements, a piece, holds elements as loaded, in their storage format; piece_floats converts
+ * it. Kernels load all their pieces before they convert the first, so that the loads are in flight
+ * together. */
 #ifndef DEVICE_CUDA_VALUE_CUH
 #define DEVICE_CUDA_VALUE_CUH
 
@@ -10,7 +11,7 @@
 #include <cuda_runtime.h>
 #include "device/cuda/walk.h"
 
-template <int W> struct Piece {
+template <int W> struct PackedElements {
     uint32_t word[W]; /* f32: one element each; bf16: two */
 };
 
@@ -28,9 +29,9 @@ static __device__ inline uint32_t bf16_pair(float low, float high)
 
 /* Elements [at, at + W) of row-major storage; W of 4 and 8 must be aligned. */
 template <int W>
-static __device__ inline Piece<W> piece_load(const void *base, DType dtype, int64_t at)
+static __device__ inline PackedElements<W> piece_load(const void *base, DType dtype, int64_t at)
 {
-    Piece<W> p;
+    PackedElements<W> p;
     if (W == 1) {
         p.word[0] = dtype == BF16 ? ((const uint16_t *)base)[at] : ((const uint32_t *)base)[at];
         return p;
@@ -51,7 +52,7 @@ static __device__ inline Piece<W> piece_load(const void *base, DType dtype, int6
 }
 
 template <int W>
-static __device__ inline void piece_floats(const Piece<W> &p, DType dtype, float *x)
+static __device__ inline void piece_floats(const PackedElements<W> &p, DType dtype, float *x)
 {
     if (dtype == F32) {
 #pragma unroll

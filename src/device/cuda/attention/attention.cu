@@ -66,8 +66,10 @@ template <int W> static __global__ void delta_kernel(const __grid_constant__ Hea
     const bool live = row_of(r, &t, &h);
     const Tensor &a = r.x[0], &b = r.x[1];
     for (int64_t i = lane; live && i < a.n[2] / W; i += ROW_THREADS) {
-        const Piece<W> pa = piece_load<W>(a.data, a.dtype, at_row(a, t, h) + i * W * a.stride[2]);
-        const Piece<W> pb = piece_load<W>(b.data, b.dtype, at_row(b, t, h) + i * W * b.stride[2]);
+        const PackedElements<W> pa =
+            piece_load<W>(a.data, a.dtype, at_row(a, t, h) + i * W * a.stride[2]);
+        const PackedElements<W> pb =
+            piece_load<W>(b.data, b.dtype, at_row(b, t, h) + i * W * b.stride[2]);
         float x[W], y[W];
         piece_floats(pa, a.dtype, x);
         piece_floats(pb, b.dtype, y);

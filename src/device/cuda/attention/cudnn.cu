@@ -155,7 +155,7 @@ static CudnnShape shape_of(const Call *call, bool backward)
     return s;
 }
 
-typedef std::shared_ptr<fe::graph::Tensor_attributes> Node;
+typedef std::shared_ptr<fe::graph::Tensor_attributes> CudnnTensor;
 
 static std::vector<int64_t> dims_of(const CudnnShape &s, int which)
 {
@@ -169,7 +169,7 @@ static std::vector<int64_t> steps_of(const CudnnShape &s, int which)
 }
 
 /* A uid is 1 + the operand; the statistics come after all operands. */
-static Node input(fe::graph::Graph &g, const CudnnShape &s, int which)
+static CudnnTensor input(fe::graph::Graph &g, const CudnnShape &s, int which)
 {
     return g.tensor(fe::graph::Tensor_attributes()
                         .set_uid(1 + which)
@@ -177,9 +177,9 @@ static Node input(fe::graph::Graph &g, const CudnnShape &s, int which)
                         .set_stride(steps_of(s, which)));
 }
 
-static void output(Node node, const CudnnShape &s, int which)
+static void output(CudnnTensor tensor, const CudnnShape &s, int which)
 {
-    node->set_output(true)
+    tensor->set_output(true)
         .set_uid(1 + which)
         .set_dim(dims_of(s, which))
         .set_stride(steps_of(s, which));
