@@ -22,7 +22,7 @@ template <DType T> static __device__ inline double whole_squares(const void *x, 
     double sum = 0;
     int64_t i = from + 8 * (int64_t)threadIdx.x;
     for (int k = 0; k < CHUNK / (8 * THREADS); k += PREFETCH) {
-        Piece<8> piece[PREFETCH];
+        PackedElements<8> piece[PREFETCH];
 #pragma unroll
         for (int a = 0; a < PREFETCH; a++, i += 8 * THREADS) piece[a] = piece_load<8>(x, T, i);
 #pragma unroll
@@ -172,14 +172,14 @@ static __device__ inline double fold_in_order(const double *sums, int64_t n)
 
 static __global__ void __launch_bounds__(THREADS) clip_kernel(DeviceClip c)
 {
-    bool unfit = false;
+    bool nonfinite_loss = false;
     for (int64_t i = threadIdx.x; i < c.n_losses; i += THREADS)
-        if (!isfinite(c.loss[i * c.loss_stride])) unfit = true;
-    unfit = __syncthreads_or(unfit);
+        if (!isfinite(c.loss[i * c.loss_stride])) nonfinite_loss = true;
+    nonfinite_loss = __syncthreads_or(nonfinite_loss);
     const double total = fold_in_order(c.sums, c.n);
     if (threadIdx.x > 0) return;
     const double mean = *c.mean, norm = sqrt(total) * mean;
-    const bool skips = unfit || !isfinite(norm) || (c.skip > 0 && norm > c.skip);
+    const bool skips = nonfinite_loss || !isfinite(norm) || (c.skip > 0 && norm > c.skip);
     c.out[0] = skips                                 ? nan("")
                : c.max_norm > 0 && norm > c.max_norm ? mean * (c.max_norm / norm)
                                                      : mean;
