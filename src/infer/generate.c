@@ -25,8 +25,8 @@ typedef struct {
     int64_t next;             /* first prompt without a sequence */
     SessionRow *row;
     int64_t n_rows;
-    int64_t *asked; /* [sequences]: sequences whose last row's logits are requested */
-    int64_t n_asked;
+    int64_t *sampled; /* [sequences]: sequences whose next token this call samples */
+    int64_t n_sampled;
     bool prefill;    /* the current call is a prefill */
     int32_t *choice; /* [1 + sequences]: registered as ARENA_CHOICE */
     GenerateResult result;
@@ -47,7 +47,7 @@ static Err open_generator(Generator *g)
     TRY(sampler_open(&g->sampler, &s->sample, job->settings.config->vocab, s->arena));
     TRY(ARENA_NEW(s->arena, sequences, &g->sequence));
     TRY(ARENA_NEW(s->arena, g->shape->rows, &g->row));
-    TRY(ARENA_NEW(s->arena, sequences, &g->asked));
+    TRY(ARENA_NEW(s->arena, sequences, &g->sampled));
     TRY(ARENA_NEW(s->arena, 1 + sequences, &g->choice));
     for (int64_t i = 0; i < sequences; i++) {
         TRY(ARENA_NEW(s->arena, g->shape->context + 1, &g->sequence[i].token));
@@ -86,7 +86,7 @@ static void add_rows(Generator *g, int64_t at)
     for (; p->filled < p->n && g->n_rows < g->shape->rows; p->filled++) {
         const bool last = p->filled == p->n - 1;
         g->row[g->n_rows++] = (SessionRow){at, p->filled, p->token[p->filled], last};
-        if (last) g->asked[g->n_asked++] = at;
+        if (last) g->sampled[g->n_sampled++] = at;
     }
 }
 
@@ -100,7 +100,7 @@ static bool needs_prefill(const ActiveSequence *p)
  * are in the KV cache. */
 static void plan_call(Generator *g)
 {
-    g->n_rows = g->n_asked = 0;
+    g->n_rows = g->n_sampled = 0;
     g->prefill = false;
     for (int64_t i = 0; i < g->shape->sequences; i++)
         g->prefill = g->prefill || needs_prefill(&g->sequence[i]);
@@ -111,8 +111,8 @@ static void plan_call(Generator *g)
 
 static Err draw_all(Generator *g, const Tensor *logits)
 {
-    for (int64_t i = 0; i < g->n_asked; i++) {
-        const ActiveSequence *p = &g->sequence[g->asked[i]];
+    for (int64_t i = 0; i < g->n_sampled; i++) {
+        const ActiveSequence *p = &g->sequence[g->sampled[i]];
         Tensor row = {.dtype = logits->dtype, .ndim = 1, .n = {logits->n[1]}, .stride = {1}};
         row.stride[0] = logits->stride[1];
         row.data = (char *)logits->data + (size_t)(i * logits->stride[0]) * dtype_bytes(row.dtype);
@@ -134,7 +134,7 @@ static Err choose(Generator *g, const Tensor *logits)
                        : g->s->stop && *g->s->stop ? CHOICE_STOP
                                                    : CHOICE_CONTINUE;
     }
-    const int64_t n = 1 + g->n_asked;
+    const int64_t n = 1 + g->n_sampled;
     const Transfer t = {.kind = COMM_BROADCAST,
                         .group = g->world->all,
                         .from = {session->sampling_rank, ARENA_CHOICE, 0, n, I32},
@@ -183,11 +183,11 @@ static Err run_call(Generator *g)
         g->result.prefill_tokens += g->n_rows;
     } else {
         g->result.decode_s += took;
-        g->result.decode_tokens += g->n_asked;
+        g->result.decode_tokens += g->n_sampled;
     }
     g->result.stopped = g->choice[0] == CHOICE_STOP;
-    for (int64_t i = 0; i < g->n_asked && !g->result.stopped; i++)
-        take_token(g, &g->sequence[g->asked[i]], g->choice[1 + i]);
+    for (int64_t i = 0; i < g->n_sampled && !g->result.stopped; i++)
+        take_token(g, &g->sequence[g->sampled[i]], g->choice[1 + i]);
     return OK;
 }
 

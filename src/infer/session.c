@@ -38,7 +38,7 @@ Err session_compile(const JobSettings *base, const SessionShape *shape, Arena *a
                                       .rank = base->parallel.rank,
                                       .in_order = base->parallel.in_order,
                                       .split = base->parallel.split};
-    few.rows = few.asked = shape->sequences;
+    few.rows = few.logit_rows = shape->sequences;
     jobs->shape = *shape;
     jobs->n = shape->cached && shape->rows > shape->sequences ? 2 : 1;
     if (jobs->n == 1) return compile_call(&set, shape, arena, &jobs->call[0]);
@@ -114,8 +114,8 @@ static int64_t fill(const Session *s, Rank *r, const SessionRow *row, int64_t n)
     int32_t *position = rank_input(r, 0, INPUT_POSITIONS).data;
     int32_t *ranges = rank_input(r, 0, INPUT_RANGES).data;
     int32_t *place = rank_input(r, 0, INPUT_PLACES).data;
-    int32_t *asked = rank_input(r, 0, INPUT_ASKED).data;
-    int64_t n_asked = 0;
+    int32_t *logit_rows = rank_input(r, 0, INPUT_LOGIT_ROWS).data;
+    int64_t n_logit_rows = 0;
     for (int64_t i = 0; i < n; i++) {
         MUST(row[i].sequence < shape->sequences && row[i].position < shape->context,
              "sequence %lld, position %lld", (long long)row[i].sequence,
@@ -124,9 +124,9 @@ static int64_t fill(const Session *s, Rank *r, const SessionRow *row, int64_t n)
         position[i] = (int32_t)row[i].position;
         place[i] = (int32_t)(row[i].sequence * shape->context + row[i].position);
         set_ranges(s, &row[i], i, &ranges[4 * i]);
-        if (row[i].asked) asked[n_asked++] = (int32_t)i;
+        if (row[i].needs_logits) logit_rows[n_logit_rows++] = (int32_t)i;
     }
-    return n_asked;
+    return n_logit_rows;
 }
 
 Err session_call(Session *s, const SessionRow *row, int64_t n, Tensor *logits)

@@ -48,7 +48,7 @@ typedef struct {
 typedef struct {
     int64_t sequence, position;
     int32_t token;
-    bool asked; /* its logits are requested */
+    bool needs_logits; /* its logits are requested */
 } SessionRow;
 
 /* Local. Does not load weights; the caller loads them into rank[0]. */

@@ -37,8 +37,8 @@ enum {
     SLOT_FACTOR,      /* on gradients: 1 / live tokens of the step, times the clip factor */
     SLOT_BIAS1,       /* 1 - beta^step, of the two moments */
     SLOT_BIAS2,
-    SLOT_ASKED, /* rows of a session's call whose logits are requested */
-    SLOT_FREE,  /* three slots without a fixed meaning */
+    SLOT_LOGIT_ROWS, /* rows of a session's call whose logits are requested */
+    SLOT_FREE,       /* three slots without a fixed meaning */
     SLOT_PORT = SLOT_FREE + 3,
     MAX_PORTS = 64, /* SLOT_PORT + p is 0 if accumulator p of the unit starts from zero, else 1 */
     N_SLOTS = SLOT_PORT + MAX_PORTS
@@ -68,8 +68,8 @@ typedef enum {
     INPUT_POSITIONS,
     INPUT_RANGES,
     INPUT_WEIGHTS,
-    INPUT_PLACES, /* sessions: the cache row of each row's keys and values */
-    INPUT_ASKED,  /* sessions: the rows whose logits are requested */
+    INPUT_PLACES,     /* sessions: the cache row of each row's keys and values */
+    INPUT_LOGIT_ROWS, /* sessions: the rows whose logits are requested */
     N_INPUTS
 } Input;
 

@@ -29,7 +29,7 @@ const char *role_name(Role r)
 const char *input_name(Input i)
 {
     static const char *const name[N_INPUTS] = {"tokens",  "targets", "positions", "ranges",
-                                               "weights", "places",  "asked"};
+                                               "weights", "places",  "logit_rows"};
     return name[i];
 }
 

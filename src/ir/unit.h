@@ -39,9 +39,9 @@ typedef struct {
     const char *name;
     Arena *arena;
     DType dtype;
-    int64_t rows;  /* most tokens of a micro-batch */
-    int64_t width; /* of the stream */
-    int64_t asked; /* sessions: most rows of a call whose logits are requested; else 0 */
+    int64_t rows;       /* most tokens of a micro-batch */
+    int64_t width;      /* of the stream */
+    int64_t logit_rows; /* sessions: most rows of a call whose logits are requested; else 0 */
     int n_kinds, n_units, n_params, cap_units, cap_params;
     Graph kind[MAX_KINDS];
     Unit *unit;

@@ -29,12 +29,12 @@ Value vector(Graph *g, const char *name, int64_t n, Init init)
 Value head_in(Graph *g, const Build *b)
 {
     const Value x = stream_in(g, b->rows, b->config->width);
-    return b->asked.cap ? embedding(g, input(g, INPUT_ASKED, b->asked), x) : x;
+    return b->logit_rows.cap ? embedding(g, input(g, INPUT_LOGIT_ROWS, b->logit_rows), x) : x;
 }
 
 void head_out(Graph *g, const Build *b, Value x, Value w)
 {
-    if (b->asked.cap) {
+    if (b->logit_rows.cap) {
         graph_name(g, stream_out(g, linear(g, x, w, NO_VALUE)), "logits");
         return;
     }
@@ -117,12 +117,13 @@ Err model_build(const ModelConfig *c, DType dtype, BatchShape batch, Arena *aren
 
 static Err check_session(const ModelConfig *c, const SessionShape *s)
 {
-    if (s->rows < 1 || s->sequences < 1 || s->context < 1 || s->asked < 1 || s->asked > s->rows)
+    if (s->rows < 1 || s->sequences < 1 || s->context < 1 || s->logit_rows < 1 ||
+        s->logit_rows > s->rows)
         return err_fail(ERR_CONFIG,
                         "a session of %lld sequences of %lld tokens, in calls of %lld rows with "
                         "logits of %lld of them: each must be at least 1, and logits at most rows",
                         (long long)s->sequences, (long long)s->context, (long long)s->rows,
-                        (long long)s->asked);
+                        (long long)s->logit_rows);
     if (s->sequences > INT32_MAX / s->context)
         return err_fail(ERR_CONFIG,
                         "a session of %lld sequences of %lld tokens: more than %d tokens in all, "
@@ -141,10 +142,10 @@ Err model_build_session(const ModelConfig *c, DType dtype, const SessionShape *s
     Model m;
     TRY(check_session(c, shape));
     TRY(open_model(c, dtype, shape->rows, arena, &m));
-    m.asked = shape->asked;
+    m.logit_rows = shape->logit_rows;
     if (c->window) b.span = min_i64(b.span, c->window);
     b.rows = (Dim){m.rows, SLOT_ROWS, 0};
-    b.asked = (Dim){m.asked, SLOT_ASKED, 0};
+    b.logit_rows = (Dim){m.logit_rows, SLOT_LOGIT_ROWS, 0};
     TRY(build_units(c, &b, &m));
     *out = m;
     return OK;

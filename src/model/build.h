@@ -23,11 +23,11 @@ Err model_build(const ModelConfig *c, DType dtype, BatchShape batch, Arena *aren
 /* One call of an inference session. A call processes rows of any of its sequences, which grow from
  * call to call, and returns the logits of some of these rows. */
 typedef struct {
-    int64_t rows;      /* maximum per call */
-    int64_t asked;     /* maximum number of these rows whose logits are requested */
-    int64_t sequences; /* maximum number that the session holds at once */
-    int64_t context;   /* maximum tokens of a sequence */
-    bool cached;       /* a KV cache persists between calls; else a call has whole sequences */
+    int64_t rows;       /* maximum per call */
+    int64_t logit_rows; /* maximum number of these rows whose logits are requested */
+    int64_t sequences;  /* maximum number that the session holds at once */
+    int64_t context;    /* maximum tokens of a sequence */
+    bool cached;        /* a KV cache persists between calls; else a call has whole sequences */
 } SessionShape;
 
 /* Local. Builds the same kinds and units, but the head outputs logits instead of the loss. */
@@ -38,9 +38,9 @@ Err model_build_session(const ModelConfig *c, DType dtype, const SessionShape *s
 
 typedef struct {
     const ModelConfig *config;
-    Dim rows;     /* tokens, T; the runtime scalar SLOT_ROWS bounds the live ones */
-    Dim asked;    /* rows whose logits the head outputs, A; cap 0: the head outputs the loss */
-    int64_t span; /* maximum number of keys that a query attends to */
+    Dim rows;       /* tokens, T; the runtime scalar SLOT_ROWS bounds the live ones */
+    Dim logit_rows; /* rows whose logits the head outputs, A; cap 0: the head outputs the loss */
+    int64_t span;   /* maximum number of keys that a query attends to */
 } Build;
 
 typedef struct {

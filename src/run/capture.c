@@ -38,7 +38,7 @@ static const char *program_reason(const RankSettings *s)
     const LinkedProgram *lp = s->program;
     const char *reason = steps_sends(lp) ? sends : NULL;
     bool normed = false;
-    if (lp->model->asked > 0) return "each call of a session has other rows";
+    if (lp->model->logit_rows > 0) return "each call of a session has other rows";
     for (int i = 0; i < lp->n && !reason; i++) {
         const LinkedAction *l = &lp->list[i];
         const bool ends = l->action.kind == A_NORM || l->action.kind == A_UPDATE;

@@ -58,8 +58,8 @@ void rank_set_rows(Rank *r, int micro, int64_t rows)
 
 void rank_set_logit_rows(Rank *r, int64_t rows)
 {
-    MUST(rows >= 0 && rows <= r->settings.program->model->asked, "%lld rows", (long long)rows);
-    r->slot[SLOT_ASKED] = (double)rows;
+    MUST(rows >= 0 && rows <= r->settings.program->model->logit_rows, "%lld rows", (long long)rows);
+    r->slot[SLOT_LOGIT_ROWS] = (double)rows;
 }
 
 /* The output of the head. No other unit reads it, so its memory is free until the next call. */
@@ -75,7 +75,7 @@ static Tensor find_logits(const Rank *r)
             return (Tensor){r->base[ARENA_WORK] + l->base[REGION_Y] + x->at[SPLIT].offset,
                             x->dtype,
                             2,
-                            {(int64_t)r->slot[SLOT_ASKED], x->dim[1].cap},
+                            {(int64_t)r->slot[SLOT_LOGIT_ROWS], x->dim[1].cap},
                             {x->stride[0], x->stride[1]}};
         }
     }
@@ -88,10 +88,10 @@ Err rank_logits(Rank *r, Tensor *out)
     *out = find_logits(r);
     if (rank_on_host(r) || !out->data) return OK;
     const size_t row = (size_t)out->stride[0] * dtype_bytes(out->dtype);
-    if (!r->logits) r->logits = malloc((size_t)r->settings.program->model->asked * row + 1);
+    if (!r->logits) r->logits = malloc((size_t)r->settings.program->model->logit_rows * row + 1);
     if (!r->logits)
         return err_fail(ERR_NOMEM, "no memory for logits of %lld rows",
-                        (long long)r->settings.program->model->asked);
+                        (long long)r->settings.program->model->logit_rows);
     TRY(rank_read(r, out->data, (size_t)out->n[0] * row, r->logits));
     out->data = r->logits;
     return OK;

@@ -230,7 +230,7 @@ static void reasons_of_list(void **state)
     expect_reason(&s, "bound");
     arena_close(&c.arena);
     set = test_job_settings("gpt2", JOB_GENERATE);
-    set.session = (SessionShape){.rows = 4, .asked = 2, .sequences = 2, .context = 12};
+    set.session = (SessionShape){.rows = 4, .logit_rows = 2, .sequences = 2, .context = 12};
     s.program = compiled(&c, set);
     expect_reason(&s, "session");
     arena_close(&c.arena);

@@ -58,8 +58,8 @@ static void place_inputs(LinkedProgram *lp, size_t *at)
                             : i == INPUT_RANGES ? 16
                                                 : 4;
         const bool session =
-            i == INPUT_PLACES || i == INPUT_ASKED; /* a training step reads neither */
-        const bool there = !session || lp->model->asked > 0;
+            i == INPUT_PLACES || i == INPUT_LOGIT_ROWS; /* a training step reads neither */
+        const bool there = !session || lp->model->logit_rows > 0;
         lp->input[i] = take(at, there ? (size_t)lp->model->rows * each : 0);
     }
     lp->input_stride = *at - first;
