@@ -46,7 +46,7 @@ static Err describe_schedule(const char *path, Bytes data, Arena *a)
     Schedule s;
     char count[COUNT_BYTES];
     TRY(schedule_parse(path, (const char *)data.at, data.bytes, a, &s));
-    printf("%s: a schedule over %s\n", path, s.grain == OVER_UNITS ? "units" : "chunks");
+    printf("%s: a schedule over %s\n", path, s.level == OVER_UNITS ? "units" : "chunks");
     printf("  stages     %d, with %s actions in total\n", s.stages,
            grouped_digits(schedule_length(&s), count));
     printf("  chunks     %d, of %d units\n", s.chunks, schedule_units(&s));

@@ -14,7 +14,7 @@ const char *action_kind_name(ActionKind kind)
 
 int schedule_chunk_of(const Schedule *s, int item)
 {
-    if (s->grain == OVER_CHUNKS) return item;
+    if (s->level == OVER_CHUNKS) return item;
     int low = 0, high = s->chunks; /* first_unit[low] <= item < first_unit[high] */
     while (high - low > 1) {
         const int middle = (low + high) / 2;
@@ -54,7 +54,7 @@ static bool action_equal(const Action *a, const Action *b)
 
 bool schedule_equal(const Schedule *a, const Schedule *b)
 {
-    if (a->grain != b->grain || a->stages != b->stages || a->chunks != b->chunks ||
+    if (a->level != b->level || a->stages != b->stages || a->chunks != b->chunks ||
         a->micros != b->micros || a->slices != b->slices)
         return false;
     for (int chunk = 0; chunk < a->chunks; chunk++)

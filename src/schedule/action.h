@@ -39,10 +39,10 @@ typedef struct {
     int16_t unit, micro, slice, peer; /* peer -1: none */
 } Action;
 
-typedef enum { OVER_CHUNKS, OVER_UNITS } Grain;
+typedef enum { OVER_CHUNKS, OVER_UNITS } ScheduleLevel;
 
 typedef struct {
-    Grain grain;
+    ScheduleLevel level;
     int stages, chunks, micros, slices;
     const int16_t *stage_of;   /* [chunks]: the pipeline stage that holds the chunk */
     const int16_t *first_unit; /* [chunks + 1]: chunk c is first_unit[c] .. first_unit[c+1]-1 */
@@ -86,7 +86,7 @@ static inline int schedule_units(const Schedule *s) { return s->first_unit[s->ch
  * after it; an item is either. */
 static inline int schedule_items(const Schedule *s)
 {
-    return s->grain == OVER_UNITS ? schedule_units(s) : s->chunks;
+    return s->level == OVER_UNITS ? schedule_units(s) : s->chunks;
 }
 
 /* The index of (item, micro, slice), below schedule_cells, in tables over all cells. */
@@ -105,7 +105,7 @@ static inline int64_t schedule_cells(const Schedule *s)
  * the last chunk does both.) */
 static inline bool schedule_writes(const Schedule *s, const Action *a)
 {
-    if (s->grain == OVER_UNITS && a->unit == schedule_units(s) - 1) return a->phase == PHASE_F;
+    if (s->level == OVER_UNITS && a->unit == schedule_units(s) - 1) return a->phase == PHASE_F;
     return a->phase == PHASE_W || a->phase == PHASE_B;
 }
 

@@ -25,7 +25,7 @@ static int chunks_before(const Schedule *s, int chunk)
 
 static bool two_chunks_each(const Schedule *s)
 {
-    if (s->grain != OVER_CHUNKS || s->chunks != 2 * s->stages) return false;
+    if (s->level != OVER_CHUNKS || s->chunks != 2 * s->stages) return false;
     for (int c = 0; c < s->chunks; c++)
         if (chunks_before(s, c) > 1) return false;
     return true;

@@ -134,12 +134,12 @@ static Err check_input(const Schedule *s, int keep)
         return err_fail(ERR_CONFIG, "parallel.evict keeps %d frames; allowed are 1 and more", keep);
     for (int stage = 0; stage < s->stages; stage++)
         for (int at = 0; at < s->n[stage]; at++)
-            if (s->grain != OVER_CHUNKS || s->list[stage][at].kind != A_RUN)
+            if (s->level != OVER_CHUNKS || s->list[stage][at].kind != A_RUN)
                 return err_fail(ERR_CHECK,
                                 "schedule: stage %d, position %d: a %s over %s; frames are evicted "
                                 "where there are RUNs over chunks only",
                                 stage, at, action_kind_name(s->list[stage][at].kind),
-                                s->grain == OVER_CHUNKS ? "chunks" : "units");
+                                s->level == OVER_CHUNKS ? "chunks" : "units");
     return OK;
 }
 

@@ -119,7 +119,7 @@ static Err count_room(const Schedule *s, ExpandEnd end, Arena *arena, int **out)
 
 static Err check_input(const Schedule *s, Arena *arena)
 {
-    if (s->grain != OVER_CHUNKS)
+    if (s->level != OVER_CHUNKS)
         return err_fail(ERR_CHECK,
                         "schedule: only a schedule over chunks can be expanded; this one "
                         "runs over units already");
@@ -145,7 +145,7 @@ Err schedule_expand(const Schedule *chunks, ExpandEnd end, Arena *arena, Schedul
     Event *event;
     int *room;
     TRY(check_input(chunks, arena));
-    shape.grain = OVER_UNITS;
+    shape.level = OVER_UNITS;
     TRY(count_room(chunks, end, arena, &room));
     TRY(schedule_init(&shape, room, arena, &s));
     const size_t mark = arena_mark(arena);

@@ -19,7 +19,7 @@ static Err check_count(const char *path, const char *key, int in_file, int in_ru
 
 static Err check_fits(const char *path, const Schedule *s, const Pipeline *p)
 {
-    if (s->grain != OVER_CHUNKS)
+    if (s->level != OVER_CHUNKS)
         return err_fail(ERR_CONFIG,
                         "parallel.schedule=%s runs over units; a file must run `over chunks`, "
                         "and units and transfers are added",

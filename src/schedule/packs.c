@@ -57,7 +57,7 @@ Err packs_of_model(const Model *m, const Program *program, Arena *arena, const U
 
 Err packs_check(const Schedule *s, const UnitPacks *packs)
 {
-    if (s->grain != OVER_UNITS)
+    if (s->level != OVER_UNITS)
         return err_fail(ERR_CHECK,
                         "schedule: packs belong to units, and this one runs over chunks: "
                         "expand it first");

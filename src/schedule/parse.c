@@ -164,7 +164,7 @@ static Err read_header(ScheduleReader *r, Arena *arena, Schedule *s)
     w = next_word(r);
     if (!word_is(w, "chunks") && !word_is(w, "units"))
         return refuse(r, w, "expected `chunks` or `units` after `over`");
-    s->grain = word_is(w, "units") ? OVER_UNITS : OVER_CHUNKS;
+    s->level = word_is(w, "units") ? OVER_UNITS : OVER_CHUNKS;
     s->stage_of = stage_of;
     s->first_unit = first_unit;
     return expect_end(r, "`over`");

@@ -58,7 +58,7 @@ static bool scan_index(ActionScan *scan, const char *what, int count, int16_t *o
 
 static bool scan_unit(ActionScan *scan, Action *a)
 {
-    const char *what = scan->s->grain == OVER_UNITS ? "unit" : "chunk";
+    const char *what = scan->s->level == OVER_UNITS ? "unit" : "chunk";
     return scan_index(scan, what, schedule_items(scan->s), &a->unit);
 }
 

@@ -228,7 +228,7 @@ static Err player_init(const Schedule *s, const PlayCosts *costs, Arena *arena, 
 {
     const int64_t cells = schedule_cells(s);
     *p = (Player){.s = s, .costs = costs, .play = p->play};
-    p->moves = schedule_has_moves(s) || (s->grain == OVER_UNITS && s->stages > 1);
+    p->moves = schedule_has_moves(s) || (s->level == OVER_UNITS && s->stages > 1);
     TRY(ARENA_NEW(arena, s->stages, &p->at));
     TRY(ARENA_NEW(arena, s->stages, &p->held));
     TRY(ARENA_NEW(arena, s->stages, &p->now));

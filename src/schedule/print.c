@@ -85,7 +85,7 @@ Err schedule_print(const Schedule *s, Arena *arena, const char **out)
         for (int chunk = 0; chunk < s->chunks; chunk++)
             text_add(&t, " %d", s->first_unit[chunk + 1] - s->first_unit[chunk]);
     }
-    text_add(&t, "\nover %s\n", s->grain == OVER_UNITS ? "units" : "chunks");
+    text_add(&t, "\nover %s\n", s->level == OVER_UNITS ? "units" : "chunks");
     for (int stage = 0; stage < s->stages; stage++) print_stage(&t, s, stage);
     return text_done(&t, out);
 }

@@ -153,7 +153,7 @@ static Err check_item_order(const Schedule *s, int item)
             return schedule_fail(s, stage, i,
                                  "adds to the gradients of %s %d after micro-batch %d: the sum "
                                  "is not that of one rank, bit for bit",
-                                 s->grain == OVER_UNITS ? "unit" : "chunk", item, *latest);
+                                 s->level == OVER_UNITS ? "unit" : "chunk", item, *latest);
         *latest = a->micro;
     }
     return OK;

@@ -9,7 +9,7 @@
  *     at home      an evicted frame is fetched before it is used
  *     executable   the player reaches the end, so no stages wait in a circle
  *
- * An item is a chunk or a unit, depending on the grain. Messages name stage, position (from 0), the
+ * An item is a chunk or a unit, depending on the level. Messages name stage, position (from 0), the
  * action in text form, and the reason. */
 #ifndef SCHEDULE_CHECK_CHECK_H
 #define SCHEDULE_CHECK_CHECK_H

@@ -120,7 +120,7 @@ static Err check_pairs(const Check *c)
 Err schedule_check_moves(Check *c)
 {
     const Schedule *s = c->s;
-    if (!schedule_has_moves(s) && (s->grain == OVER_CHUNKS || s->stages == 1)) return OK;
+    if (!schedule_has_moves(s) && (s->level == OVER_CHUNKS || s->stages == 1)) return OK;
     for (int stage = 0; stage < s->stages; stage++)
         for (int at = 0; at < s->n[stage]; at++) {
             if (s->list[stage][at].kind == A_SEND) TRY(check_send(c, stage, at));

@@ -52,7 +52,7 @@ static Err check_peer(const Schedule *s, int stage, int at)
 static Err check_holder(const Schedule *s, int stage, int at)
 {
     const Action *a = &s->list[stage][at];
-    const char *what = s->grain == OVER_UNITS ? "unit" : "chunk";
+    const char *what = s->level == OVER_UNITS ? "unit" : "chunk";
     TRY(check_index(s, stage, at, what, a->unit, schedule_items(s)));
     const int holder = schedule_stage_of(s, a->unit);
     if (holder != (a->kind == A_RECV ? a->peer : stage))

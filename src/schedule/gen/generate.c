@@ -156,7 +156,7 @@ Err schedule_generate(const char *name, const Pipeline *p, Arena *arena, Schedul
     TRY(schedule_generator(name, arena, &row));
     TRY(schedule_pipeline(row, &full));
     int16_t *stage_of;
-    Schedule s = {.grain = OVER_CHUNKS,
+    Schedule s = {.level = OVER_CHUNKS,
                   .stages = full.stages,
                   .chunks = full.stages * full.chunks,
                   .micros = full.micros,

@@ -170,7 +170,7 @@ Err schedule_link(const Schedule *s, int stage, const LinkInput *in, Arena *aren
                         .block = in->block ? in->block : DEFAULT_BLOCK,
                         .n = s->n[stage]};
     Linker k = {.lp = &lp, .s = s, .in = in, .arena = arena};
-    if (s->grain != OVER_UNITS || schedule_units(s) != in->model->n_units)
+    if (s->level != OVER_UNITS || schedule_units(s) != in->model->n_units)
         return err_fail(ERR_CHECK, "the schedule has %d units, the model %d; expand it first",
                         schedule_units(s), in->model->n_units);
     TRY(take_mesh(&k));
