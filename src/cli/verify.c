@@ -72,7 +72,7 @@ static Err choose_layouts(const Config *c, const VerifyFlags *want, Arena *a, Ve
     int ranks, n_cover;
     if (want->layouts) return read_layouts(want->layouts, a, out, n);
     TRY(read_ranks(want->ranks, &ranks));
-    const int units = (int)v->tried.n_layers + 2;
+    const int units = (int)v->trial_model.n_layers + 2;
     TRY(layouts_covering(ranks, units < MAX_STAGES ? units : MAX_STAGES, a, &cover, &n_cover));
     TRY(ARENA_NEW(a, n_cover + 1, out));
     *n = 0;
@@ -98,10 +98,10 @@ static Err verify_settings(const Config *c, const VerifyFlags *want, Verificatio
     JobSettings job;
     TRY(config_job(c, &v->model, &job));
     TRY(machine_device(c, &v->device));
-    v->shrunken = !want->full && verify_shrink(&v->model, &v->tried);
-    if (!v->shrunken) v->tried = v->model;
+    v->shrunken = !want->full && verify_shrink(&v->model, &v->trial_model);
+    if (!v->shrunken) v->trial_model = v->model;
     v->set = (VerifySettings){
-        .config = &v->tried,
+        .config = &v->trial_model,
         .batch = {1, v->shrunken && job.batch.seq_len > 12 ? 12 : job.batch.seq_len},
         .device = v->device,
         .dtype = job.dtype,

@@ -6,7 +6,8 @@
 #include "verify/verify.h"
 
 typedef struct {
-    ModelConfig model, tried; /* tried: a shrunken copy of the model, or the model itself */
+    ModelConfig model;
+    ModelConfig trial_model; /* a shrunken copy of the model, or the model itself */
     bool shrunken;
     const Device *device;
     VerifySettings set;

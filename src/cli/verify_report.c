@@ -7,7 +7,7 @@
 
 void verify_print_head(const Verification *v)
 {
-    const ModelConfig *c = &v->tried;
+    const ModelConfig *c = &v->trial_model;
     char device[DEVICE_TEXT_BYTES];
     printf("%s%s: %lld layers, width %lld, %lld heads and %lld of keys, vocabulary %lld; "
            "sequences of %lld\n",
