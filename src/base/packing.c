@@ -219,7 +219,7 @@ static void mirror(Piece *piece, int n)
 static size_t place(Piece *piece, int n, Order which, const Tables *t)
 {
     const bool slow = which == BY_SIZE || which == BY_LIFE;
-    if (slow && n > MAX_PACK_SLOW) return SIZE_MAX;
+    if (slow && n > MAX_SLOW_PIECES) return SIZE_MAX;
     if (which == END_LIFE) mirror(piece, n);
     sort_pieces(piece, n, which, t->sort, t->order);
     const size_t peak = slow ? place_in_order(piece, n, t) : place_as_they_begin(piece, n, t);
@@ -248,7 +248,7 @@ static Err lower_bound(const Piece *piece, int n, Arena *temp, size_t *out)
     return OK;
 }
 
-Err pack(Piece *piece, int n, Arena *temp, Packed *out)
+Err pack(Piece *piece, int n, Arena *temp, PackResult *out)
 {
     Tables t;
     size_t *best, best_peak = SIZE_MAX;

@@ -21,14 +21,14 @@ typedef struct {
 
 typedef struct {
     size_t peak_bytes, live_bytes; /* size of the packing; the lower bound */
-} Packed;
+} PackResult;
 
 /* Number of pieces above which only the fast orders are tried. */
-enum { MAX_PACK_SLOW = 8000 };
+enum { MAX_SLOW_PIECES = 8000 };
 
 /* Local. Sets the offsets; they depend on the pieces only. Tries several orders until one meets the
  * lower bound, and keeps the one with the lowest peak. Three orders are fast: O(n log n + n * gaps
- * between live pieces). Two are O(n^2) and used for at most MAX_PACK_SLOW pieces. */
-Err pack(Piece *piece, int n, Arena *temp, Packed *out);
+ * between live pieces). Two are O(n^2) and used for at most MAX_SLOW_PIECES pieces. */
+Err pack(Piece *piece, int n, Arena *temp, PackResult *out);
 
 #endif

@@ -169,7 +169,7 @@ static Err pack_scratch(LowerContext *l, Phase phase, const Lifetime *life)
     const int mode = phase == PHASE_B ? MERGED : SPLIT;
     Piece *piece;
     Value *owner;
-    Packed packed;
+    PackResult packed;
     int n = 0;
     const size_t mark = arena_mark(l->arena);
     TRY(ARENA_NEW(l->arena, l->g->n_values + 1, &piece));

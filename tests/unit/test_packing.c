@@ -45,7 +45,7 @@ static size_t live_bytes(const Piece *p, int n, int positions)
     return most;
 }
 
-static void expect_packed(const Piece *p, int n, const Packed *packed)
+static void expect_packed(const Piece *p, int n, const PackResult *packed)
 {
     size_t top = 0;
     for (int i = 0; i < n; i++) {
@@ -69,7 +69,7 @@ static void random_pieces_do_not_overlap(void **state)
     DO(arena_open(&temp, "packing", (size_t)1 << 24));
     for (uint64_t seed = 1; seed <= 200; seed++) {
         const int n = 1 + (int)(seed % 60), positions = 1 + (int)(seed * 7 % 40);
-        Packed one, two;
+        PackResult one, two;
         draw_pieces(p, n, positions, 1 + (int)(seed % 11), seed);
         draw_pieces(second, n, positions, 1 + (int)(seed % 11), seed);
         const size_t before = arena_mark(&temp);
@@ -110,7 +110,7 @@ static void known_cases_are_optimal(void **state)
     DO(arena_open(&temp, "packing", (size_t)1 << 20));
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         Known k = known[i];
-        Packed packed;
+        PackResult packed;
         DO(pack(k.piece, k.n, &temp, &packed));
         expect_packed(k.piece, k.n, &packed);
         if (packed.peak_bytes != k.peak)
@@ -122,7 +122,7 @@ static void known_cases_are_optimal(void **state)
 static void no_pieces(void **state)
 {
     Arena temp;
-    Packed packed = {1, 1};
+    PackResult packed = {1, 1};
     (void)state;
     DO(arena_open(&temp, "packing", (size_t)1 << 20));
     DO(pack(NULL, 0, &temp, &packed));
@@ -136,7 +136,7 @@ static void many_are_packed_fast(void **state)
 {
     enum { N = 5000 };
     Arena temp;
-    Packed packed;
+    PackResult packed;
     Piece *p;
     (void)state;
     DO(arena_open(&temp, "packing", (size_t)1 << 26));
