@@ -66,7 +66,7 @@ static bool is_run(const char *path, Bytes data)
 }
 
 /* True if the value equals the default, as text or as a number (1e-3 is 0.001). */
-static bool is_default(const Pair *p)
+static bool is_default(const KeyValue *p)
 {
     const int id = key_find(p->section, p->name);
     if (id < 0) return false;
@@ -82,7 +82,7 @@ static Err describe_run(const char *path, Bytes data, Arena *a)
 {
     Config c;
     ModelConfig m;
-    Pairs pairs;
+    KeyValues pairs;
     const char *words;
     (void)data;
     TRY(config_load(path, NULL, 0, a, &c));

@@ -79,7 +79,7 @@ static Err set_one(Loader *l, const char *section, const char *name, const Writt
 
 static Err set_file(Loader *l, const char *path)
 {
-    Pairs pairs;
+    KeyValues pairs;
     TRY(pairs_read(path, l->arena, &pairs));
     if (config_is_saved(path)) TRY(pairs_rename(&pairs, l->arena));
     l->level = LEVEL_FILE;

@@ -54,14 +54,14 @@ typedef struct {
     const char *section, *name;
     WrittenValue value;
     int line;
-} Pair;
+} KeyValue;
 typedef struct {
-    Pair *at;
+    KeyValue *at;
     int n;
-} Pairs;
+} KeyValues;
 enum { MAX_PAIRS = 1024, MAX_YAML_BYTES = 1 << 20 };
 /* Local. The section, key and value of every line of a YAML file, in order. Sections are checked,
  * keys and values are not. */
-Err pairs_read(const char *path, Arena *a, Pairs *out);
+Err pairs_read(const char *path, Arena *a, KeyValues *out);
 
 #endif

@@ -94,10 +94,10 @@ static Err rename_patterns(const char *text, Arena *a, const char **out)
     return OK;
 }
 
-Err pairs_rename(Pairs *pairs, Arena *a)
+Err pairs_rename(KeyValues *pairs, Arena *a)
 {
     for (int i = 0; i < pairs->n; i++) {
-        Pair *pair = &pairs->at[i];
+        KeyValue *pair = &pairs->at[i];
         const char *patterns = NULL;
         const int key = find_key(pair->section, pair->name);
         if (key >= 0) {

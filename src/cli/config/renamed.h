@@ -13,7 +13,7 @@
 /* Local. True if `path` is the config.yaml of a run folder: a folder checkpoints/ is next to it. */
 bool config_is_saved(const char *path);
 /* Local. Replaces old names by their present ones, keys and values. New texts are in the arena. */
-Err pairs_rename(Pairs *pairs, Arena *a);
+Err pairs_rename(KeyValues *pairs, Arena *a);
 /* Local. ERR_CONFIG with the new name if the key is an old one, or its value has an old name. */
 Err renamed_refuse(const char *section, const char *name, const WrittenValue *value, Arena *a);
 /* Local. The present path of a key, "parallel.prepack", from its old path or its old name alone;

@@ -16,7 +16,7 @@ typedef struct {
     yaml_event_t event; /* the current one; next() frees it */
     const char *path;
     Arena *arena;
-    Pairs *out;
+    KeyValues *out;
     int line; /* of the current event */
     const char *section;
     int section_line
@@ -105,7 +105,7 @@ static Err read_list(YamlReader *r, WrittenValue *value)
     return text_done(&joined, &value->text);
 }
 
-static Err read_value(YamlReader *r, Pair *pair)
+static Err read_value(YamlReader *r, KeyValue *pair)
 {
     TRY(next(r));
     pair->line = r->line;
@@ -123,7 +123,7 @@ static Err read_value(YamlReader *r, Pair *pair)
 static Err read_section(YamlReader *r)
 {
     for (;;) {
-        Pair pair = {.section = r->section};
+        KeyValue pair = {.section = r->section};
         TRY(next(r));
         if (r->event.type == YAML_MAPPING_END_EVENT) return OK;
         if (r->event.type != YAML_SCALAR_EVENT)
@@ -217,7 +217,7 @@ static Err check_bytes(const char *path, const char *text, size_t length)
     return OK;
 }
 
-Err pairs_read(const char *path, Arena *a, Pairs *out)
+Err pairs_read(const char *path, Arena *a, KeyValues *out)
 {
     YamlReader r = {.path = path, .arena = a, .out = out, .line = 1};
     const char *text;
