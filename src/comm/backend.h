@@ -40,7 +40,7 @@ typedef struct {
     struct GroupRow *row;
     struct MatchChannel *channel;
     TransferProgress progress;
-} Pending;
+} PendingTransfer;
 
 typedef struct {
     const char *name;
@@ -126,9 +126,9 @@ struct Comm {
     bool transport_aborted;
     BounceBuffers *staged; /* [set.in_flight]; NULL until the first staged transfer */
     GroupRow group[MAX_GROUPS];
-    int group_rows;      /* rows that were ever used; later ones are free */
-    int32_t groups_made; /* serial of the next group */
-    Pending *pending;    /* [set.in_flight] */
+    int group_rows;           /* rows that were ever used; later ones are free */
+    int32_t groups_made;      /* serial of the next group */
+    PendingTransfer *pending; /* [set.in_flight] */
     Recorder *recorder;
     double opened_s; /* on the monotonic clock */
 };
@@ -213,6 +213,7 @@ typedef struct {
 } MemberSignature;
 /* Local. ERR_CHECK that names both ranks and the transfers that they began. `what`: the difference,
  * as signature_first_difference returns it. */
-Err signature_mismatch(const Pending *p, const char *what, MemberSignature a, MemberSignature b);
+Err signature_mismatch(const PendingTransfer *p, const char *what, MemberSignature a,
+                       MemberSignature b);
 
 #endif

@@ -121,7 +121,7 @@ static int32_t peer_of(const Transfer *t)
     return t->kind == COMM_RECV || t->kind == COMM_BROADCAST ? t->from.rank : -1;
 }
 
-static void record_post(Comm *c, const Pending *p)
+static void record_post(Comm *c, const PendingTransfer *p)
 {
     const Ref *payload = transfer_reads(&p->t, c->set.rank) ? &p->t.from : &p->t.to;
     Record *r = record_of(c, p->number);
@@ -145,7 +145,7 @@ static void record_post(Comm *c, const Pending *p)
 }
 
 /* Called after the backend accepted the transfer, so refused transfers are in no sum. */
-static void record_count(Comm *c, const Pending *p)
+static void record_count(Comm *c, const PendingTransfer *p)
 {
     const Record *r = record_of(c, p->number);
     CommCount *count = p->t.scalar ? &c->recorder->scalars : &c->recorder->of_kind[p->t.kind];
@@ -156,7 +156,7 @@ static void record_count(Comm *c, const Pending *p)
 
 void comm_progress(Comm *c, int slot, TransferProgress progress)
 {
-    Pending *p = &c->pending[slot];
+    PendingTransfer *p = &c->pending[slot];
     Record *r = record_of(c, p->number);
     const double at_s = now_s() - c->opened_s;
     p->progress = progress;
@@ -166,7 +166,7 @@ void comm_progress(Comm *c, int slot, TransferProgress progress)
 }
 
 /* A delayed transfer is recorded as done when it is due. */
-static void record_delay(Comm *c, const Pending *p)
+static void record_delay(Comm *c, const PendingTransfer *p)
 {
     Record *r = record_of(c, p->number);
     if (r->number == p->number && r->done_s < p->due_s) r->done_s = p->due_s;
@@ -201,13 +201,13 @@ Err comm_begin(Comm *c, const Transfer *t, Ticket *out)
     MatchChannel *s = group_channel(g, t);
     TRY(transfer_check(c, t, s->next));
     TRY(free_slot(c, t, s->next, &slot));
-    Pending *p = &c->pending[slot];
-    *p = (Pending){.busy = true,
-                   .t = *t,
-                   .number = c->recorder->total,
-                   .sequence = s->next,
-                   .row = g,
-                   .channel = s};
+    PendingTransfer *p = &c->pending[slot];
+    *p = (PendingTransfer){.busy = true,
+                           .t = *t,
+                           .number = c->recorder->total,
+                           .sequence = s->next,
+                           .row = g,
+                           .channel = s};
     p->t.group.rank = g->rank; /* the caller may free its list */
     record_post(c, p);
     p->due_s = delay_due_s(&c->set, record_of(c, p->number));
@@ -231,7 +231,7 @@ Err comm_begin(Comm *c, const Transfer *t, Ticket *out)
 
 Err comm_wait(Comm *c, Ticket ticket)
 {
-    Pending *p =
+    PendingTransfer *p =
         ticket.slot >= 0 && ticket.slot < c->set.in_flight ? &c->pending[ticket.slot] : NULL;
     if (!p || !p->busy || p->number != ticket.number)
         return err_fail(ERR_CHECK,
@@ -275,9 +275,9 @@ void comm_abort(Comm *c, Err err, const char *message)
 Err comm_idle(const Comm *c)
 {
     char name[TRANSFER_NAME_BYTES];
-    const Pending *oldest = NULL;
+    const PendingTransfer *oldest = NULL;
     for (int i = 0; i < c->set.in_flight; i++) {
-        const Pending *p = &c->pending[i];
+        const PendingTransfer *p = &c->pending[i];
         if (p->busy && (!oldest || p->number < oldest->number)) oldest = p;
     }
     if (!oldest) return OK;

@@ -48,7 +48,8 @@ const char *signature_first_difference(const TransferSignature *a, const Transfe
     return NULL;
 }
 
-Err signature_mismatch(const Pending *p, const char *what, MemberSignature a, MemberSignature b)
+Err signature_mismatch(const PendingTransfer *p, const char *what, MemberSignature a,
+                       MemberSignature b)
 {
     char name[TRANSFER_NAME_BYTES];
     return err_fail(

@@ -32,7 +32,7 @@ Err hostile_begin(Comm *c, int slot)
 {
     LocalComm *l = c->state;
     LocalFlight *f = &l->flight[slot];
-    const Pending *p = &c->pending[slot];
+    const PendingTransfer *p = &c->pending[slot];
     const uint64_t bits = random_bits(&l->random, (uint64_t)p->number);
     f->late = bits & 1;
     if (f->late) f->not_before_s = now_s() + 1e-6 * (double)((bits >> 8) % MAX_DELAY_US);

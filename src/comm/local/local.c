@@ -26,7 +26,7 @@ static Err fail_by_peer(Comm *c)
 static Err self_pair_check(const Comm *c, int slot)
 {
     const LocalComm *l = c->state;
-    const Pending *p = &c->pending[slot];
+    const PendingTransfer *p = &c->pending[slot];
     const Channel *ch = l->flight[slot].member->channel;
     char name[TRANSFER_NAME_BYTES];
     if (ch->from < 0 || ch->from != ch->to) return OK;
@@ -34,7 +34,7 @@ static Err self_pair_check(const Comm *c, int slot)
     if (all_posted(&l->flight[slot], p->sequence, &seen)) return OK;
     const CommKind other = p->t.kind == COMM_SEND ? COMM_RECV : COMM_SEND;
     for (int i = 0; i < c->set.in_flight; i++) {
-        const Pending *q = &c->pending[i];
+        const PendingTransfer *q = &c->pending[i];
         if (q->busy && q->t.kind == other && q->sequence == p->sequence &&
             l->flight[i].member->channel == ch)
             return OK;
@@ -102,7 +102,7 @@ static void local_end(Comm *c, MatchChannel *s)
     s->backend = NULL;
 }
 
-static void publish(const Pending *p, Channel *ch, PublishedTransfer *out)
+static void publish(const PendingTransfer *p, Channel *ch, PublishedTransfer *out)
 {
     atomic_store_explicit(&out->number, p->number, memory_order_relaxed);
     atomic_store_explicit(&out->sequence, p->sequence, memory_order_relaxed);

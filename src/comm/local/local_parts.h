@@ -62,9 +62,10 @@ typedef struct {
     LocalPost *post;      /* [n] */
 } RingEntry;
 
+/* The first transfer of a channel that a member has not completed. */
 typedef struct {
     _Alignas(ARENA_ALIGN) atomic_llong at;
-} Low;
+} LowWaterMark;
 
 /* An event of some member. The world closes it, after all ranks have left. */
 typedef struct LocalEvent {
@@ -85,7 +86,7 @@ typedef struct Channel {
     int n;        /* members: 2 of a pair, the sender first; else the ranks of the group */
     int32_t *member;
     uint8_t *membership; /* [n], under the world's lock */
-    Low *low;            /* [n] */
+    LowWaterMark *low;   /* [n] */
     atomic_int unposted; /* begun transfers that wait for a free entry */
     RingEntry entry[RING];
 } Channel;
@@ -141,7 +142,7 @@ typedef struct ChannelMember {
  * still run. FINISHED: also the state of a free slot. */
 typedef enum { FINISHED, UNPOSTED, WAITING, MOVING, DRAINING } LocalTransferState;
 
-/* The backend's state of a slot, in addition to its Pending. */
+/* The backend's state of a slot, in addition to its PendingTransfer. */
 typedef struct {
     LocalTransferState state;
     ChannelMember *member;

@@ -62,7 +62,7 @@ void move_split(Comm *c, int slot)
 Err move_mismatch(const Comm *c, int slot, int place, const char *what)
 {
     const LocalFlight *f = &((LocalComm *)c->state)->flight[slot];
-    const Pending *p = &c->pending[slot];
+    const PendingTransfer *p = &c->pending[slot];
     const Channel *ch = f->member->channel;
     const LocalPost *post = entry_of(f, p->sequence)->post;
     return signature_mismatch(p, what, (MemberSignature){ch->member[0], &post[0].signature},

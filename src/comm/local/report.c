@@ -85,7 +85,7 @@ Err report_hang(Comm *c, int slot, double waited_s)
 {
     LocalComm *l = c->state;
     LocalWorld *w = l->world;
-    const Pending *p = &c->pending[slot];
+    const PendingTransfer *p = &c->pending[slot];
     char name[TRANSFER_NAME_BYTES];
     Report r = {.used = 0};
     pthread_mutex_lock(&w->lock); /* no channel is reused for another group meanwhile */

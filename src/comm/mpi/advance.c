@@ -74,7 +74,7 @@ static Err finish(Comm *c, int slot, bool *moved)
 Err advance(Comm *c, int slot, bool *moved)
 {
     MpiFlight *f = &((MpiComm *)c->state)->flight[slot];
-    const Pending *p = &c->pending[slot];
+    const PendingTransfer *p = &c->pending[slot];
     bool over = f->eager;
     if (f->state == FINISHED) return OK;
     if (f->state == SELF_PAIR) return post_self_pair(c, slot, moved);
@@ -129,7 +129,7 @@ static Err mpi_poll(Comm *c)
 static Err self_pair_check(Comm *c, int slot)
 {
     const MpiComm *m = c->state;
-    const Pending *p = &c->pending[slot];
+    const PendingTransfer *p = &c->pending[slot];
     char name[TRANSFER_NAME_BYTES];
     bool moved = false;
     if (m->flight[slot].state != SELF_PAIR) return OK;

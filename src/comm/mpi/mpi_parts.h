@@ -86,7 +86,7 @@ typedef struct {
  * state of a free slot. */
 typedef enum { FINISHED, SELF_PAIR, WAITING, MOVING } MpiTransferState;
 
-/* The backend's state of a slot, in addition to its Pending. */
+/* The backend's state of a slot, in addition to its PendingTransfer. */
 typedef struct {
     MpiTransferState state;
     uint64_t channel; /* hash of its name */

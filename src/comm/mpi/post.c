@@ -105,7 +105,7 @@ static Err send_posts(Comm *c, int slot)
 static void match_post(Comm *c, int slot, int place, ControlMessage *message)
 {
     MpiComm *m = c->state;
-    const Pending *p = &c->pending[slot];
+    const PendingTransfer *p = &c->pending[slot];
     m->flight[slot].peer[place].message = message;
     m->flight[slot].missing--;
     m->latest[message->from] = (LatestPost){p->row->serial, message->post.signature.instr,
@@ -182,7 +182,7 @@ static const MpiPost *post_at(const MpiFlight *f, int place)
 static Err parts_compare(const Comm *c, int slot)
 {
     const MpiFlight *f = &((const MpiComm *)c->state)->flight[slot];
-    const Pending *p = &c->pending[slot];
+    const PendingTransfer *p = &c->pending[slot];
     char name[TRANSFER_NAME_BYTES];
     for (int i = 0; i < f->n; i++) {
         const int64_t takes = part_count(p->t.to_counts, p->t.to.count, f->n, i);
@@ -214,7 +214,7 @@ Err post_compare(const Comm *c, int slot)
 static int other_half(const Comm *c, int slot)
 {
     const MpiComm *m = c->state;
-    const Pending *p = &c->pending[slot];
+    const PendingTransfer *p = &c->pending[slot];
     for (int i = 0; i < c->set.in_flight; i++)
         if (i != slot && m->flight[i].state == SELF_PAIR && c->pending[i].t.kind != p->t.kind &&
             m->flight[i].channel == m->flight[slot].channel &&
@@ -229,7 +229,8 @@ Err post_self_pair(Comm *c, int slot, bool *moved)
     const int other = other_half(c, slot);
     if (other < 0) return OK;
     const bool send = c->pending[slot].t.kind == COMM_SEND;
-    const Pending *s = &c->pending[send ? slot : other], *r = &c->pending[send ? other : slot];
+    const PendingTransfer *s = &c->pending[send ? slot : other];
+    const PendingTransfer *r = &c->pending[send ? other : slot];
     const TransferSignature a = transfer_signature(&s->t), b = transfer_signature(&r->t);
     const Ref *from = &s->t.from, *to = &r->t.to;
     const char *what = signature_first_difference(&a, &b);

@@ -14,12 +14,12 @@
 
 static const double REPLY_S = 0.2;
 
-static const Pending *oldest(const Comm *c)
+static const PendingTransfer *oldest(const Comm *c)
 {
     const MpiComm *m = c->state;
-    const Pending *found = NULL;
+    const PendingTransfer *found = NULL;
     for (int i = 0; i < c->set.in_flight; i++) {
-        const Pending *p = &c->pending[i];
+        const PendingTransfer *p = &c->pending[i];
         if (m->flight[i].state != FINISHED && (!found || p->number < found->number)) found = p;
     }
     return found;
@@ -29,7 +29,7 @@ void report_status(const Comm *c, char text[STATUS_BYTES])
 {
     const MpiComm *m = c->state;
     char name[TRANSFER_NAME_BYTES];
-    const Pending *p = m->waits >= 0 ? &c->pending[m->waits] : oldest(c);
+    const PendingTransfer *p = m->waits >= 0 ? &c->pending[m->waits] : oldest(c);
     const char *does = m->waits >= 0 ? "waits for " : "computes; its oldest transfer in flight is ";
     if (p)
         snprintf(text, STATUS_BYTES, "%s%s", does, transfer_name(&p->t, p->sequence, name));
@@ -113,7 +113,7 @@ Err report_hang(Comm *c, int slot, double waited_s)
 {
     const MpiComm *m = c->state;
     const MpiFlight *f = &m->flight[slot];
-    const Pending *p = &c->pending[slot];
+    const PendingTransfer *p = &c->pending[slot];
     const int ranks = m->world->base.ranks;
     char name[TRANSFER_NAME_BYTES];
     Report r = {.used = 0};

@@ -35,7 +35,7 @@ static Err transport_prepare(Comm *c, const Transfer *t, int n)
 }
 
 /* A group of one rank needs no other: its channel is opened on demand. */
-static Err find_channel(Comm *c, const Pending *p, NcclChannel **out)
+static Err find_channel(Comm *c, const PendingTransfer *p, NcclChannel **out)
 {
     const NcclChannelKey own = nccl_channel_key(&p->t, c->set.rank);
     char name[TRANSFER_NAME_BYTES];
@@ -69,7 +69,7 @@ static NcclLaunch *launch_of(NcclChannel *ch, int64_t sequence)
 
 static Err begin_launch(Comm *c, int slot, NcclChannel *ch, bool *in_progress)
 {
-    const Pending *p = &c->pending[slot];
+    const PendingTransfer *p = &c->pending[slot];
     NcclLaunch *l = launch_of(ch, p->sequence);
     l->t = p->t;
     l->sequence = p->sequence;
@@ -91,7 +91,7 @@ static Err look(const Comm *c, const NcclChannel *ch, bool *in_progress)
 
 static Err transport_launch(Comm *c, int slot, bool *launched)
 {
-    const Pending *p = &c->pending[slot];
+    const PendingTransfer *p = &c->pending[slot];
     NcclChannel *ch = p->channel->transport;
     bool in_progress = true;
     if (c->transport_aborted || !ch->comm)
@@ -119,7 +119,7 @@ static Err transport_launch(Comm *c, int slot, bool *launched)
  * cannot deadlock. */
 static Err transport_wait(Comm *c, int slot)
 {
-    const Pending *p = &c->pending[slot];
+    const PendingTransfer *p = &c->pending[slot];
     const NcclLaunch *l = launch_of(p->channel->transport, p->sequence);
     return c->device.runtime->wait(compute(c), l->done);
 }
