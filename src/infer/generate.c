@@ -116,7 +116,7 @@ static Err draw_all(Generator *g, const Tensor *logits)
         Tensor row = {.dtype = logits->dtype, .ndim = 1, .n = {logits->n[1]}, .stride = {1}};
         row.stride[0] = logits->stride[1];
         row.data = (char *)logits->data + (size_t)(i * logits->stride[0]) * dtype_bytes(row.dtype);
-        const Draw draw = {p->token, p->n, p->prompt};
+        const RandomDraw draw = {p->token, p->n, p->prompt};
         TRY(sampler_draw(&g->sampler, &row, &draw, &g->choice[1 + i]));
     }
     return OK;

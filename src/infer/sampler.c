@@ -56,7 +56,7 @@ static Err take_logits(Sampler *s, const Tensor *row)
 }
 
 /* Penalizes a token once, however often it occurred. */
-static void penalize(Sampler *s, const Draw *d)
+static void penalize(Sampler *s, const RandomDraw *d)
 {
     const double r = s->settings.repetition;
     if (r == 1) return;
@@ -168,7 +168,7 @@ static int32_t take_share(Sampler *s, double left)
     return s->at[i].token;
 }
 
-Err sampler_draw(Sampler *s, const Tensor *row, const Draw *draw, int32_t *token)
+Err sampler_draw(Sampler *s, const Tensor *row, const RandomDraw *draw, int32_t *token)
 {
     const SamplerSettings *set = &s->settings;
     MUST(row->n[row->ndim - 1] == s->vocab, "%lld logits", (long long)row->n[row->ndim - 1]);

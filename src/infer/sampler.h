@@ -47,12 +47,12 @@ typedef struct {
     const int32_t *before; /* [n]: tokens of the sequence so far, with the prompt */
     int64_t n;             /* also the position */
     int64_t request;
-} Draw;
+} RandomDraw;
 
 /* Local. ERR_CONFIG names a setting that is out of range. */
 Err sampler_open(Sampler *s, const SamplerSettings *settings, int64_t vocab, Arena *a);
 /* Local. Draws a token for a row of logits (f64, f32 or bf16). ERR_CHECK if a logit is NaN. */
-Err sampler_draw(Sampler *s, const Tensor *row, const Draw *draw, int32_t *token);
+Err sampler_draw(Sampler *s, const Tensor *row, const RandomDraw *draw, int32_t *token);
 /* Local. Element i of a row of floats. */
 double logit_at(const Tensor *row, int64_t i);
 

@@ -26,13 +26,13 @@ Value vector(Graph *g, const char *name, int64_t n, Init init)
 
 /* Gathers the requested rows of x [T, D] with the embedding op: x is its table, the row numbers [A]
  * are its tokens. */
-Value head_in(Graph *g, const Build *b)
+Value head_in(Graph *g, const ModelBuilder *b)
 {
     const Value x = stream_in(g, b->rows, b->config->width);
     return b->logit_rows.cap ? embedding(g, input(g, INPUT_LOGIT_ROWS, b->logit_rows), x) : x;
 }
 
-void head_out(Graph *g, const Build *b, Value x, Value w)
+void head_out(Graph *g, const ModelBuilder *b, Value x, Value w)
 {
     if (b->logit_rows.cap) {
         graph_name(g, stream_out(g, linear(g, x, w, NO_VALUE)), "logits");
@@ -45,7 +45,7 @@ void head_out(Graph *g, const Build *b, Value x, Value w)
 /* Indices of Model.kind; all families have these three. */
 enum { KIND_EMBED, KIND_LAYER, KIND_HEAD };
 
-static Err build_kinds(const FamilyBuilder *f, const Build *b, Model *m)
+static Err build_kinds(const FamilyBuilder *f, const ModelBuilder *b, Model *m)
 {
     static const char *const name[] = {"embed", "layer", "head"};
     for (int k = 0; k < 3; k++) graph_init(&m->kind[k], name[k], m->dtype, m->arena);
@@ -78,7 +78,7 @@ static Err check_batch(const ModelConfig *c, BatchShape batch)
     return OK;
 }
 
-static Err build_units(const ModelConfig *c, const Build *b, Model *m)
+static Err build_units(const ModelConfig *c, const ModelBuilder *b, Model *m)
 {
     const FamilyBuilder *f = c->family == FAMILY_GPT2 ? &gpt2_builder : &llama_builder;
     TRY(build_kinds(f, b, m));
@@ -104,7 +104,7 @@ static Err open_model(const ModelConfig *c, DType dtype, int64_t rows, Arena *ar
 
 Err model_build(const ModelConfig *c, DType dtype, BatchShape batch, Arena *arena, Model *out)
 {
-    Build b = {.config = c, .span = batch.seq_len};
+    ModelBuilder b = {.config = c, .span = batch.seq_len};
     Model m;
     TRY(check_batch(c, batch));
     TRY(open_model(c, dtype, batch.sequences * batch.seq_len, arena, &m));
@@ -138,7 +138,7 @@ static Err check_session(const ModelConfig *c, const SessionShape *s)
 Err model_build_session(const ModelConfig *c, DType dtype, const SessionShape *shape, Arena *arena,
                         Model *out)
 {
-    Build b = {.config = c, .span = shape->context};
+    ModelBuilder b = {.config = c, .span = shape->context};
     Model m;
     TRY(check_session(c, shape));
     TRY(open_model(c, dtype, shape->rows, arena, &m));

@@ -41,12 +41,12 @@ typedef struct {
     Dim rows;       /* tokens, T; the runtime scalar SLOT_ROWS bounds the live ones */
     Dim logit_rows; /* rows whose logits the head outputs, A; cap 0: the head outputs the loss */
     int64_t span;   /* maximum number of keys that a query attends to */
-} Build;
+} ModelBuilder;
 
 typedef struct {
-    void (*embed)(Graph *g, const Build *b);
-    void (*layer)(Graph *g, const Build *b);
-    void (*head)(Graph *g, const Build *b);
+    void (*embed)(Graph *g, const ModelBuilder *b);
+    void (*layer)(Graph *g, const ModelBuilder *b);
+    void (*head)(Graph *g, const ModelBuilder *b);
     const char *layer_prefix; /* for example "model.layers.%d." */
 } FamilyBuilder;
 
@@ -55,8 +55,8 @@ extern const FamilyBuilder gpt2_builder, llama_builder;
 /* head_in returns the input of a head: the residual stream [T, D], or its requested rows [A, D].
  * head_out ends a head. It applies the weight w [V, D] and adds the token loss, or outputs logits
  * [A, V]. */
-Value head_in(Graph *g, const Build *b);
-void head_out(Graph *g, const Build *b, Value x, Value w);
+Value head_in(Graph *g, const ModelBuilder *b);
+void head_out(Graph *g, const ModelBuilder *b, Value x, Value w);
 
 /* Declare a parameter: a weight [out, in] with normal initialization, or a vector [n]. */
 Value weight2(Graph *g, const char *name, int64_t out, int64_t in, double std);

@@ -15,7 +15,7 @@
 #include <math.h>
 
 /* c_proj(softmax(q k^T / sqrt(c)) v) for a [T, D]; row i attends to the keys in ranges[i]. */
-static Value attend(Graph *g, const Build *b, Value a)
+static Value attend(Graph *g, const ModelBuilder *b, Value a)
 {
     const ModelConfig *c = b->config;
     const int64_t D = c->width;
@@ -42,7 +42,7 @@ static Value attend(Graph *g, const Build *b, Value a)
 }
 
 /* c_proj(gelu(c_fc(a))): [T, D] -> [T, F] -> [T, D]. */
-static Value feed_forward(Graph *g, const Build *b, Value a)
+static Value feed_forward(Graph *g, const ModelBuilder *b, Value a)
 {
     const ModelConfig *c = b->config;
     const int64_t D = c->width, F = c->ff_width;
@@ -56,13 +56,13 @@ static Value feed_forward(Graph *g, const Build *b, Value a)
 }
 
 /* layernorm(x) * weight + bias over the last dim of x [T, D]. */
-static Value norm(Graph *g, const Build *b, Value x, const char *weight, const char *bias)
+static Value norm(Graph *g, const ModelBuilder *b, Value x, const char *weight, const char *bias)
 {
     const Value w = vector(g, weight, b->config->width, INIT_ONES);
     return layernorm(g, x, w, vector(g, bias, b->config->width, INIT_ZEROS), b->config->norm_eps);
 }
 
-static void gpt2_layer(Graph *g, const Build *b)
+static void gpt2_layer(Graph *g, const ModelBuilder *b)
 {
     const Value x = stream_in(g, b->rows, b->config->width);
     const Value a = graph_name(g, norm(g, b, x, "ln_1.weight", "ln_1.bias"), "attn.in");
@@ -71,7 +71,7 @@ static void gpt2_layer(Graph *g, const Build *b)
     stream_out(g, add(g, mid, feed_forward(g, b, m)));
 }
 
-static void gpt2_embed(Graph *g, const Build *b)
+static void gpt2_embed(Graph *g, const ModelBuilder *b)
 {
     const ModelConfig *c = b->config;
     const Value wte = weight2(g, "wte.weight", c->vocab, c->width, c->init_std);
@@ -81,7 +81,7 @@ static void gpt2_embed(Graph *g, const Build *b)
     stream_out(g, add(g, tokens, positions));
 }
 
-static void gpt2_head(Graph *g, const Build *b)
+static void gpt2_head(Graph *g, const ModelBuilder *b)
 {
     const ModelConfig *c = b->config;
     const Value x = head_in(g, b);

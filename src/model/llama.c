@@ -34,7 +34,7 @@ static Value bias_if(Graph *g, bool wanted, const char *name, int64_t n)
 }
 
 /* Rotary embedding of q [T, H, c] or k [T, K, c], after the per-head rmsnorm of Qwen3. */
-static Value rotated(Graph *g, const Build *b, Value x, const char *norm)
+static Value rotated(Graph *g, const ModelBuilder *b, Value x, const char *norm)
 {
     const ModelConfig *c = b->config;
     const Attr attr = rope_attr(c);
@@ -44,7 +44,7 @@ static Value rotated(Graph *g, const Build *b, Value x, const char *norm)
 }
 
 /* o_proj(softmax(q k^T / sqrt(c)) v) for a [T, D]; row i attends to the keys in ranges[i]. */
-static Value self_attention(Graph *g, const Build *b, Value a)
+static Value self_attention(Graph *g, const ModelBuilder *b, Value a)
 {
     const ModelConfig *c = b->config;
     const int64_t D = c->width, Hc = c->n_heads * c->head_size, Kc = c->n_kv_heads * c->head_size;
@@ -72,7 +72,7 @@ static Value self_attention(Graph *g, const Build *b, Value a)
 }
 
 /* down(silu(gate(a)) * up(a)): [T, D] -> [T, F] -> [T, D]. */
-static Value gated_mlp(Graph *g, const Build *b, Value a)
+static Value gated_mlp(Graph *g, const ModelBuilder *b, Value a)
 {
     const ModelConfig *c = b->config;
     const int64_t D = c->width, F = c->ff_width;
@@ -88,7 +88,7 @@ static Value gated_mlp(Graph *g, const Build *b, Value a)
     return linear(g, h, wd, bd);
 }
 
-static void llama_layer(Graph *g, const Build *b)
+static void llama_layer(Graph *g, const ModelBuilder *b)
 {
     const ModelConfig *c = b->config;
     const Value x = stream_in(g, b->rows, c->width);
@@ -100,14 +100,14 @@ static void llama_layer(Graph *g, const Build *b)
     stream_out(g, add(g, mid, gated_mlp(g, b, m)));
 }
 
-static void llama_embed(Graph *g, const Build *b)
+static void llama_embed(Graph *g, const ModelBuilder *b)
 {
     const ModelConfig *c = b->config;
     const Value w = weight2(g, "model.embed_tokens.weight", c->vocab, c->width, c->init_std);
     stream_out(g, embedding(g, input(g, INPUT_TOKENS, b->rows), w));
 }
 
-static void llama_head(Graph *g, const Build *b)
+static void llama_head(Graph *g, const ModelBuilder *b)
 {
     const ModelConfig *c = b->config;
     const Value x = head_in(g, b);

@@ -103,7 +103,7 @@ static int64_t extent(const Box *box, int d)
  * its rows. */
 static Err read_runs(ChunkReader *r, const ManifestPart *part, const Box *chunk, char *to)
 {
-    const PartStored *s = part->stored;
+    const StoredFormat *s = part->stored;
     const int64_t element = st_type_bytes(s->type);
     const int row_dim = s->transposed ? 1 : 0, dims = chunk->ndim;
     const int col_dim = dims == 2 ? 1 - row_dim : -1;

@@ -6,8 +6,8 @@
  *     tokenizer.json ...                 copied
  *
  * The result is a manifest of weights only, as of a checkpoint, so loading and reshaping work the
- * same way. model/names.c maps our parameters to the file's tensors. PartStored describes how each
- * is stored. */
+ * same way. model/names.c maps our parameters to the file's tensors. StoredFormat describes how
+ * each is stored. */
 #ifndef STATE_HF_H
 #define STATE_HF_H
 

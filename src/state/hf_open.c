@@ -117,15 +117,15 @@ static Err add_param(HfOpener *o, const Param *p)
     const HfPlace place = hf_place(o->config, p);
     HfEntry *e = hf_find(&o->files, styled_name(o->names, place.name, name));
     int64_t there[2];
-    PartStored *stored;
+    StoredFormat *stored;
     Manifest *m = o->m;
     if (!e) return missing(o, name);
     shape_there(&place, p, there);
     TRY(check_tensor(o, e, there, p->info.ndim));
     TRY(ARENA_NEW(o->arena, 1, &stored));
-    *stored = (PartStored){.type = e->tensor->type,
-                           .transposed = place.transposed,
-                           .pitch = p->info.ndim == 2 ? there[1] : 1};
+    *stored = (StoredFormat){.type = e->tensor->type,
+                             .transposed = place.transposed,
+                             .pitch = p->info.ndim == 2 ? there[1] : 1};
     e->used = true;
     StateTensor *t = &m->tensors.tensor[m->tensors.n];
     ManifestPart *part = &m->part[m->n_parts++];

@@ -63,7 +63,7 @@ static const char *as_stored(HfWriter *x, const ManifestPart *to, const Box *box
 
 static Err write_runs(const HfWriter *x, const ManifestPart *to, const Box *box, const char *data)
 {
-    const PartStored *s = to->stored;
+    const StoredFormat *s = to->stored;
     const int64_t element = st_type_bytes(s->type);
     const int r = s->transposed ? 1 : 0, c = 1 - r;
     int64_t rows = box->hi[r] - box->lo[r], first = box->lo[r];

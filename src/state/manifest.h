@@ -46,14 +46,14 @@ typedef struct {
     StType type; /* F64, F32, F16 or BF16: converted to the tensor's own type */
     bool transposed;
     int64_t pitch; /* elements between the starts of two rows in the file */
-} PartStored;
+} StoredFormat;
 
 typedef struct {
     int tensor, file;
     Box box;
-    int64_t at;               /* offset of its first byte in the file */
-    const uint64_t *hash;     /* [chunk_count(box, CHUNK_BYTES / element)]: XXH3 of each chunk */
-    const PartStored *stored; /* NULL: dense, in the tensor's type; else there are no hashes */
+    int64_t at;                 /* offset of its first byte in the file */
+    const uint64_t *hash;       /* [chunk_count(box, CHUNK_BYTES / element)]: XXH3 of each chunk */
+    const StoredFormat *stored; /* NULL: dense, in the tensor's type; else there are no hashes */
 } ManifestPart;
 
 typedef struct {

@@ -40,7 +40,7 @@ static void draw_many(Bench *b, const SamplerSettings *set, const int32_t *befor
     DO(sampler_open(&s, set, VOCAB, &b->arena));
     for (int i = 1; i <= DRAWS; i++) {
         int32_t token;
-        DO(sampler_draw(&s, &row, &(Draw){many, i, 7}, &token));
+        DO(sampler_draw(&s, &row, &(RandomDraw){many, i, 7}, &token));
         assert_in_range(token, 0, VOCAB - 1);
         b->count[token]++;
     }
@@ -162,14 +162,14 @@ static void greedy_takes_the_first_largest(void **state)
     Tensor row = row_of(b);
     b->logit[5] = b->logit[2] = 3;
     DO(sampler_open(&s, &set, VOCAB, &b->arena));
-    DO(sampler_draw(&s, &row, &(Draw){before, 1, 0}, &token));
+    DO(sampler_draw(&s, &row, &(RandomDraw){before, 1, 0}, &token));
     assert_int_equal(token, 2);
     set.repetition = 2;
     DO(sampler_open(&s, &set, VOCAB, &b->arena));
-    DO(sampler_draw(&s, &row, &(Draw){before, 1, 0}, &token));
+    DO(sampler_draw(&s, &row, &(RandomDraw){before, 1, 0}, &token));
     assert_int_equal(token, 5);
     b->logit[3] = (double)NAN;
-    expect_error("NaN", sampler_draw(&s, &row, &(Draw){before, 1, 0}, &token), ERR_CHECK,
+    expect_error("NaN", sampler_draw(&s, &row, &(RandomDraw){before, 1, 0}, &token), ERR_CHECK,
                  "token 3 is NaN");
 }
 
@@ -182,7 +182,7 @@ static void draws_depend_on_seed_and_position(void **state)
     enum { N = 64 };
     int32_t before[N] = {0}, got[4][N];
     int same[4] = {0};
-    const Draw at[4] = {{before, 0, 0}, {before, 0, 0}, {before, 0, 1}, {before, 0, 0}};
+    const RandomDraw at[4] = {{before, 0, 0}, {before, 0, 0}, {before, 0, 1}, {before, 0, 0}};
     for (int i = 0; i < VOCAB; i++)
         b->narrow[i] = (float)b->logit[i], b->logit[i] = (double)b->narrow[i];
     for (int k = 0; k < 4; k++) {
@@ -192,7 +192,7 @@ static void draws_depend_on_seed_and_position(void **state)
         set.seed += k == 3;
         DO(sampler_open(&s, &set, VOCAB, &b->arena));
         for (int i = 0; i < N; i++) {
-            Draw d = at[k];
+            RandomDraw d = at[k];
             d.n = i;
             DO(sampler_draw(&s, &row, &d, &got[k][i]));
             same[k] += got[k][i] == got[0][i];

@@ -24,7 +24,7 @@ typedef struct {
 } ColumnSums;
 
 /* Adds four rows of n columns, so that the sums are read and written once per four rows. */
-EACH_FORM void add_four(Form form, const void *const r[4], int64_t n, float *sum)
+EACH_FORM void add_four(ElementForm form, const void *const r[4], int64_t n, float *sum)
 {
     const void *const a = r[0], *const b = r[1], *const c = r[2], *const d = r[3];
     for (int64_t i = 0; i < n; i += W) {

@@ -22,7 +22,7 @@ enum { SPAN = 2048, ROWS_AT_ONCE = 2 };
 typedef struct {
     Norm m;
     int64_t rows, width, per_tile;
-    Form form; /* of rows that are read in place; AS_OTHER: rows are copied */
+    ElementForm form; /* of rows that are read in place; AS_OTHER: rows are copied */
 } NormForward;
 
 /* Elements [from, from + n) of a row and of the weights, as floats. */
@@ -49,7 +49,7 @@ static void read_span(const NormForward *f, int64_t row, int64_t from, NormOpera
 }
 
 /* Four independent sums hide the latency of additions. bf16: n is a multiple of W. */
-EACH_FORM double span_sum(Form form, const void *x, int64_t n)
+EACH_FORM double span_sum(ElementForm form, const void *x, int64_t n)
 {
     V s[4] = {{0}};
     int64_t i = 0;
@@ -60,7 +60,7 @@ EACH_FORM double span_sum(Form form, const void *x, int64_t n)
     return (double)v_sum((s[0] + s[1]) + (s[2] + s[3]));
 }
 
-EACH_FORM double span_squares(Form form, const void *x, int64_t n, float mean)
+EACH_FORM double span_squares(ElementForm form, const void *x, int64_t n, float mean)
 {
     V s[4] = {{0}};
     int64_t i = 0;
@@ -107,7 +107,7 @@ typedef struct {
 } NormAffine;
 
 /* n: elements left, for floats; bf16 always has full vectors. */
-EACH_FORM V affine(Form form, const NormAffine *a, int64_t i, int64_t n)
+EACH_FORM V affine(ElementForm form, const NormAffine *a, int64_t i, int64_t n)
 {
     const V x = form == AS_F32 ? v_load_to((const float *)a->x + i, n) : v_load_as(form, a->x, i);
     const V w = v_load_to(a->w + i, n), b = v_load_to(a->b + i, n);
@@ -115,7 +115,7 @@ EACH_FORM V affine(Form form, const NormAffine *a, int64_t i, int64_t n)
 }
 
 /* Writes full pairs of vectors; returns the number of elements written. */
-EACH_FORM int64_t write_pairs(Form form, Form to, void *y, const NormAffine *a)
+EACH_FORM int64_t write_pairs(ElementForm form, ElementForm to, void *y, const NormAffine *a)
 {
     int64_t i = 0;
     for (; i + 2 * W <= a->n; i += 2 * W)
@@ -123,7 +123,7 @@ EACH_FORM int64_t write_pairs(Form form, Form to, void *y, const NormAffine *a)
     return i;
 }
 
-EACH_FORM int64_t write_to(Form form, Form to, void *y, const NormAffine *a)
+EACH_FORM int64_t write_to(ElementForm form, ElementForm to, void *y, const NormAffine *a)
 {
     if (to == AS_F32) return write_pairs(form, AS_F32, y, a);
     if (to == AS_BF16) return write_pairs(form, AS_BF16, y, a);
@@ -133,7 +133,7 @@ EACH_FORM int64_t write_to(Form form, Form to, void *y, const NormAffine *a)
 /* Writes elements of a row of y, from `from` on. Elements that cannot be stored directly are
  * computed by the same loop into `rest`: in another loop the compiler might contract other FMAs and
  * change bits. */
-EACH_FORM void write_span(Form form, RowRef y, int64_t from, const NormAffine *a)
+EACH_FORM void write_span(ElementForm form, RowRef y, int64_t from, const NormAffine *a)
 {
     _Alignas(64) float rest[SPAN];
     const int64_t done = write_to(form, form_of(y), piece_at(y, from), a);
@@ -171,7 +171,7 @@ static void norm_row(const NormForward *f, int64_t row, NormOperands *o)
 }
 
 /* ROWS_AT_ONCE rows from `row` on, in place; o contains w and b. */
-EACH_FORM void norm_rows(Form form, const NormForward *f, int64_t row, const NormOperands *o)
+EACH_FORM void norm_rows(ElementForm form, const NormForward *f, int64_t row, const NormOperands *o)
 {
     const int64_t n = f->width;
     NormAffine a[ROWS_AT_ONCE];
@@ -208,7 +208,7 @@ static void norm_tile(void *work, int64_t tile)
 
 /* The form of rows that can be read in place: contiguous, bf16 in full pairs of vectors, and short
  * enough that one span covers w and b. */
-static Form form_in_place(const NormForward *f)
+static ElementForm form_in_place(const NormForward *f)
 {
     const RowRef x = tensor_row(f->m.x, 0);
     if (f->width > SPAN) return AS_OTHER;

@@ -22,8 +22,8 @@ enum { SPAN = 2048, MAX_TILES = 64, COLUMNS = 256 }; /* COLUMNS: of a tile of th
 typedef struct {
     Norm m;
     int64_t rows, width, per_tile, tiles;
-    Form form;   /* in which dy and x are read */
-    float *sums; /* [tiles][2][width]: dw, db; NULL if only dx is computed */
+    ElementForm form; /* in which dy and x are read */
+    float *sums;      /* [tiles][2][width]: dw, db; NULL if only dx is computed */
 } NormBackward;
 
 /* Elements [from, from + n) of a row's operands: as floats, or dy and x as bf16 in place, which
@@ -36,14 +36,14 @@ typedef struct {
 } NormBackOperands;
 
 /* bf16 is read in place if it is contiguous and made of full pairs of vectors. */
-static Form form_to_read(const Norm *m)
+static ElementForm form_to_read(const Norm *m)
 {
     const bool contiguous = piece_is_contiguous(tensor_row(m->dy, 0), BF16) &&
                             piece_is_contiguous(tensor_row(m->x, 0), BF16);
     return contiguous && row_length(m->x) % (2 * W) == 0 ? AS_BF16 : AS_F32;
 }
 
-static const void *read_as(Form form, RowRef r, int64_t from, int64_t n, float *buffer)
+static const void *read_as(ElementForm form, RowRef r, int64_t from, int64_t n, float *buffer)
 {
     return form == AS_BF16 ? (const void *)piece_at(r, from) : read_piece(r, from, n, buffer);
 }
@@ -80,12 +80,12 @@ typedef struct {
 } NormTerms;
 
 /* n: elements left, for floats; bf16 always has full vectors. */
-EACH_FORM V load_to(Form form, const void *at, int64_t i, int64_t n)
+EACH_FORM V load_to(ElementForm form, const void *at, int64_t i, int64_t n)
 {
     return form == AS_F32 ? v_load_to((const float *)at + i, n) : v_load_as(form, at, i);
 }
 
-EACH_FORM void add_terms(Form form, const NormTerms *t, int64_t i, int64_t n, NormRowSums *s)
+EACH_FORM void add_terms(ElementForm form, const NormTerms *t, int64_t i, int64_t n, NormRowSums *s)
 {
     const V dy = load_to(form, t->dy, i, n), x = load_to(form, t->x, i, n);
     const V h = (x - t->mean) * t->rstd;
@@ -102,7 +102,7 @@ EACH_FORM void add_terms(Form form, const NormTerms *t, int64_t i, int64_t n, No
 }
 
 /* Two independent sums hide the latency of additions. */
-EACH_FORM void span_terms(Form form, NormTerms t, int64_t n, double *sum_g, double *sum_gh)
+EACH_FORM void span_terms(ElementForm form, NormTerms t, int64_t n, double *sum_g, double *sum_gh)
 {
     NormRowSums a = {{0}, {0}}, b = {{0}, {0}};
     int64_t i = 0;
@@ -144,7 +144,7 @@ typedef struct {
 
 /* One expression for all paths, so that all have the same bits. Loads, which may branch, come
  * first. A missing addend is zeros. */
-EACH_FORM V dx_of(Form form, const NormDx *a, int64_t i, int64_t n, V addend)
+EACH_FORM V dx_of(ElementForm form, const NormDx *a, int64_t i, int64_t n, V addend)
 {
     const V dy = load_to(form, a->dy, i, n), w = v_load_to(a->w + i, n),
             x = load_to(form, a->x, i, n);
@@ -154,7 +154,8 @@ EACH_FORM V dx_of(Form form, const NormDx *a, int64_t i, int64_t n, V addend)
 
 /* Writes full pairs of vectors; returns the number of elements written. dx may be the addend. `to`:
  * the form of both. */
-EACH_FORM int64_t write_pairs(Form form, Form to, void *dx, const void *addend, const NormDx *a)
+EACH_FORM int64_t write_pairs(ElementForm form, ElementForm to, void *dx, const void *addend,
+                              const NormDx *a)
 {
     int64_t i = 0;
     for (; i + 2 * W <= a->n; i += 2 * W) {
@@ -165,7 +166,8 @@ EACH_FORM int64_t write_pairs(Form form, Form to, void *dx, const void *addend, 
     return i;
 }
 
-EACH_FORM int64_t write_to(Form form, Form to, void *dx, const void *addend, const NormDx *a)
+EACH_FORM int64_t write_to(ElementForm form, ElementForm to, void *dx, const void *addend,
+                           const NormDx *a)
 {
     if (to == AS_F32) return write_pairs(form, AS_F32, dx, addend, a);
     if (to == AS_BF16) return write_pairs(form, AS_BF16, dx, addend, a);
@@ -174,7 +176,7 @@ EACH_FORM int64_t write_to(Form form, Form to, void *dx, const void *addend, con
 
 /* Writes the elements that were not stored directly, by the same loop: in another loop the compiler
  * might contract other FMAs and change bits. */
-EACH_FORM void write_rest(Form form, RowRef to, RowRef from, int64_t at, int64_t done,
+EACH_FORM void write_rest(ElementForm form, RowRef to, RowRef from, int64_t at, int64_t done,
                           const NormDx *a)
 {
     _Alignas(64) float dx[SPAN], addend[SPAN] = {0};
@@ -187,8 +189,8 @@ EACH_FORM void write_rest(Form form, RowRef to, RowRef from, int64_t at, int64_t
 }
 
 /* dx may alias dy or the addend. */
-EACH_FORM void write_dx(Form form, const NormBackward *b, int64_t row, const NormBackOperands *o,
-                        const NormRowStats *r)
+EACH_FORM void write_dx(ElementForm form, const NormBackward *b, int64_t row,
+                        const NormBackOperands *o, const NormRowStats *r)
 {
     const NormDx a = {o->dy, o->x, o->w, o->n, *r};
     const RowRef to = tensor_row(b->m.y, row);

@@ -26,7 +26,7 @@ void floats_of_bf16(const uint16_t *at, int64_t n, float *x)
 }
 
 /* Stores full pairs of vectors; returns the number of elements stored. */
-EACH_FORM int64_t store_pairs(Form form, uint16_t *at, int64_t n, const float *x)
+EACH_FORM int64_t store_pairs(ElementForm form, uint16_t *at, int64_t n, const float *x)
 {
     int64_t i = 0;
     for (; i + 2 * W <= n; i += 2 * W)

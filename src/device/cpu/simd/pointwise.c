@@ -16,7 +16,7 @@ typedef struct {
 static int64_t direct_part(const PointwiseWork *w, int64_t row, int64_t from, int64_t n)
 {
     const Call *c = &w->call;
-    const Form form = form_of_type(c->out[0].dtype);
+    const ElementForm form = form_of_type(c->out[0].dtype);
     const void *x[MAX_POINTWISE];
     void *y[MAX_POINTWISE];
     if (!w->direct || form == AS_OTHER) return 0;

@@ -14,7 +14,7 @@ typedef enum { ASSIGN, UPDATE } PointwiseMode;
 /* The same directly on memory, where all tensors are contiguous and of one type, f32 or bf16.
  * Processes pairs of vectors and returns the number of elements done; the formula does the rest.
  * For bf16 this takes two thirds of the time. */
-typedef int64_t (*DirectFormula)(Form form, int64_t n, const void *const *x, void *const *y);
+typedef int64_t (*DirectFormula)(ElementForm form, int64_t n, const void *const *x, void *const *y);
 
 #define pointwise CPU_NAME(pointwise)
 #define pointwise_direct CPU_NAME(pointwise_direct)

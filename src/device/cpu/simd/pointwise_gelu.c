@@ -44,7 +44,7 @@ static void gelu_formula(const Call *call, int64_t n, const float *const *x, flo
         v_store_to(y[0] + i, n - i, gelu_of(v_load_to(x[0] + i, n - i)));
 }
 
-EACH_FORM int64_t gelu_as(Form form, int64_t n, const void *x, void *y)
+EACH_FORM int64_t gelu_as(ElementForm form, int64_t n, const void *x, void *y)
 {
     int64_t i = 0;
     for (; i + 2 * W <= n; i += 2 * W)
@@ -53,7 +53,7 @@ EACH_FORM int64_t gelu_as(Form form, int64_t n, const void *x, void *y)
     return i;
 }
 
-static int64_t gelu_direct(Form form, int64_t n, const void *const *x, void *const *y)
+static int64_t gelu_direct(ElementForm form, int64_t n, const void *const *x, void *const *y)
 {
     if (form == AS_F32) return gelu_as(AS_F32, n, x[0], y[0]);
     if (form == AS_BF16) return gelu_as(AS_BF16, n, x[0], y[0]);
@@ -75,7 +75,7 @@ static void gelu_dx_formula(const Call *call, int64_t n, const float *const *x, 
                    v_load_to(x[0] + i, n - i) * gelu_slope(v_load_to(x[1] + i, n - i)));
 }
 
-EACH_FORM int64_t gelu_dx_as(Form form, int64_t n, const void *dy, const void *x, void *dx)
+EACH_FORM int64_t gelu_dx_as(ElementForm form, int64_t n, const void *dy, const void *x, void *dx)
 {
     int64_t i = 0;
     for (; i + 2 * W <= n; i += 2 * W) {
@@ -86,7 +86,7 @@ EACH_FORM int64_t gelu_dx_as(Form form, int64_t n, const void *dy, const void *x
     return i;
 }
 
-static int64_t gelu_dx_direct(Form form, int64_t n, const void *const *x, void *const *y)
+static int64_t gelu_dx_direct(ElementForm form, int64_t n, const void *const *x, void *const *y)
 {
     if (form == AS_F32) return gelu_dx_as(AS_F32, n, x[0], x[1], y[0]);
     if (form == AS_BF16) return gelu_dx_as(AS_BF16, n, x[0], x[1], y[0]);

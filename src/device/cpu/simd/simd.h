@@ -133,26 +133,29 @@ typedef enum {
     AS_BF16,
     AS_BF16_HW, /* bf16, rounded by an instruction of AVX512-BF16 */
     AS_OTHER    /* not contiguous, or another type */
-} Form;
+} ElementForm;
 
-static inline Form form_of_type(DType type)
+static inline ElementForm form_of_type(DType type)
 {
     if (type != BF16) return type == F32 ? AS_F32 : AS_OTHER;
     return W == 16 && microkernel_rounds_bf16() ? AS_BF16_HW : AS_BF16;
 }
 
-static inline Form form_of(RowRef r) { return r.stride == 1 ? form_of_type(r.dtype) : AS_OTHER; }
+static inline ElementForm form_of(RowRef r)
+{
+    return r.stride == 1 ? form_of_type(r.dtype) : AS_OTHER;
+}
 
 /* For functions that are inlined once per form, so that the form is a constant in each. */
 #define EACH_FORM static inline __attribute__((always_inline))
 
 /* Loads the vector of elements i .. i + W. */
-EACH_FORM V v_load_as(Form form, const void *at, int64_t i)
+EACH_FORM V v_load_as(ElementForm form, const void *at, int64_t i)
 {
     return form == AS_F32 ? v_load((const float *)at + i) : v_load_bf16((const uint16_t *)at + i);
 }
 
-EACH_FORM void v_store_pair_as(Form form, void *at, int64_t i, V a, V b)
+EACH_FORM void v_store_pair_as(ElementForm form, void *at, int64_t i, V a, V b)
 {
     if (form == AS_BF16_HW) {
         v_store_bf16_pair_hw((uint16_t *)at + i, a, b);

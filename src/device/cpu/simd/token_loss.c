@@ -32,7 +32,7 @@ typedef struct {
     double sum;
 } SoftmaxSum;
 
-EACH_FORM float largest_of(Form form, const void *x, int64_t n)
+EACH_FORM float largest_of(ElementForm form, const void *x, int64_t n)
 {
     V a = v_set(-HUGE_VALF), b = a;
     for (int64_t i = 0; i < n; i += 2 * W) { /* skips NaN */
@@ -44,7 +44,7 @@ EACH_FORM float largest_of(Form form, const void *x, int64_t n)
 
 /* Returns the sum of exp(x - top), and stores the terms to e, which may be x or NULL. n: a multiple
  * of 2 W. */
-EACH_FORM float sum_of_exp(Form form, const void *x, int64_t n, float top, float *e)
+EACH_FORM float sum_of_exp(ElementForm form, const void *x, int64_t n, float top, float *e)
 {
     V a = {0}, b = {0};
     for (int64_t i = 0; i < n; i += 2 * W) {
@@ -74,7 +74,8 @@ static void softmax_rescale(SoftmaxSum *s, float largest, float *e, int64_t done
 
 /* Adds the next n elements, a multiple of 2 W. If all elements so far are -inf, so is top; then 0
  * is subtracted, as -inf - -inf would be NaN. */
-EACH_FORM void add_piece(Form form, const void *x, int64_t n, SoftmaxSum *s, float *e, int64_t done)
+EACH_FORM void add_piece(ElementForm form, const void *x, int64_t n, SoftmaxSum *s, float *e,
+                         int64_t done)
 {
     softmax_rescale(s, largest_of(form, x, n), e, done);
     const float top = s->top > -HUGE_VALF ? s->top : 0;
@@ -113,7 +114,7 @@ static SoftmaxSum row_softmax(RowRef r, int64_t length, float *e)
 }
 
 /* Writes full pairs of vectors; returns the number of elements written. y may be e. */
-EACH_FORM int64_t write_pairs(Form form, void *y, const float *e, int64_t n, float by)
+EACH_FORM int64_t write_pairs(ElementForm form, void *y, const float *e, int64_t n, float by)
 {
     int64_t i = 0;
     for (; i + 2 * W <= n; i += 2 * W)
@@ -124,7 +125,7 @@ EACH_FORM int64_t write_pairs(Form form, void *y, const float *e, int64_t n, flo
 static void write_row(RowRef to, int64_t length, float *e, float by)
 {
     int64_t done = 0;
-    const Form form = form_of(to);
+    const ElementForm form = form_of(to);
     if (form == AS_F32) done = write_pairs(AS_F32, to.at, e, length, by);
     if (form == AS_BF16) done = write_pairs(AS_BF16, to.at, e, length, by);
     if (form == AS_BF16_HW) done = write_pairs(AS_BF16_HW, to.at, e, length, by);

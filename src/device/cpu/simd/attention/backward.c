@@ -8,7 +8,7 @@ static float stat_of(const Tensor *t, int64_t token, int64_t head)
     return ((const float *)t->data)[token * t->stride[0] + head * t->stride[1]];
 }
 
-EACH_FORM V dot_of(Form form, const void *a, const void *b, int64_t n)
+EACH_FORM V dot_of(ElementForm form, const void *a, const void *b, int64_t n)
 {
     V sum = {0};
     for (int64_t c = 0; c < n; c += W) sum += v_load_as(form, a, c) * v_load_as(form, b, c);
@@ -63,7 +63,7 @@ void stats_load(const BackwardInputs *in, TokenBlock queries, int64_t head, Soft
 void head_block_store(const Tensor *x, HeadBlock rows, StoreScale f)
 {
     const int64_t channels = x->n[2], step = padded(channels);
-    const Form form = form_of_type(x->dtype);
+    const ElementForm form = form_of_type(x->dtype);
     for (int64_t i = 0; i < rows.block.n; i++) {
         const RowRef row = head_row(x, rows.block.at + i, rows.head);
         if (f.keep == 0) /* x is not read: it may be NaN */

@@ -80,7 +80,7 @@ static void store_rows(const Call *call, const QueryBlock *block, int64_t head)
 {
     const Tensor *o = &call->out[0], *lse = &call->out[1];
     const int64_t channels = o->n[2], step = padded(channels);
-    const Form form = form_of_type(o->dtype);
+    const ElementForm form = form_of_type(o->dtype);
     float *const to = (float *)lse->data + head * lse->stride[1];
     for (int64_t i = 0; i < block->queries.n; i++) {
         /* A row that attends to no key: o = 0 and lse = -inf. */

@@ -39,7 +39,7 @@ static inline void row_blend(RowRef r, int64_t n, float keep, float factor, cons
     keep_piece(r, 0, n, keep, scaled);
 }
 
-EACH_FORM void write_vectors(Form form, void *to, int64_t n, float factor, const float *x)
+EACH_FORM void write_vectors(ElementForm form, void *to, int64_t n, float factor, const float *x)
 {
     for (int64_t c = 0; c < n; c += 2 * W)
         v_store_pair_as(form, to, c, factor * v_load(x + c), factor * v_load(x + c + W));
@@ -47,7 +47,7 @@ EACH_FORM void write_vectors(Form form, void *to, int64_t n, float factor, const
 
 /* row = factor * x, where x is padded to whole pairs of vectors. `form` is form_of_type of the
  * row's type: callers that write many rows compute it once. */
-static inline void row_write(RowRef r, Form form, int64_t n, float factor, const float *x)
+static inline void row_write(RowRef r, ElementForm form, int64_t n, float factor, const float *x)
 {
     if (r.stride != 1 || n % (2 * W) != 0 || form == AS_OTHER)
         row_blend(r, n, 0, factor, x);
