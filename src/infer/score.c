@@ -35,9 +35,9 @@ Err scorer_open(Scorer *s, const ScorerSettings *settings, Arena *a)
                               .optim = settings->job->settings.optim,
                               .watch = w->status ? &w->status->watch : NULL};
     const BatchSplit split = batch_split(settings->job);
-    s->room = batch_room(&split);
-    TRY(ARENA_NEW(a, s->room, &s->cell));
-    TRY(comm_register(w->comm, ARENA_SCORES, s->cell, (size_t)s->room * sizeof *s->cell));
+    s->capacity = batch_room(&split);
+    TRY(ARENA_NEW(a, s->capacity, &s->cell));
+    TRY(comm_register(w->comm, ARENA_SCORES, s->cell, (size_t)s->capacity * sizeof *s->cell));
     return rank_open(&s->rank, &set);
 }
 
@@ -94,11 +94,11 @@ static Err share_losses(Scorer *s, const BatchSplit *split)
 {
     WorldRank *w = s->settings.world;
     const LinkedProgram *lp = &s->settings.job->linked;
-    for (int64_t i = 0; i < s->room; i++) s->cell[i] = 0;
+    for (int64_t i = 0; i < s->capacity; i++) s->cell[i] = 0;
     for (int m = 0; m < split->micros && has_own_loss(lp); m++)
         if (s->rank.live_rows[m] > 0)
-            s->cell[batch_part(split, s->room, m).first] = rank_loss(&s->rank, m);
-    const Ref at = {w->rank, ARENA_SCORES, 0, s->room, F64};
+            s->cell[batch_part(split, s->capacity, m).first] = rank_loss(&s->rank, m);
+    const Ref at = {w->rank, ARENA_SCORES, 0, s->capacity, F64};
     const Transfer t = {.kind = COMM_ALL_REDUCE,
                         .reduce = REDUCE_SUM,
                         .group = w->all,
@@ -111,13 +111,13 @@ static Err share_losses(Scorer *s, const BatchSplit *split)
 
 static Err fill_pass(Scorer *s, const BatchSplit *split, const ScoreSource *source, int64_t from)
 {
-    const int64_t left = source->n - from, n = left < s->room ? left : s->room;
+    const int64_t left = source->n - from, n = left < s->capacity ? left : s->capacity;
     for (int m = 0; m < split->micros; m++) rank_set_rows(&s->rank, m, 0);
     for (int64_t i = 0; i < n; i++) {
         ScoreSequence q;
         TRY(source->next(source->context, from + i, &q));
         for (int m = 0; m < split->micros; m++)
-            if (batch_part(split, s->room, m).first == i) fill(s, m, &q);
+            if (batch_part(split, s->capacity, m).first == i) fill(s, m, &q);
     }
     return OK;
 }
@@ -125,12 +125,12 @@ static Err fill_pass(Scorer *s, const BatchSplit *split, const ScoreSource *sour
 Err scorer_run(Scorer *s, const ScoreSource *source, double *loss)
 {
     const BatchSplit split = batch_split(s->settings.job);
-    for (int64_t at = 0; at < source->n; at += s->room) {
+    for (int64_t at = 0; at < source->n; at += s->capacity) {
         StepResult result;
         TRY(world_agree(s->settings.world, fill_pass(s, &split, source, at)));
         TRY(rank_step(&s->rank, &(StepSettings){.step = 1}, &result));
         TRY(share_losses(s, &split));
-        for (int64_t i = at; i < source->n && i < at + s->room; i++) loss[i] = s->cell[i - at];
+        for (int64_t i = at; i < source->n && i < at + s->capacity; i++) loss[i] = s->cell[i - at];
     }
     return OK;
 }

@@ -28,8 +28,8 @@ typedef struct {
 typedef struct {
     ScorerSettings settings;
     Rank rank;
-    double *cell; /* [room]: losses, summed over ranks */
-    int64_t room; /* sequences of one pass of all ranks */
+    double *cell;     /* [capacity]: losses, summed over ranks */
+    int64_t capacity; /* sequences of one pass of all ranks */
 } Scorer;
 
 /* Local. Settings of a scoring job: model, type and mesh of `base`; `micros` sequences of `seq_len`

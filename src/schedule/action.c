@@ -83,7 +83,7 @@ Err schedule_check_counts(const Schedule *s, Err code)
     return OK;
 }
 
-Err schedule_init(const Schedule *shape, const int *room, Arena *arena, Schedule *out)
+Err schedule_init(const Schedule *shape, const int *capacity, Arena *arena, Schedule *out)
 {
     TRY(schedule_check_counts(shape, ERR_CONFIG));
     Schedule s = *shape;
@@ -96,8 +96,8 @@ Err schedule_init(const Schedule *shape, const int *room, Arena *arena, Schedule
         first_unit[chunk] = shape->first_unit ? shape->first_unit[chunk] : (int16_t)chunk;
     TRY(ARENA_NEW(arena, s.stages, &s.n));
     TRY(ARENA_NEW(arena, s.stages, &s.list));
-    for (int stage = 0; room && stage < s.stages; stage++)
-        TRY(ARENA_NEW(arena, room[stage], &s.list[stage]));
+    for (int stage = 0; capacity && stage < s.stages; stage++)
+        TRY(ARENA_NEW(arena, capacity[stage], &s.list[stage]));
     s.stage_of = stage_of;
     s.first_unit = first_unit;
     *out = s;

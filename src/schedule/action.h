@@ -121,9 +121,9 @@ int64_t schedule_length(const Schedule *s);
 bool schedule_equal(const Schedule *a, const Schedule *b);
 /* Local. Fails with `code`, naming the count, if a count is not in 1..MAX_SCHEDULE. */
 Err schedule_check_counts(const Schedule *s, Err code);
-/* Local. Allocates empty lists with room for room[stage] actions each (NULL: no room yet). Copies
+/* Local. Allocates empty lists with memory for capacity[stage] actions each (NULL: none). Copies
  * stage_of (NULL: chunk c is on stage c % stages) and first_unit (NULL: one unit per chunk).
  * ERR_CONFIG if a count is not in 1..MAX_SCHEDULE. */
-Err schedule_init(const Schedule *shape, const int *room, Arena *arena, Schedule *out);
+Err schedule_init(const Schedule *shape, const int *capacity, Arena *arena, Schedule *out);
 
 #endif

@@ -98,22 +98,22 @@ static void expand_end(Schedule *out)
 }
 
 /* The length of each expanded list. */
-static Err count_room(const Schedule *s, ExpandEnd end, Arena *arena, int **out)
+static Err count_actions(const Schedule *s, ExpandEnd end, Arena *arena, int **out)
 {
-    int *room;
-    TRY(ARENA_NEW(arena, s->stages, &room));
+    int *capacity;
+    TRY(ARENA_NEW(arena, s->stages, &capacity));
     for (int stage = 0; stage < s->stages; stage++)
         for (int at = 0; at < s->n[stage]; at++) {
             const Action *a = &s->list[stage][at];
             const int reader = reader_stage(s, a);
-            room[stage] += s->first_unit[a->unit + 1] - s->first_unit[a->unit] + (reader >= 0);
-            if (reader >= 0) room[reader]++;
+            capacity[stage] += s->first_unit[a->unit + 1] - s->first_unit[a->unit] + (reader >= 0);
+            if (reader >= 0) capacity[reader]++;
         }
-    for (int stage = 0; stage < s->stages; stage++) room[stage] += end == EXPAND_STEP;
+    for (int stage = 0; stage < s->stages; stage++) capacity[stage] += end == EXPAND_STEP;
     for (int chunk = 0; chunk < s->chunks; chunk++)
         if (end == EXPAND_STEP)
-            room[s->stage_of[chunk]] += s->first_unit[chunk + 1] - s->first_unit[chunk];
-    *out = room;
+            capacity[s->stage_of[chunk]] += s->first_unit[chunk + 1] - s->first_unit[chunk];
+    *out = capacity;
     return OK;
 }
 
@@ -143,11 +143,11 @@ Err schedule_expand(const Schedule *chunks, ExpandEnd end, Arena *arena, Schedul
 {
     Schedule shape = *chunks, s;
     Event *event;
-    int *room;
+    int *capacity;
     TRY(check_input(chunks, arena));
     shape.level = OVER_UNITS;
-    TRY(count_room(chunks, end, arena, &room));
-    TRY(schedule_init(&shape, room, arena, &s));
+    TRY(count_actions(chunks, end, arena, &capacity));
+    TRY(schedule_init(&shape, capacity, arena, &s));
     const size_t mark = arena_mark(arena);
     TRY(sorted_events(chunks, arena, &event));
     for (int64_t i = 0; i < 2 * schedule_length(chunks); i++) {
@@ -159,7 +159,8 @@ Err schedule_expand(const Schedule *chunks, ExpandEnd end, Arena *arena, Schedul
     }
     if (end == EXPAND_STEP) expand_end(&s);
     for (int stage = 0; stage < s.stages; stage++)
-        MUST(s.n[stage] == room[stage], "stage %d: %d of %d", stage, s.n[stage], room[stage]);
+        MUST(s.n[stage] == capacity[stage], "stage %d: %d of %d", stage, s.n[stage],
+             capacity[stage]);
     arena_rewind(arena, mark);
     *out = s;
     return OK;

@@ -212,13 +212,13 @@ static Err read_lists(ScheduleReader r, Schedule *s)
     }
 }
 
-static Err count_words(ScheduleReader r, int *room)
+static Err count_words(ScheduleReader r, int *capacity)
 {
     for (;;) {
         int stage;
         TRY(next_list(&r, &stage));
         if (stage < 0) return OK;
-        while (next_word(&r).length > 0) room[stage]++;
+        while (next_word(&r).length > 0) capacity[stage]++;
     }
 }
 
@@ -229,12 +229,12 @@ Err schedule_parse(const char *name, const char *text, size_t length, Arena *are
                         longest_text);
     ScheduleReader r = {name, text, text + length, text, 1, SCHEDULE_VERSION};
     Schedule shape = {0}, s;
-    int *room;
+    int *capacity;
     TRY(read_header(&r, arena, &shape));
     TRY(count_stages(r, &shape));
-    TRY(ARENA_NEW(arena, shape.stages, &room));
-    TRY(count_words(r, room));
-    TRY(schedule_init(&shape, room, arena, &s));
+    TRY(ARENA_NEW(arena, shape.stages, &capacity));
+    TRY(count_words(r, capacity));
+    TRY(schedule_init(&shape, capacity, arena, &s));
     TRY(read_lists(r, &s));
     *out = s;
     return OK;

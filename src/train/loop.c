@@ -11,10 +11,10 @@
  * high. */
 enum { MAX_SKIPS = 8 };
 
-Err train_bytes(const Job *job, const Job *valid, SaveMemory room, Arena *temp, int64_t *out)
+Err train_bytes(const Job *job, const Job *valid, SaveMemory save_memory, Arena *temp, int64_t *out)
 {
     int64_t bytes;
-    TRY(saver_bytes(&job->linked, job->linked.rank, room, temp, &bytes));
+    TRY(saver_bytes(&job->linked, job->linked.rank, save_memory, temp, &bytes));
     for (int a = 0; a < N_ARENAS; a++) {
         bytes += (int64_t)job->linked.bytes[a];
         if (valid) bytes += (int64_t)rank_extra_bytes(&valid->linked, &job->linked, (ArenaId)a);
@@ -157,8 +157,8 @@ static Err open_loop(TrainLoop *l, TrainStart *start)
 {
     const TrainSettings *s = l->s;
     int64_t bytes = 0;
-    const SaveMemory room = s->save.folder ? save_memory(s->save.every) : SAVE_MEMORY_NONE;
-    Err err = train_bytes(s->job, s->valid_job, room, s->world->arena, &bytes);
+    const SaveMemory memory = s->save.folder ? save_memory(s->save.every) : SAVE_MEMORY_NONE;
+    Err err = train_bytes(s->job, s->valid_job, memory, s->world->arena, &bytes);
     if (err == OK) err = open_ranks(l);
     TRY(world_agree(s->world, err));
     *l->sums = (StepSums){.bytes = (double)bytes};

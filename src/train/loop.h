@@ -104,7 +104,8 @@ Err train_loop(const TrainSettings *s, TrainResult *out);
 
 /* Local. Bytes that a rank allocates: all arenas of training, those of validation that are not
  * shared with it, and the buffers of saves. */
-Err train_bytes(const Job *job, const Job *valid, SaveMemory room, Arena *temp, int64_t *out);
+Err train_bytes(const Job *job, const Job *valid, SaveMemory save_memory, Arena *temp,
+                int64_t *out);
 /* Local. Flops of a rank's GEMMs and attention in one step: those that the model needs, without
  * recomputation. Causal attention counts half, since a query sees half of the keys on average. */
 double job_model_flops(const Job *job);
