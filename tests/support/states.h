@@ -1,4 +1,4 @@
-/* states.h -- a small job under many layouts, its state put together, saved and loaded.
+/* states.h -- a small job under many layouts: its state is assembled, saved and loaded.
  *
  *     StateWorld w;
  *     state_world_open(&w, "dp=2 zero=1");
@@ -35,26 +35,26 @@ typedef struct {
     Rank rank;
 } StateRank;
 
-/* What is other than usual. */
+/* Differences from the default job. */
 typedef struct {
     const char *words; /* the layout */
-    DType dtype;       /* F64 is usual */
+    DType dtype;       /* the default is F64 */
     OptimKind kind;
     int64_t vocab;             /* 0: 23 */
-    const ModelConfig *config; /* another model, which outlives the world; NULL: that of above */
+    const ModelConfig *config; /* another model, which outlives the world; NULL: the one above */
 } StateSpec;
 
-/* Fails the test when it does not compile. */
+/* Compiles the job of every rank; fails the test if one does not compile. */
 void state_world_open(StateWorld *w, const char *words);
 void state_world_open_as(StateWorld *w, const StateSpec *spec);
 void state_world_close(StateWorld *w);
-/* Every arena is poisoned. The first error of its ranks. */
+/* Runs body on each rank, with poisoned arenas. Returns the first error of a rank. */
 Err state_world_run(const StateWorld *w, Err (*body)(StateRank *r, void *work), void *work);
 
-/* Collective. Step `step`, from 1, on its own tokens. */
+/* Collective. Runs step `step`, from 1, on the tokens of that step. */
 Err state_step(StateRank *r, int64_t step, double *loss);
 
-/* Every tensor whole, in the order of state_tensors, as the ranks' pieces make it. */
+/* Every tensor, assembled from the ranks' pieces, in the order of state_tensors. */
 typedef struct {
     StateTensors tensors;
     char **data;  /* [tensors.n] */
@@ -64,19 +64,20 @@ typedef struct {
 } StateWhole;
 void state_whole_open(StateWhole *h, const StateWorld *w);
 void state_whole_close(StateWhole *h);
-/* Local. What the rank has, to the whole; ERR_CHECK where it is not what is there. */
+/* Local. Copies the rank's pieces into the whole tensors. ERR_CHECK if an element is already known
+ * with another value. */
 Err state_collect(StateRank *r, StateWhole *h);
-/* Local. Fills what the rank has by element of the whole, so that all layouts get the same. */
+/* Local. Fills the rank's pieces with values that depend on the global element index only. */
 void state_fill(StateRank *r, uint64_t seed);
 
-/* Local. Scalars of a save at that step. */
+/* Local. Returns the scalars of a save at that step. */
 StateScalars state_scalars(int64_t step);
-/* Collective. Saves and commits; each rank waits for it. */
+/* Collective. Saves and commits a checkpoint; each rank waits for both. */
 Err state_save(StateRank *r, const char *checkpoints, int64_t step, bool snapshot);
-/* Collective. Loads what was saved at that step. */
+/* Collective. Loads the checkpoint of that step. */
 Err state_load_from(StateRank *r, const char *checkpoints, int64_t step, LoadResult *out);
 
-/* A folder that is not there yet; and gone again, with all in it. */
+/* state_folder returns the path of a new folder; state_folder_remove deletes it recursively. */
 void state_folder(char path[64]);
 void state_folder_remove(const char *path);
 
