@@ -14,7 +14,7 @@ struct TokenizePart {
     const char *path; /* of the JSONL file; NULL: text */
     int64_t line;     /* JSONL: lines before the part */
     bool first, last; /* text: the part begins, ends its document */
-    int thread;       /* that encoded it; its encoder has the ids and the document ends below */
+    int thread;       /* its encoder encoded the part, and has its ids and document ends */
     int64_t from, to, first_end, n_ends;
     Err err;
     char why[400];

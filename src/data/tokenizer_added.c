@@ -80,7 +80,7 @@ Err file_added(TokenizerFile *f, json_t *list)
     Tokenizer *t = f->t;
     json_t *value;
     size_t i;
-    if (list && !json_is_array(list)) return file_refuse(f, "added_tokens", "wants a list");
+    if (list && !json_is_array(list)) return file_refuse(f, "added_tokens", "must be a list");
     const size_t n = json_array_size(list);
     if (n > MAX_TOKENIZER_ADDED)
         return file_refuse(f, "added_tokens", "%zu tokens; the limit is %d", n,

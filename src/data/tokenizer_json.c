@@ -48,7 +48,7 @@ Err file_object(const TokenizerFile *f, const char *where, json_t *value, const 
 {
     const char *name, *place;
     json_t *member;
-    if (!json_is_object(value)) return file_refuse(f, where, "wants an object here");
+    if (!json_is_object(value)) return file_refuse(f, where, "must be an object");
     json_object_foreach(value, name, member)
     {
         if (is_among(name, names)) continue;
@@ -63,7 +63,7 @@ Err file_text(const TokenizerFile *f, const char *where, json_t *object, const c
 {
     json_t *value = json_object_get(object, name);
     if (json_is_string(value)) return *out = json_string_value(value), OK;
-    return file_refuse(f, where, "wants a text \"%s\"", name);
+    return file_refuse(f, where, "must have a string \"%s\"", name);
 }
 
 Err file_bool(const TokenizerFile *f, const char *where, json_t *object, const char *name,
@@ -71,7 +71,7 @@ Err file_bool(const TokenizerFile *f, const char *where, json_t *object, const c
 {
     json_t *value = json_object_get(object, name);
     if (json_is_boolean(value)) return *out = json_is_true(value), OK;
-    return file_refuse(f, where, "wants \"%s\", true or false", name);
+    return file_refuse(f, where, "\"%s\" must be true or false", name);
 }
 
 Err file_id(const TokenizerFile *f, const char *where, json_t *value, int64_t *out)

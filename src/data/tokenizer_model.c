@@ -107,7 +107,7 @@ Err file_vocab(TokenizerFile *f, json_t *model)
     TRY(check_model(f, model));
     f->vocab = json_object_get(model, "vocab");
     if (!json_is_object(f->vocab))
-        return file_refuse(f, "model.vocab", "wants tokens and their ids");
+        return file_refuse(f, "model.vocab", "must be an object of tokens and their ids");
     json_object_foreach(f->vocab, token, value)
     {
         if (!json_is_integer(value) || json_integer_value(value) < 0 ||
@@ -183,8 +183,8 @@ static Err read_merge(TokenizerFile *f, size_t i, json_t *merge)
     int32_t left, right, both;
     unsigned char *joined;
     if (!sides(merge, side))
-        return file_refuse(f, "model.merges", "[%zu]: wants two tokens, \"a b\" or [\"a\", \"b\"]",
-                           i);
+        return file_refuse(f, "model.merges",
+                           "[%zu]: must be two tokens, \"a b\" or [\"a\", \"b\"]", i);
     const size_t mark = arena_mark(f->arena);
     TRY(ARENA_NEW(f->arena, side[0].bytes + side[1].bytes + 1, &joined));
     memcpy(joined, side[0].at, side[0].bytes);
@@ -204,7 +204,7 @@ Err file_merges(TokenizerFile *f, json_t *model)
     size_t i;
     TRY(ARENA_NEW(f->arena, f->t->n_ids, &is_word));
     TRY(read_tokens(f, is_word));
-    if (!json_is_array(list)) return file_refuse(f, "model.merges", "wants a list");
+    if (!json_is_array(list)) return file_refuse(f, "model.merges", "must be a list");
     TRY(bpe_reserve_merges(&f->t->bpe, (int64_t)json_array_size(list), f->arena));
     json_array_foreach(list, i, merge) TRY(read_merge(f, i, merge));
     if (!json_is_true(json_object_get(model, "ignore_merges"))) return OK;

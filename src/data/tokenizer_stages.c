@@ -14,7 +14,8 @@ static bool is_null(const json_t *value) { return !value || json_is_null(value);
 
 static Err type_of(const TokenizerFile *f, const char *where, json_t *value, const char **out)
 {
-    if (!json_is_object(value)) return file_refuse(f, where, "wants null or an object with a type");
+    if (!json_is_object(value))
+        return file_refuse(f, where, "must be null or an object with a type");
     return file_text(f, where, value, "type", out);
 }
 
@@ -33,7 +34,7 @@ static Err for_each_stage(TokenizerFile *f, const char *where, json_t *value, co
     snprintf(names, sizeof names, "type %s", list);
     TRY(file_object(f, where, value, names));
     json_t *items = json_object_get(value, list);
-    if (!json_is_array(items)) return file_refuse(f, where, "wants a list \"%s\"", list);
+    if (!json_is_array(items)) return file_refuse(f, where, "must have a list \"%s\"", list);
     TRY(file_member(f, where, list, &where));
     json_array_foreach(items, i, item)
     {
@@ -90,7 +91,7 @@ static Err read_split(TokenizerFile *f, const char *where, json_t *value)
     if (invert) return file_refuse(f, where, "invert true is not supported");
     TRY(file_member(f, where, "pattern", &where));
     TRY(file_object(f, where, pattern, "Regex String"));
-    if (json_object_size(pattern) != 1) return file_refuse(f, where, "wants a Regex or a String");
+    if (json_object_size(pattern) != 1) return file_refuse(f, where, "must be a Regex or a String");
     if (json_object_get(pattern, "Regex")) {
         TRY(file_text(f, where, pattern, "Regex", &source));
     } else {
@@ -180,7 +181,7 @@ static Err read_template(TokenizerFile *f, const char *where, json_t *value)
     json_t *single = json_object_get(value, "single");
     if (f->in_text) return file_refuse(f, where, "a second template is not supported");
     TRY(file_member(f, where, "single", &where));
-    if (!json_is_array(single)) return file_refuse(f, where, "wants a list");
+    if (!json_is_array(single)) return file_refuse(f, where, "must be a list");
     json_array_foreach(single, i, piece)
     {
         TRY(file_item(f, where, i, &place));

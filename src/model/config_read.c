@@ -87,7 +87,7 @@ static Err refuse_unknown(const Entry *e, Family family)
 static Err clear_rope(const Entry *e, ChosenEntries *chosen)
 {
     if (e->kind != V_NULL)
-        return refuse(e, "wants an object or null; single values are set as %s.factor", e->key);
+        return refuse(e, "must be an object or null; single values are set as %s.factor", e->key);
     for (int r = 0; r < row_count(); r++)
         if (strncmp(row_at(r)->key, "rope_scaling.", 13) == 0 && chosen->of[r] &&
             chosen->of[r]->level < e->level)
@@ -169,24 +169,24 @@ static Err store(const Row *row, const Entry *e, Draft *d)
     case ROW_ONLY:
         return is_one_of(e, row->only) ? OK : refuse_feature(row, e);
     case ROW_INT:
-        if (e->kind != V_INT) return refuse(e, "wants a whole number (%s)", row->meaning);
+        if (e->kind != V_INT) return refuse(e, "must be a whole number (%s)", row->meaning);
         TRY(check_limits(row, e));
         *(int64_t *)member = e->whole;
         return OK;
     case ROW_FLOAT:
         if (e->kind != V_INT && e->kind != V_REAL)
-            return refuse(e, "wants a number (%s)", row->meaning);
+            return refuse(e, "must be a number (%s)", row->meaning);
         TRY(check_limits(row, e));
         *(double *)member = e->real;
         return OK;
     case ROW_BOOL:
-        if (e->kind != V_BOOL) return refuse(e, "wants true or false (%s)", row->meaning);
+        if (e->kind != V_BOOL) return refuse(e, "must be true or false (%s)", row->meaning);
         *(bool *)member = e->truth;
         return OK;
     case ROW_TEXT:
     case ROW_LIST:
         if (e->kind != (row->kind == ROW_TEXT ? V_TEXT : V_LIST))
-            return refuse(e, "wants a %s (%s)", row->kind == ROW_TEXT ? "text" : "list",
+            return refuse(e, "must be a %s (%s)", row->kind == ROW_TEXT ? "text" : "list",
                           row->meaning);
         *(const char **)member = e->text;
         return OK;
