@@ -16,9 +16,9 @@ typedef struct {
     RankList holders; /* in the order of their parts; the rank itself and at least one more */
 } CopyRun;
 
-/* Local. Lists the runs of the rank, each as long as possible. The layout has passed layout_check.
- * ERR_CHECK if two cuts have copies, or if the dim of the cut with copies is cut once more.
- * O(elements of the dim x parts). */
+/* Local. Lists the runs of the rank, each as long as possible. The layout must satisfy layout_check
+ * (tests check it). ERR_CHECK if two cuts have copies, or if the dim of the cut with copies is cut
+ * once more. O(elements of the dim x parts). */
 Err copies_of(const Layout *l, const Mesh *m, const Shape *s, int rank, Arena *a,
               const CopyRun **out, int *n);
 

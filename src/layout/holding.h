@@ -25,7 +25,7 @@ typedef struct {
     int64_t at; /* storage offset of its first element; strides are the Holding's */
 } HeldPiece;
 
-/* Local. The layout has passed layout_check with this mesh and shape. */
+/* Local. The layout must satisfy layout_check with this mesh and shape (tests check it). */
 Holding holding_of(const Layout *l, const Mesh *m, const Shape *s, int rank);
 /* Local. The same in two steps: the whole tensor, then the remainder after part `part` of a cut. */
 Holding holding_all(const Shape *s);

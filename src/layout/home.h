@@ -24,7 +24,7 @@
 typedef struct {
     const char *name;
     Shape shape;
-    Layout use; /* has passed layout_check; cuts of dims only, not partial */
+    Layout use; /* must satisfy layout_check (tests check it); cuts of dims only, not partial */
 } HomeParam;
 
 typedef struct {

@@ -1,4 +1,4 @@
-/* peers.c -- the ranks that may hold what a rank wants, and those that may want what it holds.
+/* peers.c -- candidate senders and receivers of a rank's elements.
  *
  * On one mesh, ranks that differ only along `varies` together hold the elements that each of them
  * wants, so senders and receivers are within that group. Over two meshes the senders are found by

@@ -27,7 +27,7 @@
 /* A tensor's layout on a mesh. */
 typedef struct {
     const Mesh *mesh; /* ranks of two meshes with one number are one rank */
-    Layout layout;    /* has passed layout_check */
+    Layout layout;    /* must satisfy layout_check (tests check it) */
     int stage;        /* pp coordinate of the ranks that hold it, or ALL_STAGES */
     bool sum_copies;  /* copies are summands, as in gradients before their reduction */
 } Sharding;
