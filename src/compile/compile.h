@@ -1,10 +1,11 @@
 /* compile.h -- the compiler: from the graph of a unit to its program, pass by pass.
  *
  *   differentiate -> place -> fuse -> chunk -> slice or session -> recompute -> epilogues -> phases
- *                 -> order -> lower -> prepack
+ *                 -> lower -> prepack
  *
- * Each pass is a file that rewrites the graph, followed by graph_check. After them a program is
- * immutable; every unit of a kind shares it. */
+ * Each pass up to phases is a file that rewrites the graph, followed by graph_check. `lower` orders
+ * the nodes of each phase (order.c) and makes the program; `prepack` adds the prepacked weights to
+ * it. Afterwards a program is immutable; every unit of a kind shares it. */
 #ifndef COMPILE_COMPILE_H
 #define COMPILE_COMPILE_H
 
@@ -59,7 +60,8 @@ typedef struct {
                  .min_rows = 256})
 
 /* Local. Runs all passes. `unit` is not changed; the program lives in `arena`. `watch`, unless
- * NULL, is called with the graph after each pass. */
+ * NULL, is called with the graph that the passes start from ("build"), then with the graph after
+ * each pass up to phases. It is not called for lower and prepack, which write the program. */
 typedef Err (*CompileWatch)(void *context, const char *pass, const Graph *g);
 Err compile_unit(const Graph *unit, const CompileOptions *options, CompileWatch watch,
                  void *context, Arena *arena, Program *out);

@@ -204,8 +204,9 @@ Err rank_init_weights(Rank *r, uint64_t seed);
 Err rank_publish(Rank *r);
 /* Local. Autotuning before the first step. Runs every GEMM of the list twice, on random data on a
  * device. If some shape then still has several candidate algorithms, runs the GEMMs and the ops
- * around them a fixed number of times (PASSES of autotune.c). Nothing happens on a device without
- * autotuning. Weights and moments are unchanged; gradients and work memory are overwritten. */
+ * around them a fixed number of times (PASSES of autotune.c). On the host, only the two runs of
+ * each GEMM take place. Does nothing on a device without autotuning. Weights and moments are
+ * unchanged; gradients and work memory are overwritten. */
 Err rank_autotune(Rank *r);
 /* Local. Input `which` of a micro-batch, including dead rows: [model->rows], or [model->rows, 4]
  * for ranges. In host memory. */
@@ -243,8 +244,8 @@ typedef enum { PART_WEIGHT, PART_MASTER, PART_GRAD, PART_MOMENT1, PART_MOMENT2 }
 
 /* A contiguous part of a parameter that the rank has at home. */
 typedef struct {
-    int param,
-        unit; /* param: for a tied copy, the index of the original; unit: whose pack it is in */
+    int param;      /* for a tied copy, the index of the original */
+    int unit;       /* the unit whose pack it is in */
     int64_t lo, hi; /* element range in the rank's use shard of the parameter, row-major */
     int64_t at;     /* element offset of lo in the rank's home of the unit */
     Holding held;   /* the rank's use shard of the parameter */
