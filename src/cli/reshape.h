@@ -11,9 +11,9 @@
 typedef struct {
     Arena arena, temp;
     const char *source, *target;
-    const char *
-        *set;  /* [n_set + 3]: the arguments, then run.dir and keys derived from the source */
-    int n_set; /* arguments */
+    /* [n_set + 3]: the n_set arguments, then run.dir and keys derived from the source. */
+    const char **set;
+    int n_set;
     int64_t buffer_bytes;
     bool hf;                             /* DST is a Hugging Face folder */
     const char *dtype, *shard, *threads; /* flags of --hf; NULL: not given */

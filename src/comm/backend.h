@@ -145,8 +145,8 @@ static inline size_t ref_bytes(const Ref *r) { return (size_t)r->count * dtype_b
 Err group_of(Comm *c, RankList ranks, int purpose, GroupRow **out);
 /* Local. The row of an open group; NULL: it is not open. */
 GroupRow *group_find(Comm *c, RankList ranks, int purpose);
-/* Local. The channel of a transfer. If the peer of a send or receive is not a member, any channel
- * will do, since transfer_check refuses the transfer next: that of the collectives. */
+/* Local. Returns the channel of a transfer. For a send or receive, returns the channel of the
+ * collectives if the peer is not a member; transfer_check then refuses the transfer. */
 MatchChannel *group_channel(GroupRow *g, const Transfer *t);
 /* Local. Index of a rank in the list; -1: it is not in the list. */
 int group_index(RankList group, int rank);
@@ -164,7 +164,7 @@ void staging_close(Comm *c);
 void comm_set_transport(Comm *c, const DeviceTransport *transport, void *state);
 /* Local. Handles the result of a call, of the transport if `by_transport`, else of the backend, and
  * returns `err`. The first error of either aborts the transport, and the backend too if it is the
- * transport's; an error of the backend has aborted that already. Keeps err_text, prefixed with the
+ * transport's. A backend error has already aborted the backend. Keeps err_text, prefixed with the
  * rank if `by_transport`. Does nothing if err is OK or there is no transport. */
 Err device_transport_failed(Comm *c, Err err, bool by_transport);
 /* Local. Frees all that the transport has on the device; aborts it first if a transfer is in

@@ -55,8 +55,8 @@ Err signature_mismatch(const PendingTransfer *p, const char *what, MemberSignatu
     return err_fail(
         ERR_CHECK,
         "comm: %s: its members differ in their %s: rank %d began %s of %lld %s, tag %d, "
-        "instruction "
-        "%d; rank %d began %s of %lld %s, tag %d, instruction %d. Did one of them skip a transfer?",
+        "instruction %d; rank %d began %s of %lld %s, tag %d, instruction %d. Did one of them skip "
+        "a transfer?",
         transfer_name(&p->t, p->sequence, name), what, a.rank,
         comm_kind_name((CommKind)a.signature->kind), (long long)a.signature->count,
         dtype_name((DType)a.signature->dtype), a.signature->tag, a.signature->instr, b.rank,

@@ -72,8 +72,8 @@ static void add_axis(PlacedGraph *p, const PlaceContext *axis, const RowChoice *
             placement_to_layout(&axis->placements, choice[i].in[j], bit, &p->want[i][j]);
         for (int j = 0; j < n->n_out; j++) {
             const PlacementId id = choice[i].out[j];
-            const bool first = graph_maker(p->g, n->out[j]) == i; /* the first writer of an
-                                                                   * accumulator decides */
+            /* The first writer of an accumulator decides. */
+            const bool first = graph_maker(p->g, n->out[j]) == i;
             if (first) placement_to_layout(&axis->placements, id, bit, &p->made[n->out[j]]);
             if (axis->placements.list[id].kind == PLACEMENT_MAX)
                 p->max_axes[n->out[j]] |= (uint8_t)bit;

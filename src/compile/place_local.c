@@ -68,7 +68,7 @@ static Value reshard_value(Localizer *l, Value v, const Layout *to, int32_t chun
     return place_reshard(p, x, &m);
 }
 
-/* v in the layout that its reader wants. */
+/* Returns v in the layout of its reader. */
 static Value read_as(Localizer *l, Value v, const Layout *want, int32_t chunk)
 {
     PlacedGraph *p = l->p;

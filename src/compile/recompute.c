@@ -125,9 +125,8 @@ static bool is_recomputed(const RecomputePlan *p, int index)
     const Node *n = &p->g->node[index];
     const OpClass class = op_info(n->op)->class;
     bool there = true, changed = false;
-    if (n->n_out && p->g->value[n->out[0]].role == ROLE_MICRO)
-        return false; /* other slices use it
-                                                                              * too */
+    /* Other slices use a value of the micro-batch too. */
+    if (n->n_out && p->g->value[n->out[0]].role == ROLE_MICRO) return false;
     for (int j = 0; j < n->n_in; j++) {
         there = there && is_available(p, n->in[j]);
         changed = changed || is_offloaded(p, n->in[j]) ||

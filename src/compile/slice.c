@@ -85,8 +85,8 @@ static Err get(Slicer *s, int index, int output)
 {
     Graph *g = s->g;
     const Value part = g->node[index].out[output];
-    const Value key = g->node[index].in[output]; /* k and v are operands 1 and 2, as d.k and d.v are
-                                                  * outputs */
+    /* k and v are operands 1 and 2, as d.k and d.v are outputs. */
+    const Value key = g->node[index].in[output];
     const Dims dims = g->value[key].dims;
     const Value all = new_whole(s, part, dtype_wide(g->dtype)); /* a sum */
     TRY(graph_err(g));

@@ -99,7 +99,7 @@ typedef struct {
 } PortIn;
 typedef struct {
     int32_t param, span, tensor;
-    uint8_t phase;   /* that writes it: F for a head, else W */
+    uint8_t phase;   /* the phase that writes it: F for a head, else W */
     uint8_t partial; /* axes over which the gradient is not yet summed */
 } PortOut;
 
@@ -112,8 +112,7 @@ typedef struct {
     const ProgTensor *tensor;
     const PortIn *in;
     const PortOut *out;
-    const TransferPart *move;                               /* the table of transfers and packs
-                                                             * (OpAttr.move) */
+    const TransferPart *move; /* the table of transfers and packs (OpAttr.move) */
     size_t scratch_bytes[N_PHASES], scratch_live[N_PHASES]; /* packed; the lower bound */
     size_t bytes[N_OWN_REGIONS];                            /* except scratch */
     size_t session_bytes;                                   /* of REGION_SESSION */

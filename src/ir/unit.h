@@ -23,8 +23,7 @@ typedef struct {
     int64_t count;
     int64_t pack_at;                    /* element offset in the pack of holder[0] */
     int n_holders, holder[MAX_HOLDERS]; /* units */
-    int copy_of;                        /* the parameter on another stage that this is a copy of;
-                                         * -1: none */
+    int copy_of;                        /* its original, on another stage; -1: none */
 } Param;
 
 typedef struct {

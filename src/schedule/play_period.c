@@ -1,6 +1,8 @@
 /* play_period.c -- the period of steps without the barrier at the end of a step.
  *
- *     zbh2    stage 0 F F F F F I F I W ...  W W W | F F F ...        each stage goes on by itself
+ * Each stage continues without the barrier:
+ *
+ *     zbh2    stage 0 F F F F F I F I W ...  W W W | F F F ...
  *             stage 2   . . F F F I F I W ...    W W W | F F F ...
  *             |------------ makespan ------------|
  *             |---------- period ----------|                          a barrier costs the rest */

@@ -71,8 +71,7 @@ static Err load_first(TrainLoop *l, const TrainStart *start, const char *path)
         (void)r->runtime->autotune->load(r->context, l->s->autotune_cache);
     fprintf(l->s->out,
             "autotuning GEMMs that are not in the cache, which takes seconds; the results are "
-            "stored in "
-            "%s\n",
+            "stored in %s\n",
             path);
     fflush(l->s->out);
     return OK;

@@ -6,10 +6,10 @@
 
 /* A gradient that is zero except for rounding (of a key's bias: softmax cancels it) has no
  * meaningful largest entry; the largest entry of a tensor therefore counts as at least SMALL of the
- * model's largest. Where the gradient is below NOTHING of the model's largest, AdamW divides
+ * model's largest. If a gradient is below NEGLIGIBLE of the model's largest, AdamW divides
  * rounding by rounding; such a weight is compared relative to the model's largest weight. */
 #define SMALL 1e-3
-#define NOTHING 1e-6
+#define NEGLIGIBLE 1e-6
 
 /* The largest absolute entry of a tensor; infinite if an entry is NaN. */
 static double largest(const double *a, int64_t n)
@@ -39,7 +39,7 @@ static double params_gap(const Trial *one, const double *a, const double *b, con
     *name = "";
     for (int p = 0; p < one->model->n_params; p++) {
         const int64_t n = one->at[p + 1] - one->at[p];
-        const bool still = largest(one->gradient + one->at[p], n) <= NOTHING * steep;
+        const bool still = largest(one->gradient + one->at[p], n) <= NEGLIGIBLE * steep;
         const double least = (still && a == one->weight ? 1 : SMALL) * all;
         const double gap = tensor_gap(a + one->at[p], b + one->at[p], n, least);
         if (!(gap > most)) continue;

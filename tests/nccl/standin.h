@@ -30,8 +30,8 @@ typedef struct {
 } StandinFault;
 
 typedef struct {
-    int64_t opened, open,
-        aborted;               /* communicators of this process: ever opened; open now; aborted */
+    /* Communicators of this process: ever opened; open now; aborted. */
+    int64_t opened, open, aborted;
     int64_t launches, grouped; /* batches; those of several calls */
     int64_t in_progress;       /* openings and launches that were in progress for a while */
     int64_t misuses;

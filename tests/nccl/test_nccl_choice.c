@@ -9,8 +9,8 @@
 typedef struct {
     TransportSettings set;
     Err want;
-    const char *want_text,
-        *transport; /* part of the printed line or of the error; the resulting transport */
+    const char *want_text; /* part of the printed line or of the error */
+    const char *transport; /* the resulting transport */
 } Choice;
 
 static char faults[8][512];

@@ -32,8 +32,8 @@ static void sum_into_norm(void **state)
     const Node *dx = bed_node(&b, "d.x");
     assert_int_equal(dx->op, OP_layernorm_dx);
     assert_int_equal(dx->n_in, 6);
-    assert_int_equal(b.g.value[dx->in[5]].role, ROLE_DY); /* which stays as it is: it has other
-                                                           * readers */
+    /* dy stays as it is: it has other readers. */
+    assert_int_equal(b.g.value[dx->in[5]].role, ROLE_DY);
     bed_close(&b);
 }
 

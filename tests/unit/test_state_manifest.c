@@ -155,9 +155,9 @@ static void hostile(void **state)
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
         expect_error(row[i].to, parse_replaced(text, row[i].from, row[i].to), ERR_CHECK,
                      row[i].says);
+    /* Undamaged, but another version. */
     expect_error("version", parse_replaced(text, "\"version\": 1", "\"version\": 2"), ERR_CONFIG,
-                 "has version 2, and this program reads version 1"); /* undamaged, but
-                                                                      * another version */
+                 "has version 2, and this program reads version 1");
     DO(parse_replaced(text, "\"step\": 20", "\"step\": 21"));
 }
 

@@ -160,8 +160,8 @@ static __global__ void __launch_bounds__(BackFetch<BIAS, G, K, T>::THREADS, 2)
     pdl_trigger();
     pdl_wait();
     fetch(0, start);
-    const Weights<Fetch, K, weights_in_shared<BIAS, K, T>()> weights(
-        f, m.w); /* complete with the first row */
+    /* Complete with the first row. */
+    const Weights<Fetch, K, weights_in_shared<BIAS, K, T>()> weights(f, m.w);
     int s = 0;
     /* The groups of a warp continue together until the first of them is done. */
     for (uint32_t row = start; row - group_in_warp < m.rows.n; row += step, s ^= 1) {

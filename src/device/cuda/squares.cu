@@ -152,8 +152,8 @@ extern "C" Err cuda_squares_run(DeviceQueue *q, const DeviceList *l)
     return cuda_launched(KERNEL_sum_squares);
 }
 
-/* One thread adds in order what the block has prefetched; the additions are the bottleneck, not the
- * memory. Past the end it adds zeros, so that it need not count. */
+/* One thread adds the prefetched sums in order. The additions are the bottleneck, not the memory.
+ * Past the end it adds zeros, so that it need not count. */
 static __device__ inline double fold_in_order(const double *sums, int64_t n)
 {
     __shared__ double part[2][THREADS];

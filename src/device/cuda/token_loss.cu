@@ -4,9 +4,9 @@
  *                     merged over the block
  *     second sweep    dlogits = weight (exp(x - max) / sum - one at the target), maybe in place
  *
- * A block has one row at a time, and each thread the same pieces in both sweeps (token_row.cuh). It
- * holds them; the last sweep that needs a piece prefetches that of the next row into its place, so
- * that reads continue while the block computes and writes. Two blocks share an SM if their rows
+ * A block has one row at a time, and each thread the same pieces in both sweeps (token_row.cuh).
+ * Pieces stay in registers. The last sweep that reads one prefetches the next row's piece into it,
+ * so that reads continue while the block computes and writes. Two blocks share an SM if their rows
  * fit. Exponentials are powers of two of scaled logits: one fused multiply-add and one instruction
  * each. Losses of rows go to scratch; the last block to finish adds them in the order of rows, in
  * f64. */

@@ -20,9 +20,8 @@ static uint16_t bf16_store(double x)
     const float f = (float)x;
     uint32_t bits;
     memcpy(&bits, &f, sizeof bits);
-    if (isnan(x))
-        return (uint16_t)(bits >> 16); /* the conversion to f32 made it quiet: its top bit
-                                                  * is set */
+    /* The conversion to f32 made a NaN quiet: its top bit is set. */
+    if (isnan(x)) return (uint16_t)(bits >> 16);
     if ((double)f != x) {
         if (fabs((double)f) > fabs(x)) bits--; /* f32 rounded away from zero: one step back */
         bits |= 1;

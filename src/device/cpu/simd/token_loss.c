@@ -5,9 +5,9 @@
  *     second pass:             dlogits = e weight / sum     else in the thread's scratch row (L2)
  *     at the target:           subtract weight
  *
- * This is online softmax, but `top` need not be the maximum: it is that of the first piece, until a
- * piece exceeds it by more than MARGIN. Then the sums so far are rescaled to the new one. A row of
- * weight 0 is masked: its target may have any value, and its logits affect no result. */
+ * This is online softmax, but `top` need not be the maximum: it starts as the maximum of the first
+ * piece. When a piece exceeds it by more than MARGIN, the sums so far are rescaled to the new top.
+ * A row of weight 0 is masked: its target may have any value, and its logits affect no result. */
 #include "device/cpu/simd/math.h"
 #include "device/cpu/simd/simd.h"
 

@@ -1,9 +1,10 @@
-/* pack.c -- packing in squares of W mn indices by W dwords, through registers.
+/* pack.c -- packing in W x W blocks of dwords, transposed in registers.
  *
- * A square is loaded by mn if k is contiguous in memory, or by dword if mn is. It is stored by
- * dword (k_group 1) or by mn (k_group W). A square whose load and store differ is transposed in
- * between. Squares at an edge, and operands that are contiguous in neither direction, are packed
- * element by element. pack_rows.c handles most cases that need no transposition. */
+ * A square of W mn indices by W dwords is loaded by mn if k is contiguous in memory, or by dword if
+ * mn is. It is stored by dword (k_group 1) or by mn (k_group W). A square whose load and store
+ * differ is transposed in between. Squares at an edge, and operands that are contiguous in neither
+ * direction, are packed element by element. pack_rows.c handles most cases that need no
+ * transposition. */
 #include "device/cpu/simd/gemm/pack.h"
 
 typedef struct {
