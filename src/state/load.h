@@ -43,7 +43,5 @@ typedef struct {
  * ERR_CHECK names a damaged chunk: file, offset, tensor. ERR_CONFIG if the tensors are not those of
  * the job (names, shapes, moments). */
 Err state_load(const LoadSettings *s, LoadResult *out);
-/* Local. ERR_CONFIG unless the manifest's tensors are the job's; names the first that differs. */
-Err state_matches(const Manifest *m, const StateTensors *want);
 
 #endif

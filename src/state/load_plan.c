@@ -68,11 +68,6 @@ Err load_match(const Manifest *m, const StateTensors *want, LoadScope scope, int
     return OK;
 }
 
-Err state_matches(const Manifest *m, const StateTensors *want)
-{
-    return load_match(m, want, LOAD_ALL, NULL);
-}
-
 static int by_first_row(const void *a, const void *b)
 {
     const LoadTarget *x = a, *y = b;

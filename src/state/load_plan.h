@@ -51,8 +51,9 @@ typedef struct {
     int64_t part, chunk;
 } LoadPlan;
 
-/* Local. state_matches for the tensors in `scope`. Unless `to` is NULL, to[i] is the index in
- * `want` of the manifest's tensor i; -1: not loaded. */
+/* Local. ERR_CONFIG unless the manifest's tensors in `scope` are those of `want`; names the first
+ * that differs. Unless `to` is NULL, to[i] is the index in `want` of the manifest's tensor i; -1:
+ * not loaded. */
 Err load_match(const Manifest *m, const StateTensors *want, LoadScope scope, int *to);
 /* Local. ERR_CONFIG unless the manifest's tensors are the job's. */
 Err load_plan_open(LoadPlan *p, const LoadSettings *s, Arena *a);
