@@ -9,22 +9,15 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "job/job.h"
+#include "support/clock.h"
 
 typedef struct {
     size_t work, arenas;
     double seconds;
 } Measured;
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void fill_inputs(Rank *r, int32_t T)
 {

@@ -10,11 +10,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "device/cpu/cpu.h"
 #include "schedule/play.h"
 #include "support/adamw.h"
+#include "support/clock.h"
 #include "job/job.h"
 #include "world/world.h"
 
@@ -35,13 +35,6 @@ typedef struct {
     double end_s[MAX_STAGES];         /* of norm and updates */
     double step_s;
 } Bench;
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void fill_inputs(Rank *r, int micro, const Options *o, int32_t vocab)
 {

@@ -12,15 +12,9 @@
 #include <time.h>
 
 #include "base/team.h"
+#include "support/clock.h"
 
 enum { TILES = 64, LINE = 8 };
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void tile_run(void *work, int64_t tile) { ((int64_t *)work)[tile * LINE]++; }
 

@@ -8,10 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include "base/team.h"
 #include "data/map.h"
 #include "data/tokenizer.h"
+#include "support/clock.h"
 
 enum { MAX_THREADS = 1024, PART = 1 << 16, TURNS = 3 };
 
@@ -22,13 +22,6 @@ typedef struct {
     int64_t ids[MAX_THREADS];
     int threads;
 } Work;
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* Returns the start of part i of the text: after a newline. */
 static size_t part_at(const Work *w, int i)

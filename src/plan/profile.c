@@ -9,20 +9,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 #include "base/arena.h"
+#include "base/clock.h"
 #include "base/philox.h"
 
 enum { SIZE = 768, TRIES = 20 };
 static const double budget_s = 0.02; /* bounds the start-up delay; a step raises a low peak later */
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static Err make_operand(Arena *a, DType dtype, Tensor *out)
 {

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <cmocka.h>
+#include "base/math.h"
 #include "schedule/check/check.h"
 #include "schedule/expand.h"
 #include "schedule/gen/generate.h"
@@ -28,9 +29,6 @@ static void must(Err err)
 {
     if (err != OK) fail_msg("%s", err_text());
 }
-
-static int min_int(int a, int b) { return a < b ? a : b; }
-static int max_int(int a, int b) { return a > b ? a : b; }
 
 /* F, I, W, B of every chunk and slice; sums of them are exact in binary. */
 static const double costs[][N_PHASES] = {

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
+#include "base/math.h"
 #include "base/philox.h"
 #include "schedule/check/check.h"
 #include "schedule/gen/generate.h"
@@ -31,8 +32,6 @@ static void must(Err err)
 {
     if (err != OK) fail_msg("%s", err_text());
 }
-
-static int min_int(int a, int b) { return a < b ? a : b; }
 
 /* F, I, W, B of every chunk; sums of them are exact in binary. */
 static const double costs[][N_PHASES] = {{1, 1, 1, 2}, {1, 1.25, 0.75, 2}, {3, 4.5, 2.25, 6.75}};

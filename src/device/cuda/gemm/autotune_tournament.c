@@ -11,10 +11,9 @@
  * and a training step runs at that clock. Therefore candidates of a large GEMM first run until the
  * clock has dropped. They are then timed in short interleaved slices without pauses, so that drift
  * affects all of them equally. */
-#define _POSIX_C_SOURCE 199309L
 #include "device/cuda/gemm/autotune.h"
 
-#include <time.h>
+#include "base/clock.h"
 
 enum { REPEATS = 2, MIN_TIMED = 8, BUDGET_MS = 90, CONFIGS_MS = 600, TILES_MS = 200 };
 enum {
@@ -61,13 +60,6 @@ static Err timer_open(DeviceQueue *q, EventTimer *w)
 static void timer_record(const EventTimer *w, int i)
 {
     (void)cudaEventRecord(w->event[i], w->q->stream);
-}
-
-static double now_ms(void)
-{
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
 static Err run_repeated(RunCandidate run, const void *context, int i, int times)
@@ -166,7 +158,7 @@ static float time_candidate(const Tournament *r, int i)
 static void time_candidates(Tournament *r)
 {
     for (; r->n_timed < r->f->n; r->n_timed++) {
-        if (r->n_timed >= MIN_TIMED && now_ms() > r->deadline_ms) return;
+        if (r->n_timed >= MIN_TIMED && 1e3 * now_s() > r->deadline_ms) return;
         const float ms = r->f->ms[r->n_timed] = time_candidate(r, r->n_timed);
         /* a candidate that fails to launch is only excluded */
         if (ms == NEVER) (void)cudaGetLastError();
@@ -239,19 +231,19 @@ static Err run_tournament(Tournament *r)
     Candidates *f = r->f;
     DeviceQueue *q = r->timer.q;
     r->least = NEVER;
-    r->deadline_ms = now_ms() + (r->c->shape.epilogue ? CONFIGS_MS : BUDGET_MS);
+    r->deadline_ms = 1e3 * now_s() + (r->c->shape.epilogue ? CONFIGS_MS : BUDGET_MS);
     time_candidates(r);
     if (r->c->shape.epilogue) candidates_configs(q, r->c, f);
     time_candidates(r);
-    if (now_ms() < r->deadline_ms) candidates_more(q, r->c, f);
+    if (1e3 * now_s() < r->deadline_ms) candidates_more(q, r->c, f);
     time_candidates(r);
     if (r->least > LARGE_MS) {
-        r->deadline_ms = now_ms() + (r->c->shape.epilogue ? CONFIGS_MS : TILES_MS);
+        r->deadline_ms = 1e3 * now_s() + (r->c->shape.epilogue ? CONFIGS_MS : TILES_MS);
         (r->c->shape.epilogue ? candidates_all_tiles : candidates_tiles)(q, r->c, &f->algo[r->best],
                                                                          f);
     }
     time_candidates(r);
-    if (now_ms() < r->deadline_ms) candidates_variants(q, r->c, &f->algo[r->best], f);
+    if (1e3 * now_s() < r->deadline_ms) candidates_variants(q, r->c, &f->algo[r->best], f);
     time_candidates(r);
     return decide(r);
 }

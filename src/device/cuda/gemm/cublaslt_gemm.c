@@ -12,6 +12,7 @@
 #include "device/cuda/gemm/cublaslt_gemm.h"
 
 #include <string.h>
+#include "base/math.h"
 
 /* A matrix in the formula's orientation: strides from row to row and from column to column. */
 typedef struct {
@@ -30,20 +31,18 @@ static MatrixView transpose(MatrixView m)
     return (MatrixView){m.t, m.columns, m.rows, m.along, m.down};
 }
 
-static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
-
 /* Leading dimension of a column-major or transposed matrix; false if it is neither. A dim of 1 has
  * any stride. */
 static bool leading_dim(MatrixView m, int64_t *transposed, int64_t *ld)
 {
     if ((m.down == 1 || m.rows == 1) && (m.along >= m.rows || m.columns == 1)) {
         *transposed = 0;
-        *ld = m.columns == 1 ? larger(m.rows, 1) : m.along;
+        *ld = m.columns == 1 ? max_i64(m.rows, 1) : m.along;
         return true;
     }
     if ((m.along == 1 || m.columns == 1) && (m.down >= m.columns || m.rows == 1)) {
         *transposed = 1;
-        *ld = m.rows == 1 ? larger(m.columns, 1) : m.down;
+        *ld = m.rows == 1 ? max_i64(m.columns, 1) : m.down;
         return true;
     }
     return false;
