@@ -31,7 +31,7 @@ void arena_close(Arena *a);
 /* Local. Requests pages of 2 MiB: fewer page faults, and fewer TLB misses for rows that are far
  * apart. Call it before the first write. Has no effect if the system has no such pages. */
 void arena_prefer_huge(Arena *a);
-/* Local. An arena that only counts. */
+/* Local. An arena that only counts. Only tests call it. */
 Arena arena_counter(const char *name, size_t cap_bytes);
 
 /* Local. `bytes` more, aligned to ARENA_ALIGN, not cleared. *out is set only on success. */

@@ -159,7 +159,7 @@ Err comm_prepare(Comm *c, const Transfer *t, int n);
 /* Local. The host waits until a queue of the device is empty, as the runtime's sync does. Unlike
  * sync it ends with ERR_PEER if a transfer in the queue fails or lasts longer than timeout_s. */
 Err comm_sync(Comm *c, CommDevice device, DeviceQueue *q);
-/* Local. "nccl", "mpi", "local": the transport of device memory. */
+/* Local. "nccl", "mpi", "local": the transport of device memory. Only tests call it. */
 const char *comm_transport_name(const Comm *c);
 /* Local. True if device memory is staged through host memory here, because the backend handles only
  * host memory. */

@@ -25,7 +25,8 @@ typedef char *EnvGet(const char *name);
 
 /* Local. True if a launcher started this process as one of launch.ranks ranks, which may be 1. */
 bool mpi_launched(EnvGet *get, MpiLaunch *out);
-/* Local. True if the plugin can be read (path NULL: next to the executable); it is not opened. */
+/* Local. True if the plugin can be read (path NULL: next to the executable); it is not opened. Only
+ * tests call it. */
 bool mpi_is_there(const char *path);
 /* Collective over all processes; once per process. Opens the plugin (path NULL: next to the
  * executable) and calls MPI_Init. ERR_CONFIG names the missing piece, or reports that MPI and the

@@ -62,7 +62,7 @@ bool model_is_shared(const Model *m, int param);
 /* Local. The parameter of that name, or -1; for copies, their original. */
 int model_find_param(const Model *m, const char *name);
 /* Local. "layer.3.attn.in": the name of a unit's value, in `buffer`, which is returned. Values of
- * two units never share one. */
+ * two units never share one. Only tests call it. */
 enum { VALUE_NAME_BYTES = 256 };
 const char *model_value_name(const Model *m, int unit, const char *name, char *buffer);
 /* Local. Elements of all parameters; tied ones and copies count once. */

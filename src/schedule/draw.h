@@ -17,7 +17,7 @@
 /* Local. Draws the lists. `before` starts each line. */
 Err schedule_draw(const Schedule *s, const char *before, Arena *arena, const char **out);
 /* Local. Draws a played schedule. A cell is `unit` long and shows the RUN in its middle. ERR_CONFIG
- * if that takes more than MAX_DRAW_CELLS cells. */
+ * if that takes more than MAX_DRAW_CELLS cells. Only tests call it. */
 enum { MAX_DRAW_CELLS = 10000 };
 Err schedule_draw_time(const Schedule *s, const Play *play, double unit, const char *before,
                        Arena *arena, const char **out);

@@ -13,7 +13,7 @@
 /* Local. Replaces every B by an I and a W right after it. `out` may be `s`. */
 Err schedule_split(const Schedule *s, Arena *arena, Schedule *out);
 /* Local. Replaces every I that is followed directly by its W, and that W, by a B. `out` may be
- * `s`. */
+ * `s`. Only tests call it. */
 Err schedule_merge(const Schedule *s, Arena *arena, Schedule *out);
 
 #endif

@@ -20,7 +20,7 @@ typedef struct {
     const int *group; /* [units], as for schedule_reduces; NULL: a list without reductions */
 } PackRules;
 
-/* Local. ERR_CHECK for the first fault found. */
+/* Local. ERR_CHECK for the first fault found. Only tests call it. */
 Err schedule_check_packs(const Schedule *s, const PackRules *rules, Arena *temp);
 
 #endif

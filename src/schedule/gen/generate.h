@@ -57,7 +57,7 @@ bool schedule_is_file(const char *name);
  * assigns chunks to stages. */
 Err schedule_load(const char *path, const Pipeline *p, Arena *arena, Schedule *out);
 
-/* The stage of a chunk, and the `turn`-th chunk of a stage. */
+/* The stage of a chunk, and the `turn`-th chunk of a stage; only tests call the second. */
 int pipeline_stage(ChunkOrder order, int stages, int chunk);
 int pipeline_chunk(ChunkOrder order, int stages, int stage, int turn);
 

@@ -67,7 +67,8 @@ static const char *search_path;
 extern "C" void cudnn_search(const char *path) { search_path = path; }
 
 /* Opens the loader's libcudnn.so.9, or a newer one of a Python's packages. A library whose name has
- * no version was put on the loader's path on purpose and is kept. */
+ * no version was put on the loader's path on purpose and is kept. library_open does not fit: the
+ * symbols must be global, because cuDNN opens its parts itself, and a failure is no error. */
 static void *open_library(void)
 {
     char file[1024], real[PATH_MAX];
