@@ -170,17 +170,17 @@ static void measure_packed(const Device *d, Layer *layer, int layers, double flo
     double best[2][READ_W] = {{0}};
     for (int i = 0; i < layers; i++) layer_pack(d, &layer[i]);
     for (int turn = 0; turn < TURNS; turn++)
-        for (int way = 0; way < 2; way++)
+        for (int packed = 0; packed < 2; packed++)
             for (int i = 0; i < READ_W; i++) {
-                use_packed(layer, layers, way == 1);
+                use_packed(layer, layers, packed == 1);
                 const double s = seconds(d, layer, layers, i, GEMM_WHOLE);
-                if (turn == 0 || s < best[way][i]) best[way][i] = s;
+                if (turn == 0 || s < best[packed][i]) best[packed][i] = s;
             }
     use_packed(layer, layers, false);
-    for (int way = 0; way < 2; way++) {
-        printf("%*s", 62, way ? "W prepacked" : "packed per GEMM");
-        for (int i = 0; i < READ_W; i++) printf(" %6.0f", flops / best[way][i] / 1e9);
-        for (int i = 0; way && i < READ_W; i++)
+    for (int packed = 0; packed < 2; packed++) {
+        printf("%*s", 62, packed ? "W prepacked" : "packed per GEMM");
+        for (int i = 0; i < READ_W; i++) printf(" %6.0f", flops / best[packed][i] / 1e9);
+        for (int i = 0; packed && i < READ_W; i++)
             printf("%s%.3f", i ? " / " : "   gains ", best[0][i] / best[1][i]);
         printf("\n");
     }

@@ -61,7 +61,7 @@ typedef struct {
     Arena arena;
     Comm *comm;
     Team *team;
-} Lane;
+} RankThread;
 
 /* Kernels get no context, so their settings are global; set before any rank runs. */
 static const Device *inner;
@@ -104,7 +104,7 @@ static Err load_model(const Options *o, Arena *a, ModelConfig *out)
     return model_config_load("gpt2-tiny", set, 3, a, out);
 }
 
-static JobSettings job_settings(const Lane *l)
+static JobSettings job_settings(const RankThread *l)
 {
     const Trial *t = l->trial;
     return (JobSettings){.kind = JOB_STEP,
@@ -140,7 +140,7 @@ static void fill_inputs(Rank *r, int rank, int tokens)
         }
 }
 
-static Err open_lane(Lane *l)
+static Err open_rank(RankThread *l)
 {
     const Trial *t = l->trial;
     TRY(load_model(t->o, &l->arena, &l->config));
@@ -163,7 +163,7 @@ static Err open_lane(Lane *l)
 
 /* Mean over the layers, which are neither the first unit nor the last; instructions identify a
  * RUN. */
-static double forward_s(const Lane *l)
+static double forward_s(const RankThread *l)
 {
     double sum_s = 0;
     for (int64_t i = 0; i < l->trace.n; i++) {
@@ -185,11 +185,11 @@ static size_t largest_bytes(const Comm *c)
     return largest;
 }
 
-static Err run_lane(Lane *l)
+static Err run_rank(RankThread *l)
 {
     const Options *o = l->trial->o;
     StepResult result;
-    TRY(open_lane(l));
+    TRY(open_rank(l));
     l->out.step_s = HUGE_VAL;
     for (int i = 0; i <= o->steps; i++) {
         const double start_s = now_s();
@@ -204,9 +204,9 @@ static Err run_lane(Lane *l)
     return comm_idle(l->comm);
 }
 
-static void *lane_main(void *lane)
+static void *rank_thread_main(void *rank_thread)
 {
-    Lane *l = lane;
+    RankThread *l = rank_thread;
     const CommSettings set = {.rank = l->rank,
                               .ranks = l->trial->o->ranks,
                               .in_flight = 64,
@@ -215,7 +215,7 @@ static void *lane_main(void *lane)
                               .delay_Bps = l->trial->slow_Bps};
     l->err = arena_open(&l->arena, "bench", ARENA_PLENTY);
     if (l->err == OK) l->err = comm_join(l->world, &l->arena, &set, &l->comm);
-    if (l->err == OK) l->err = run_lane(l);
+    if (l->err == OK) l->err = run_rank(l);
     if (l->err == OK) return NULL;
     snprintf(l->text, sizeof l->text, "%s", err_text());
     if (l->comm) comm_abort(l->comm, l->err, l->text);
@@ -225,24 +225,25 @@ static void *lane_main(void *lane)
 /* Measures rank 0; ranks synchronize in every step. A bench that fails does not clean up. */
 static Err run_trial(const Trial *t, Outcome *out)
 {
-    static Lane lane[MAX_RANKS];
+    static RankThread rank_thread[MAX_RANKS];
     pthread_t thread[MAX_RANKS];
     CommWorld *world;
     TRY(local_start(t->o->ranks, &world));
     for (int i = 0; i < t->o->ranks; i++) {
-        lane[i] = (Lane){.trial = t, .world = world, .rank = i};
-        if (pthread_create(&thread[i], NULL, lane_main, &lane[i]) != 0)
+        rank_thread[i] = (RankThread){.trial = t, .world = world, .rank = i};
+        if (pthread_create(&thread[i], NULL, rank_thread_main, &rank_thread[i]) != 0)
             return err_fail(ERR_NOMEM, "thread %d cannot start; lower ranks=", i);
     }
     for (int i = 0; i < t->o->ranks; i++) pthread_join(thread[i], NULL);
     for (int i = 0; i < t->o->ranks; i++)
-        if (lane[i].err != OK) return err_fail(lane[i].err, "rank %d: %s", i, lane[i].text);
-    *out = lane[0].out;
+        if (rank_thread[i].err != OK)
+            return err_fail(rank_thread[i].err, "rank %d: %s", i, rank_thread[i].text);
+    *out = rank_thread[0].out;
     for (int i = 0; i < t->o->ranks; i++) {
-        rank_close(&lane[i].at_work);
-        comm_close(lane[i].comm);
-        team_close(lane[i].team);
-        arena_close(&lane[i].arena);
+        rank_close(&rank_thread[i].at_work);
+        comm_close(rank_thread[i].comm);
+        team_close(rank_thread[i].team);
+        arena_close(&rank_thread[i].arena);
     }
     comm_world_stop(world);
     return OK;

@@ -54,80 +54,80 @@ static void fill_inputs(Rank *r, const Job *job, const Options *o)
     rank_set_rows(r, 0, part.n * o->seq_len);
 }
 
-static Err compile(WorldRank *w, const RunConfig *way, Job *job)
+static Err compile(WorldRank *w, const RunConfig *config, Job *job)
 {
-    const Options *o = way->o;
-    ModelConfig *config;
-    TRY(ARENA_NEW(w->arena, 1, &config));
-    TRY(model_config_load(o->model, NULL, 0, w->arena, config));
-    const int64_t each = (o->sequences + way->ranks - 1) / way->ranks;
+    const Options *o = config->o;
+    ModelConfig *model;
+    TRY(ARENA_NEW(w->arena, 1, &model));
+    TRY(model_config_load(o->model, NULL, 0, w->arena, model));
+    const int64_t each = (o->sequences + config->ranks - 1) / config->ranks;
     const JobSettings set = {.kind = JOB_STEP,
-                             .config = config,
+                             .config = model,
                              .dtype = F32,
                              .batch = {each, o->seq_len},
                              .micros = 1,
                              .schedule = "1f1b",
                              .optim = bench_adamw,
-                             .parallel = {.mesh = {.dp_shard = way->ranks},
+                             .parallel = {.mesh = {.dp_shard = config->ranks},
                                           .rank = w->rank,
-                                          .zero = way->ranks > 1 ? o->zero : 0}};
+                                          .zero = config->ranks > 1 ? o->zero : 0}};
     return job_compile(&set, w->arena, job);
 }
 
-static Err time_steps(Rank *rank, RunConfig *way, WorldRank *w)
+static Err time_steps(Rank *rank, RunConfig *config, WorldRank *w)
 {
     double best = 1e30, cpu_s = 0;
-    for (int i = 0; i <= way->o->steps; i++) { /* the first touches all memory */
+    for (int i = 0; i <= config->o->steps; i++) { /* the first touches all memory */
         StepResult result;
         const double start = now_s(), cpu_start = clock_s(CLOCK_PROCESS_CPUTIME_ID);
         TRY(rank_step(rank, &(StepSettings){.step = i + 1, .lr = 1e-4}, &result));
         const double took = now_s() - start;
         if (i > 0 && took < best) best = took;
         if (i > 0) cpu_s += clock_s(CLOCK_PROCESS_CPUTIME_ID) - cpu_start;
-        if (w->rank == 0) way->loss = result.loss;
+        if (w->rank == 0) config->loss = result.loss;
     }
-    if (w->rank == 0) way->step_s = best;
-    if (w->rank == 0) way->cpu_s = cpu_s / way->o->steps;
+    if (w->rank == 0) config->step_s = best;
+    if (w->rank == 0) config->cpu_s = cpu_s / config->o->steps;
     return OK;
 }
 
 static Err run_rank(WorldRank *w, void *work)
 {
-    RunConfig *way = work;
+    RunConfig *config = work;
     Rank rank = {0};
     Team *team = NULL;
     Job *job;
     TRY(ARENA_NEW(w->arena, 1, &job));
-    TRY(world_agree(w, compile(w, way, job)));
-    TRY(team_open_on(&team, way->threads, &way->cores, way->ranks, w->rank));
+    TRY(world_agree(w, compile(w, config, job)));
+    TRY(team_open_on(&team, config->threads, &config->cores, config->ranks, w->rank));
     const RankSettings set = {.program = &job->linked,
-                              .device = way->device,
+                              .device = config->device,
                               .comm = w->comm,
                               .team = team,
                               .optim = job->settings.optim};
     Err err = world_agree(w, rank_open(&rank, &set));
     if (err == OK) err = rank_init_weights(&rank, 1);
-    if (err == OK) fill_inputs(&rank, job, way->o);
-    if (err == OK) err = time_steps(&rank, way, w);
+    if (err == OK) fill_inputs(&rank, job, config->o);
+    if (err == OK) err = time_steps(&rank, config, w);
     world_leave(w, err);
     rank_close(&rank);
     team_close(team);
     return err;
 }
 
-static Err take_turn(RunConfig *way)
+static Err take_turn(RunConfig *config)
 {
-    const WorldSettings world = {.ranks = way->ranks,
+    const WorldSettings world = {.ranks = config->ranks,
                                  .in_flight = 64,
                                  .records = 64,
                                  .timeout_s = 600,
                                  .body = run_rank,
-                                 .work = way};
+                                 .work = config};
     TRY(world_run(&world));
-    const double tokens = (double)(way->o->sequences * way->o->seq_len);
+    const double tokens = (double)(config->o->sequences * config->o->seq_len);
     printf("%2d ranks x %d threads: %7.0f ms, %7.0f tokens/s, loss %.5f, %.2f s of cores\n",
-           way->ranks, way->threads, 1e3 * way->step_s, tokens / way->step_s, way->loss,
-           way->cpu_s);
+           config->ranks, config->threads, 1e3 * config->step_s, tokens / config->step_s,
+           config->loss, config->cpu_s);
     fflush(stdout);
     return OK;
 }

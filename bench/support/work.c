@@ -36,7 +36,7 @@ static double seen_pairs(const Tensor *ranges)
     return pairs;
 }
 
-/* Two matrix products forward; backward recomputes the scores and needs four more. */
+/* Two GEMMs forward; backward recomputes the scores and needs four more. */
 static double attention_flops(KernelId id, const Call *c)
 {
     const Tensor *q = &c->in[0];

@@ -6,9 +6,9 @@
 #include "support/peaks.h"
 
 typedef struct {
-    double flops; /* of matrix products; other arithmetic is hidden behind memory */
+    double flops; /* of GEMMs; other arithmetic is hidden behind memory */
     double bytes; /* each operand once, accumulators twice */
-    DType type;   /* of the matrix products */
+    DType type;   /* of the GEMMs */
 } Work;
 
 /* Local. */
