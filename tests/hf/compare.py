@@ -74,11 +74,11 @@ def make(config, folder, seed):
 
 def read(folder):
     """The library's model of a folder, without missing or unexpected tensors."""
-    model, told = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, output_loading_info=True,
+    model, info = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, output_loading_info=True,
                                                                     attn_implementation="eager")
     for what in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs"):
-        if told.get(what):
-            fail(f"{folder}: {what}: {told[what]}")
+        if info.get(what):
+            fail(f"{folder}: {what}: {info[what]}")
     return model.eval()
 
 
@@ -134,9 +134,9 @@ def check(sheaf, logits, name, config, top, seed):
     run(sheaf, "train", f"model.init={theirs}", *dropout, f"data.train={tokens}", "data.seq_len=48", "batch.global=4",
         "run.steps=3", "run.ranks=2", "mesh.dp=2", "parallel.zero=3", "run.threads=1", f"run.dir={trained}",
         "optim.lr=1e-2", "optim.warmup=1", f"data.tokenizer={theirs}/tokenizer.json")
-    said = run(sheaf, "reshape", trained, ours, "--hf", "--shard-size", "200KB")
+    printed = run(sheaf, "reshape", trained, ours, "--hf", "--shard-size", "200KB")
     if not os.path.exists(os.path.join(ours, "model.safetensors.index.json")):
-        fail(f"{ours}: no shards: {said}")
+        fail(f"{ours}: no shards: {printed}")
     expect(ours)
     run(logits, ours)
     for folder in (ours, through + "_hf"):

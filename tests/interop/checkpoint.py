@@ -81,9 +81,9 @@ for turn in range(40):
         tensors[f"t{i}.{'x' * random.integers(1, 9)}"] = np.asarray(random.integers(0, 2, shape)).astype(types[(turn + i) % 12])
     path = pathlib.Path(temp.name) / "theirs.safetensors"
     save_file(tensors, path, metadata={"turn": str(turn)})
-    said = subprocess.run([sheaf, "inspect", path], capture_output=True, text=True)
-    rows = {tuple(line.split(None, 2)) for line in said.stdout.splitlines()}
-    all_there = said.returncode == 0 and f"  metadata   turn: {turn}\n" in said.stdout
+    result = subprocess.run([sheaf, "inspect", path], capture_output=True, text=True)
+    rows = {tuple(line.split(None, 2)) for line in result.stdout.splitlines()}
+    all_there = result.returncode == 0 and f"  metadata   turn: {turn}\n" in result.stdout
     for name, x in tensors.items():
         row = (name, words[types.index(x.dtype.name)], " x ".join(map(str, x.shape)) or "scalar")
         all_there = all_there and row in rows

@@ -27,7 +27,7 @@ static struct {
     StandinSetFault *fault;
     StandinTakeCount *count;
     StandinSetVersion *version;
-} bed;
+} setup;
 
 /* The device side of one rank. */
 typedef struct {
@@ -39,29 +39,29 @@ typedef struct {
     char *host;   /* TEST_BYTES, to copy from and to */
 } Side;
 
-static inline int bed_open(int argc, char **argv)
+static inline int graph_test_open(int argc, char **argv)
 {
     const char *library = argc > 1 ? argc > 2 ? argv[2] : NULL : STANDIN_OBJECT;
-    bed.on_shadow = argc <= 1;
-    bed.device = &device_shadow;
-    bed.ranks = bed.on_shadow ? FIRST_RANKS : 1;
-    if (!bed.on_shadow && device_open("cuda", argv[1], &bed.device) != OK) {
+    setup.on_shadow = argc <= 1;
+    setup.device = &device_shadow;
+    setup.ranks = setup.on_shadow ? FIRST_RANKS : 1;
+    if (!setup.on_shadow && device_open("cuda", argv[1], &setup.device) != OK) {
         printf("SKIPPED: NCCL on a GPU: %s\n", err_text());
         return 77;
     }
     /* Next to the test, on a machine other than the one that built it. */
     const char *object = access(SHEAF_NCCL_OBJECT, R_OK) == 0 ? SHEAF_NCCL_OBJECT : NULL;
-    if (nccl_open(object, library, &bed.nccl) != OK) {
-        printf("%s: %s\n", bed.on_shadow ? "FAILED" : "SKIPPED", err_text());
-        return bed.on_shadow ? 1 : 77;
+    if (nccl_open(object, library, &setup.nccl) != OK) {
+        printf("%s: %s\n", setup.on_shadow ? "FAILED" : "SKIPPED", err_text());
+        return setup.on_shadow ? 1 : 77;
     }
     char words[NCCL_VERSION_BYTES];
-    printf("%s on device %s\n", nccl_version_text(bed.nccl.version, words), bed.device->name);
-    if (!bed.on_shadow) return 0;
+    printf("%s on device %s\n", nccl_version_text(setup.nccl.version, words), setup.device->name);
+    if (!setup.on_shadow) return 0;
     void *standin = dlopen(STANDIN_OBJECT, RTLD_NOW | RTLD_NOLOAD);
-    *(void **)(void *)&bed.fault = dlsym(standin, "standin_fault");
-    *(void **)(void *)&bed.count = dlsym(standin, "standin_count");
-    *(void **)(void *)&bed.version = dlsym(standin, "standin_version");
+    *(void **)(void *)&setup.fault = dlsym(standin, "standin_fault");
+    *(void **)(void *)&setup.count = dlsym(standin, "standin_count");
+    *(void **)(void *)&setup.version = dlsym(standin, "standin_version");
     shadow_set(7, SHADOW_COIN);
     shadow_run_async(true);
     return 0;
@@ -70,8 +70,8 @@ static inline int bed_open(int argc, char **argv)
 static inline Err side_open(TestRank *r, Side *s)
 {
     void *device;
-    *s = (Side){.r = r, .m = bed.device->runtime};
-    TRY(nccl_attach(&bed.nccl, r->comm));
+    *s = (Side){.r = r, .m = setup.device->runtime};
+    TRY(nccl_attach(&setup.nccl, r->comm));
     TRY(s->m->open(r->rank % s->m->count(), &s->context));
     s->queue = s->m->queue(s->context, QUEUE_COMPUTE);
     TRY(s->m->alloc(s->context, TEST_BYTES, &device));

@@ -79,9 +79,9 @@ static void two_ranks_on_one_gpu(void **state)
     expect(1, "device memory between ranks: NCCL 2.28.9", OK, set, "nccl");
     set.requested = TRANSPORT_NCCL;
     expect(2, "run.comm=nccl: ranks 0 and 1 are on one GPU", ERR_CONFIG, set, "");
-    bed.version(23003);
+    setup.version(23003);
     expect(2, "device memory between ranks: NCCL 2.30.3", OK, set, "nccl");
-    bed.version(22809);
+    setup.version(22809);
 }
 
 static void no_library(void **state)
@@ -92,10 +92,10 @@ static void no_library(void **state)
     expect(2, "nccl: libnccl-none.so.2 does not open", OK, set, "local");
     set.requested = TRANSPORT_NCCL;
     expect(2, "nccl: libnccl-none.so.2 does not open", ERR_CONFIG, set, "");
-    bed.version(21300);
+    setup.version(21300);
     set.library = NULL;
     expect(2, "is version 21300; 2.14.0", ERR_CONFIG, set, "");
-    bed.version(22809);
+    setup.version(22809);
 }
 
 static void requests(void **state)
@@ -123,7 +123,7 @@ int main(int argc, char **argv)
                                        cmocka_unit_test(two_ranks_on_one_gpu),
                                        cmocka_unit_test(no_library), cmocka_unit_test(requests)};
     (void)argc;
-    const int status = bed_open(1, argv);
+    const int status = graph_test_open(1, argv);
     if (status != 0) return status;
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     shadow_run_async(false);

@@ -262,8 +262,8 @@ static void run(int ranks, SideBody *body)
 {
     ranks_run(
         &(TestWorld){.ranks = ranks_or(ranks), .body = with_side, .arg = &body, .timeout_s = 60});
-    if (!bed.on_shadow) return;
-    const StandinCount count = bed.count();
+    if (!setup.on_shadow) return;
+    const StandinCount count = setup.count();
     if (count.misuses > 0) fail_msg("%lld misuses: %s", (long long)count.misuses, count.misuse);
     assert_true(body == refused || (count.launches > 0 && count.in_progress > 0));
     assert_int_equal(count.open, 0);
@@ -275,26 +275,26 @@ static void run(int ranks, SideBody *body)
 static void equal_to_the_host(void **state)
 {
     (void)state;
-    for (int n = 1; n <= bed.ranks; n++) run(n, all_kinds);
+    for (int n = 1; n <= setup.ranks; n++) run(n, all_kinds);
 }
 
 static void maxima_keep_nan(void **state)
 {
     (void)state;
-    run(bed.ranks, nan_stays);
+    run(setup.ranks, nan_stays);
 }
 
 static void many_in_flight(void **state)
 {
     (void)state;
-    if (bed.ranks > 1) run(bed.ranks, crossing);
-    if (bed.ranks > 1) run(3, crossing);
+    if (setup.ranks > 1) run(setup.ranks, crossing);
+    if (setup.ranks > 1) run(3, crossing);
 }
 
 static void bad_transfers_are_refused(void **state)
 {
     (void)state;
-    run(bed.ranks, refused);
+    run(setup.ranks, refused);
 }
 
 int main(int argc, char **argv)
@@ -302,9 +302,9 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equal_to_the_host), cmocka_unit_test(maxima_keep_nan),
         cmocka_unit_test(many_in_flight), cmocka_unit_test(bad_transfers_are_refused)};
-    const int status = bed_open(argc, argv);
+    const int status = graph_test_open(argc, argv);
     if (status != 0) return status;
     const int failed = cmocka_run_group_tests(tests, ranks_open, ranks_close);
-    if (bed.on_shadow) shadow_run_async(false);
+    if (setup.on_shadow) shadow_run_async(false);
     return failed;
 }

@@ -30,7 +30,7 @@ static Err sums(Side *s)
 {
     TestRank *r = s->r;
     const Transfer t = sum_of(s);
-    bed.fault(r->rank == 1 ? fault : (StandinFault){FAULT_NONE, 0});
+    setup.fault(r->rank == 1 ? fault : (StandinFault){FAULT_NONE, 0});
     TRY(s->m->set(s->queue, s->device, 0, TEST_BYTES));
     TRY(comm_prepare(r->comm, &t, 1));
     for (int i = 0; i < STEPS; i++) {
@@ -46,7 +46,7 @@ static Err sums(Side *s)
 
 static void nothing_left(bool aborted)
 {
-    const StandinCount count = bed.count();
+    const StandinCount count = setup.count();
     const ShadowCount left = shadow_count();
     if (count.misuses > 0) fail_msg("%lld misuses: %s", (long long)count.misuses, count.misuse);
     assert_int_equal(count.open, 0);
@@ -217,7 +217,7 @@ static void another_order_is_detected(void **state)
 
 static void misused(const char *what)
 {
-    const StandinCount count = bed.count();
+    const StandinCount count = setup.count();
     if (count.misuses != 1 || !strstr(count.misuse, what))
         fail_msg("%lld misuses, '%s'; wanted '%s'", (long long)count.misuses, count.misuse, what);
 }
@@ -228,7 +228,7 @@ static void misuse_is_detected(void **state)
     Two t = two_open();
     char *a = t.memory[0], *b = t.memory[1], host[64];
     DeviceQueue *q = t.queue[0];
-    (void)bed.count();
+    (void)setup.count();
     assert_false(good(nccl.reduce(b, a, 16, NCCL_F32, NCCL_SUM, t.comm[0], q)));
     misused("reads memory that is not of its device");
     assert_false(good(nccl.reduce(a, host, 16, NCCL_F32, NCCL_SUM, t.comm[0], q)));
@@ -261,7 +261,7 @@ int main(int argc, char **argv)
         printf("SKIPPED: faults are the stand-in's\n");
         return 77;
     }
-    const int status = bed_open(argc, argv);
+    const int status = graph_test_open(argc, argv);
     if (status != 0) return status;
     find("ncclGetUniqueId", &nccl.id);
     find("ncclCommInitRankConfig", &nccl.init);

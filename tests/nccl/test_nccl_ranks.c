@@ -25,7 +25,7 @@ static void compare(const char *name, const WorldResult *want, const WorldResult
 /* Every transfer of device memory was a launch, except empty ones; scalars are on the host. */
 static void books(const char *name, const WorldResult *r)
 {
-    const StandinCount count = bed.count();
+    const StandinCount count = setup.count();
     const ShadowCount left = shadow_count();
     if (count.misuses > 0) fail_msg("%s: %s", name, count.misuse);
     if (count.open != 0 || count.aborted != 0) fail_msg("%s: communicators are left", name);
@@ -42,18 +42,18 @@ static void every_layout(void **state)
         ModelConfig config;
         WorldResult want, got;
         World w = device_world(&device_rows[i], &device_ref, &config);
-        if (!bed.on_shadow &&
+        if (!setup.on_shadow &&
             (device_rows[i].dp > 1 || device_rows[i].tp > 1 || device_rows[i].pp > 1))
             continue;
-        if (!bed.on_shadow) w.device = bed.device;
-        if (!bed.on_shadow) w.init = true;
+        if (!setup.on_shadow) w.device = setup.device;
+        if (!setup.on_shadow) w.init = true;
         run_world(device_rows[i].name, &w, &want);
-        w.device = bed.device;
-        w.nccl = &bed.nccl;
-        if (bed.on_shadow) shadow_set((uint64_t)i, i % 2 ? SHADOW_COIN : SHADOW_LATEST);
+        w.device = setup.device;
+        w.nccl = &setup.nccl;
+        if (setup.on_shadow) shadow_set((uint64_t)i, i % 2 ? SHADOW_COIN : SHADOW_LATEST);
         run_world(device_rows[i].name, &w, &got);
         compare(device_rows[i].name, &want, &got);
-        if (bed.on_shadow) books(device_rows[i].name, &got);
+        if (setup.on_shadow) books(device_rows[i].name, &got);
         world_result_close(&want);
         world_result_close(&got);
     }
@@ -63,14 +63,14 @@ static void every_layout(void **state)
 static void any_timing(void **state)
 {
     (void)state;
-    for (int i = 4; bed.on_shadow && i < n_device_rows; i += 2) {
+    for (int i = 4; setup.on_shadow && i < n_device_rows; i += 2) {
         ModelConfig config;
         WorldResult want, got;
         World w = device_world(&device_rows[i], &device_ref, &config);
         w.steps = 2;
         run_world(device_rows[i].name, &w, &want);
-        w.device = bed.device;
-        w.nccl = &bed.nccl;
+        w.device = setup.device;
+        w.nccl = &setup.nccl;
         w.hostile = true;
         w.jitter_s = 2e-4;
         w.seed = (uint64_t)i;
@@ -87,9 +87,9 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_layout),
                                        cmocka_unit_test(any_timing)};
-    const int status = bed_open(argc, argv);
+    const int status = graph_test_open(argc, argv);
     if (status != 0) return status;
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    if (bed.on_shadow) shadow_run_async(false);
+    if (setup.on_shadow) shadow_run_async(false);
     return failed;
 }

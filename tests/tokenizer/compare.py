@@ -25,7 +25,7 @@ SIZES = {"gpt2": 4000, "llama3": 12000, "qwen2": 3000, "odd": 2000}
 
 def built(binary, source, name, *flags):
     """The ids of each document, read from a Megatron pair, and the printed output."""
-    said = subprocess.run([binary, "data", "build", source, "-o", name + ".bin", "--format", "megatron", "--eot", "none", *flags],
+    printed = subprocess.run([binary, "data", "build", source, "-o", name + ".bin", "--format", "megatron", "--eot", "none", *flags],
                           check=True, capture_output=True, text=True).stdout
     index = open(name + ".idx", "rb").read()
     n, = struct.unpack_from("<Q", index, 18)
@@ -35,7 +35,7 @@ def built(binary, source, name, *flags):
     for size in struct.unpack_from(f"<{n}i", index, 34):
         out.append(data[at : at + size].tolist())
         at += size
-    return out, said
+    return out, printed
 
 
 def differ(kind, text, got, want):
@@ -83,14 +83,14 @@ def compare_raw(binary, kind, path, folder):
         raw[i] = 0x80 | raw[i]
     source = os.path.join(folder, "raw.txt")
     open(source, "wb").write(raw)
-    got, said = built(binary, source, os.path.join(folder, kind + "-raw"), "--tokenizer", path, "--from", "text")
+    got, printed = built(binary, source, os.path.join(folder, kind + "-raw"), "--tokenizer", path, "--from", "text")
     text = raw.decode("utf-8", errors="replace")
     want = Tokenizer.from_file(path).encode(text).ids
     if got != [want]:
         return differ(kind, text, got[0], want)
     bad = text.count("\ufffd") - raw.count("\ufffd".encode())
-    if f"not UTF-8 in {bad} places" not in said:
-        print(f"{kind}: {bad} places are not UTF-8, and this was said: {said}")
+    if f"not UTF-8 in {bad} places" not in printed:
+        print(f"{kind}: {bad} places are not UTF-8, and this was printed: {printed}")
         return 1
     print(f"{kind}: {len(want)} ids of one text with {bad} places that are not UTF-8 are equal")
     return 0

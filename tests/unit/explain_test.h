@@ -21,8 +21,8 @@
         if ((call) != OK) fail_msg("%s", err_text());                                              \
     } while (0)
 
-enum { MAX_WORDS = 24, SAID_BYTES = 1 << 22 };
-static char said[SAID_BYTES];
+enum { MAX_WORDS = 24, OUTPUT_BYTES = 1 << 22 };
+static char output[OUTPUT_BYTES];
 
 /* Sizes that differ from each other: 3 layers, 5 sequences of 24 tokens in micro-batches of 2. */
 static const char *const small[] = {"model.name=llama-tiny", "model.num_hidden_layers=3",
@@ -30,7 +30,7 @@ static const char *const small[] = {"model.name=llama-tiny", "model.num_hidden_l
                                     "batch.micro=2",         "parallel.schedule=gpipe"};
 enum { N_SMALL = sizeof small / sizeof *small };
 
-/* Runs `sheaf VERB` with the first arguments and these (ended by NULL); `said` gets its output
+/* Runs `sheaf VERB` with the first arguments and these (ended by NULL); `output` gets its output
  * on fd. */
 static int run_verb(int fd, const char *verb, const char *const *first, int n_first, va_list words)
 {
@@ -48,7 +48,7 @@ static int run_verb(int fd, const char *verb, const char *const *first, int n_fi
     dup2(kept, fd);
     close(kept);
     rewind(file);
-    said[fread(said, 1, sizeof said - 1, file)] = '\0';
+    output[fread(output, 1, sizeof output - 1, file)] = '\0';
     fclose(file);
     return status;
 }
@@ -91,14 +91,14 @@ static inline int explain_list(int fd, const char *const *list, int n, ...)
     return status;
 }
 
-static inline void assert_said(const char *part)
+static inline void assert_printed(const char *part)
 {
-    if (!strstr(said, part)) fail_msg("\"%s\" is not in: %s", part, said);
+    if (!strstr(output, part)) fail_msg("\"%s\" is not in: %s", part, output);
 }
 
-static inline void assert_not_said(const char *part)
+static inline void assert_not_printed(const char *part)
 {
-    if (strstr(said, part)) fail_msg("\"%s\" is in: %s", part, said);
+    if (strstr(output, part)) fail_msg("\"%s\" is in: %s", part, output);
 }
 
 /* The same request, compiled by the test. */
@@ -141,7 +141,7 @@ static inline void done(Compiled *c)
 static inline json_t *parsed(void)
 {
     json_error_t error;
-    json_t *all = json_loads(said, JSON_REJECT_DUPLICATES, &error);
+    json_t *all = json_loads(output, JSON_REJECT_DUPLICATES, &error);
     if (!all) fail_msg("line %d: %s", error.line, error.text);
     assert_string_equal(json_object_iter_key(json_object_iter(all)), "version");
     return all;

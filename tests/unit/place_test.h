@@ -7,7 +7,7 @@
 #ifndef TESTS_UNIT_PLACE_TEST_H
 #define TESTS_UNIT_PLACE_TEST_H
 
-#include "support/bed.h"
+#include "support/graph_test.h"
 
 #include <stdio.h>
 #include "comm/backend.h"

@@ -5,22 +5,22 @@
 #include "state/save.h"
 #include "train/loop.h"
 
-static char previous[SAID_BYTES];
+static char previous[OUTPUT_BYTES];
 
 /* Asserts the number that follows these words. */
-static void assert_said_number(const char *words, size_t n)
+static void assert_printed_number(const char *words, size_t n)
 {
-    const char *at = strstr(said, words);
+    const char *at = strstr(output, words);
     char *end;
-    if (!at) fail_msg("\"%s\" is not in: %s", words, said);
+    if (!at) fail_msg("\"%s\" is not in: %s", words, output);
     const unsigned long long number = strtoull(at + strlen(words), &end, 10);
     if (number != n) fail_msg("\"%s\" is followed by %llu, not by %zu", words, number, n);
 }
 
-static int count_said(const char *part)
+static int count_printed(const char *part)
 {
     int n = 0;
-    for (const char *s = said; (s = strstr(s, part)); s++) n++;
+    for (const char *s = output; (s = strstr(s, part)); s++) n++;
     return n;
 }
 
@@ -46,16 +46,16 @@ static void text_is_stable_and_complete(void **state)
         "6 N + 12 L d T",
         "dparam"};
     assert_int_equal(explain(1, NULL), 0);
-    memcpy(previous, said, sizeof said);
+    memcpy(previous, output, sizeof output);
     assert_int_equal(explain(1, NULL), 0);
-    assert_string_equal(said, previous);
-    for (size_t i = 0; i < sizeof part / sizeof *part; i++) assert_said(part[i]);
-    assert_int_equal(count_said("\nlayer x 3\n"), 1); /* one program for all layers */
-    assert_not_said(" \n");
+    assert_string_equal(output, previous);
+    for (size_t i = 0; i < sizeof part / sizeof *part; i++) assert_printed(part[i]);
+    assert_int_equal(count_printed("\nlayer x 3\n"), 1); /* one program for all layers */
+    assert_not_printed(" \n");
     for (int p = 0; p < N_PHASES; p++) {
         char title[16];
         snprintf(title, sizeof title, "\n  %s: ", phase_name((Phase)p));
-        assert_said(title);
+        assert_printed(title);
     }
 }
 
@@ -64,13 +64,13 @@ static void gathers_are_counted(void **state)
 {
     (void)state;
     assert_int_equal(explain(1, NULL), 0);
-    assert_not_said("GATHERS of a step"); /* no pack is sharded */
+    assert_not_printed("GATHERS of a step"); /* no pack is sharded */
     assert_int_equal(explain(1, "mesh.dp=2", "parallel.zero=3", NULL), 0);
-    assert_said("  unit                         uses  gathers     resident\n");
-    assert_said("  layer.0 to layer.1              4        4            0  each\n"
-                "  layer.2                         4        3            1\n");
+    assert_printed("  unit                         uses  gathers     resident\n");
+    assert_printed("  layer.0 to layer.1              4        4            0  each\n"
+                   "  layer.2                         4        3            1\n");
     assert_int_equal(explain(1, "mesh.dp=2", "parallel.zero=1", NULL), 0);
-    assert_said("  embed                           2        1            1\n");
+    assert_printed("  embed                           2        1            1\n");
 }
 
 static void text_has_the_predicted_bytes(void **state)
@@ -87,16 +87,16 @@ static void text_has_the_predicted_bytes(void **state)
         size_t total = (size_t)save;
         assert_int_equal(explain(1, more[i], NULL), 0);
         for (int a = 0; a < N_ARENAS; a++) total += lp->bytes[a];
-        assert_said_number("peak of tensors packed by lifetime", lp->bytes[ARENA_WORK]);
-        assert_said_number("lower bound of any packing", lp->live[ARENA_WORK]);
-        assert_said_number("host   frame    offloaded to host memory", lp->bytes[ARENA_HOST]);
-        assert_said_number("for the save after the last step", (size_t)save);
-        assert_said_number("total, known before the run", total);
+        assert_printed_number("peak of tensors packed by lifetime", lp->bytes[ARENA_WORK]);
+        assert_printed_number("lower bound of any packing", lp->live[ARENA_WORK]);
+        assert_printed_number("host   frame    offloaded to host memory", lp->bytes[ARENA_HOST]);
+        assert_printed_number("for the save after the last step", (size_t)save);
+        assert_printed_number("total, known before the run", total);
         action_text(&lp->list[lp->peak_at].action, 1, action);
         snprintf(at, sizeof at, "at %s (action %d of %d)", action, lp->peak_at + 1, lp->n);
-        assert_said(at);
-        assert_said_number("stream between units (y, read as x)", lp->peak_region[REGION_Y]);
-        assert_said_number("within the phase that runs", lp->peak_region[REGION_SCRATCH]);
+        assert_printed(at);
+        assert_printed_number("stream between units (y, read as x)", lp->peak_region[REGION_Y]);
+        assert_printed_number("within the phase that runs", lp->peak_region[REGION_SCRATCH]);
         done(c);
     }
 }
@@ -109,10 +109,10 @@ static void validation_is_counted(void **state)
     int64_t total;
     DO(train_bytes(&step->job, &loss->job, SAVE_MEMORY_BUFFER, &step->arena, &total));
     assert_int_equal(explain(1, NULL), 0);
-    assert_not_said("of validation");
+    assert_not_printed("of validation");
     assert_int_equal(explain(1, "run.valid_every=3", "data.valid=README.md", NULL), 0);
-    assert_said_number("inputs and losses of validation", loss->job.linked.bytes[ARENA_STEP]);
-    assert_said_number("total, known before the run", (size_t)total);
+    assert_printed_number("inputs and losses of validation", loss->job.linked.bytes[ARENA_STEP]);
+    assert_printed_number("total, known before the run", (size_t)total);
     done(step);
     done(loss);
 }
@@ -123,20 +123,20 @@ static void flags_select_parts(void **state)
     static const char *const pass[] = {"build", "differentiate", "place", "fuse",
                                        "chunk", "recompute",     "phases"};
     assert_int_equal(explain(1, "--rank", "0", "--unit", "embed", NULL), 0);
-    assert_said("\nembed\n");
-    assert_not_said("\nlayer x 3\n  given");
+    assert_printed("\nembed\n");
+    assert_not_printed("\nlayer x 3\n  given");
     assert_int_equal(explain(1, "--unit=head", "--json", NULL), 0);
     json_t *all = parsed();
     assert_int_equal(json_array_size(at_path(all, "programs")), 1);
     json_decref(all);
     for (size_t i = 0; i < sizeof pass / sizeof *pass; i++) {
         assert_int_equal(explain(1, "--pass", pass[i], NULL), 0);
-        assert_said("layer, f32\n");
-        assert_said("head, f32\n");
-        assert_int_equal(strstr(said, "linear_dw") != NULL, i > 0);
-        assert_int_equal(strstr(said, "q_proj.weight..3") != NULL, i >= 3);
-        assert_int_equal(strstr(said, "\n  W ") != NULL, i == 6);
-        assert_not_said("MEMORY");
+        assert_printed("layer, f32\n");
+        assert_printed("head, f32\n");
+        assert_int_equal(strstr(output, "linear_dw") != NULL, i > 0);
+        assert_int_equal(strstr(output, "q_proj.weight..3") != NULL, i >= 3);
+        assert_int_equal(strstr(output, "\n  W ") != NULL, i == 6);
+        assert_not_printed("MEMORY");
     }
     assert_int_equal(explain(1, "--pass=fuse", "--unit=layer", "--json", NULL), 0);
     all = parsed();
@@ -175,14 +175,14 @@ static void bad_requests_exit_with_2(void **state)
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         const int status = explain(2, bad[i].word, NULL);
-        assert_said(bad[i].message);
+        assert_printed(bad[i].message);
         assert_int_equal(status, strstr(bad[i].word, ".yaml") ? 1 : 2);
     }
     assert_int_equal(explain_only(2, NULL), 2);
-    assert_said("model.name is not set");
+    assert_printed("model.name is not set");
     assert_int_equal(
         explain_only(2, "model.name=gpt2-tiny", "data.seq_len=64", "batch.global=40000", NULL), 2);
-    assert_said("the most is 32767: set batch.micro=2");
+    assert_printed("the most is 32767: set batch.micro=2");
 }
 
 /* The device is the one that `sheaf train` would open, and both refuse the same requests. */
@@ -206,13 +206,13 @@ static void names_the_device_of_training(void **state)
         snprintf(device, sizeof device, "run.device=%s", row[i].device);
         snprintf(compute, sizeof compute, "precision.compute=%s", row[i].compute);
         const int status = explain(row[i].name ? 1 : 2, device, compute, NULL);
-        assert_said(row[i].text);
+        assert_printed(row[i].text);
         assert_int_equal(status, row[i].name ? 0 : 2);
         if (!row[i].name) {
-            memcpy(previous, said, sizeof said);
+            memcpy(previous, output, sizeof output);
             assert_int_equal(run_small(2, "train", device, compute, "data.train=README.md", NULL),
                              2);
-            assert_string_equal(said, previous);
+            assert_string_equal(output, previous);
             continue;
         }
         assert_int_equal(explain(1, device, compute, "--json", NULL), 0);
@@ -228,14 +228,14 @@ static void weights_are_prepacked_if_possible(void **state)
     (void)state;
     const char *const prepack = "parallel.prepack=true";
     assert_int_equal(explain(1, "run.device=cpu", prepack, NULL), 0);
-    assert_said("prepacked weights");
+    assert_printed("prepacked weights");
     assert_int_equal(explain(1, "run.device=cpu", NULL), 0);
-    assert_null(strstr(said, "prepacked weights"));
+    assert_null(strstr(output, "prepacked weights"));
     assert_int_equal(explain(2, "run.device=ref", prepack, NULL), 2);
-    assert_said("GEMMs on ref do not use prepacked weights; set run.device=cpu");
+    assert_printed("GEMMs on ref do not use prepacked weights; set run.device=cpu");
     assert_int_equal(explain(2, "run.device=cpu", "parallel.zero=3", "mesh.dp=2", prepack, NULL),
                      2);
-    assert_said("parallel.prepack=true with parallel.zero=3");
+    assert_printed("parallel.prepack=true with parallel.zero=3");
 }
 
 static int explain_layers(const char *layers, const char *more)
@@ -250,30 +250,30 @@ static void long_runs_are_folded(void **state)
 {
     (void)state;
     assert_int_equal(explain_layers("model.num_hidden_layers=6", NULL), 0); /* 8 units */
-    assert_said("  rank 0: F0.0 F1.0 F2.0 F3.0 F4.0 F5.0 F6.0 F7.0 F0.1");
-    assert_said(" update.6 update.7\n");
-    assert_not_said(" .. ");
+    assert_printed("  rank 0: F0.0 F1.0 F2.0 F3.0 F4.0 F5.0 F6.0 F7.0 F0.1");
+    assert_printed(" update.6 update.7\n");
+    assert_not_printed(" .. ");
     assert_int_equal(explain_layers("model.num_hidden_layers=7", NULL), 0);
-    assert_said("  rank 0: F0.0 .. F8.0 F0.1 .. F8.1 F0.2 .. F8.2 B8.0 .. B0.0 B8.1 .. B0.1 "
-                "B8.2 .. B0.2 norm\n  rank 0: update.0 .. update.8\n");
+    assert_printed("  rank 0: F0.0 .. F8.0 F0.1 .. F8.1 F0.2 .. F8.2 B8.0 .. B0.0 B8.1 .. B0.1 "
+                   "B8.2 .. B0.2 norm\n  rank 0: update.0 .. update.8\n");
     assert_int_equal(explain_layers("model.num_hidden_layers=7", "model.tie_word_embeddings=true"),
                      0);
-    assert_said("B8.2 .. B0.2 reduce.0 norm\n  rank 0: update.0 .. update.8\n");
+    assert_printed("B8.2 .. B0.2 reduce.0 norm\n  rank 0: update.0 .. update.8\n");
 }
 
 static void examples_are_explained(void **state)
 {
     (void)state;
     assert_int_equal(explain_only(1, "examples/llama-tiny.yaml", NULL), 0);
-    assert_said("4 micro-batches of 2 sequences: 256 tokens each\n");
+    assert_printed("4 micro-batches of 2 sequences: 256 tokens each\n");
     assert_int_equal(explain_only(1, "examples/gpt2-tiny.yaml", NULL), 0);
-    assert_said("layer x 4");
-    assert_said("recompute  mlp.act,mlp.in");
-    assert_said("mlp.act'");
+    assert_printed("layer x 4");
+    assert_printed("recompute  mlp.act,mlp.in");
+    assert_printed("mlp.act'");
     assert_int_equal(
         explain_only(1, "model.name=llama3.2-1b", "numerics.logits=16", "--unit=head", NULL), 0);
-    assert_said("the same as in embed"); /* tied */
-    assert_said("times more: for the rows after these");
+    assert_printed("the same as in embed"); /* tied */
+    assert_printed("times more: for the rows after these");
 }
 
 /* The SVG file has a box for every RUN of every stage. */
@@ -303,7 +303,7 @@ static void a_schedule_is_drawn_into_a_file(void **state)
     assert_non_null(strstr(text, "over chunks\n"));
     assert_non_null(strstr(text, "stage 1: F1.0"));
     assert_int_equal(explain(2, "--svg=no/such/folder/x.svg", NULL), 1);
-    assert_said("--svg no/such/folder/x.svg: cannot be written");
+    assert_printed("--svg no/such/folder/x.svg: cannot be written");
 }
 
 /* Two units on each of three or four stages; six stages of layers, the first with the embedding. */
@@ -318,21 +318,21 @@ static void a_pipeline_is_simulated(void **state)
     assert_int_equal(explain_list(1, tiny, 3, "model.num_hidden_layers=4", "batch.global=5",
                                   "mesh.pp=3", "parallel.split=2,2,2", NULL),
                      0);
-    assert_said("  makespan   30\n"
-                "  bubble     12: idle time of the busiest stage; all stages together are idle "
-                "40.0% of the "
-                "time\n"
-                "  frames     at most 3 2 1 on stages 0 to 2\n"
-                "  barrier    0: no stage could start the next step earlier\n\n");
+    assert_printed("  makespan   30\n"
+                   "  bubble     12: idle time of the busiest stage; all stages together are idle "
+                   "40.0% of the "
+                   "time\n"
+                   "  frames     at most 3 2 1 on stages 0 to 2\n"
+                   "  barrier    0: no stage could start the next step earlier\n\n");
     assert_int_equal(explain_list(1, tiny, 3, "model.num_hidden_layers=6", "batch.global=16",
                                   "mesh.pp=4", "parallel.split=2,2,2,2", "parallel.schedule=zbh2",
                                   NULL),
                      0);
-    assert_said("  makespan   54\n  bubble     6:");
-    assert_said("  barrier    6, 11.1% of the makespan: finished stages wait for the global");
+    assert_printed("  makespan   54\n  bubble     6:");
+    assert_printed("  barrier    6, 11.1% of the makespan: finished stages wait for the global");
     assert_int_equal(explain_list(1, six, 7, NULL), 0);
-    assert_said("  frames     at most 5 5 4 3 3 3 on stages 0 to 5\n");
-    assert_said(
+    assert_printed("  frames     at most 5 5 4 3 3 3 on stages 0 to 5\n");
+    assert_printed(
         "  evict      3 frames evicted and fetched; without eviction, stages hold 6 5 4 3 2 1, and "
         "the work arena of rank 0 takes ");
     assert_int_equal(explain_list(1, six, 7, "--json", NULL), 0);

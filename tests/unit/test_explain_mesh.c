@@ -38,20 +38,20 @@ static void plan_names_the_rank(void **state)
                              "parallel.sequence=true", "parallel.regather=false",
                              "numerics.block=512", "--rank=3", NULL),
                      0);
-    for (size_t i = 0; i < sizeof part / sizeof *part; i++) assert_said(part[i]);
-    assert_not_said(" \n");
-    assert_not_said("rank 0:");
+    for (size_t i = 0; i < sizeof part / sizeof *part; i++) assert_printed(part[i]);
+    assert_not_printed(" \n");
+    assert_not_printed("rank 0:");
     assert_int_equal(explain(1, "mesh.dp_replicate=2", "mesh.dp_shard=2", "parallel.zero=1",
                              "precision.compute=bf16", "numerics.block=512", "--rank", "1", NULL),
                      0);
-    assert_said("this is rank 1 of 4: dp_replicate 0, dp_shard 1\n");
-    assert_said("scatter over dp_shard {0 1}, data over dp_replicate {1 3}\n");
-    assert_said("gather     once per step, kept until the last use\n");
-    assert_said("weights, gathered; homes are part of them");
-    assert_said("master weights at home");
+    assert_printed("this is rank 1 of 4: dp_replicate 0, dp_shard 1\n");
+    assert_printed("scatter over dp_shard {0 1}, data over dp_replicate {1 3}\n");
+    assert_printed("gather     once per step, kept until the last use\n");
+    assert_printed("weights, gathered; homes are part of them");
+    assert_printed("master weights at home");
     assert_int_equal(explain(1, "numerics.fold=2", NULL), 0);
-    assert_said("they are 0, 2, 1, 3: micro-batch j of dp rank r is j x 2 + r\n");
-    assert_said("fold       sums in the order of 2 data-parallel ranks\n");
+    assert_printed("they are 0, 2, 1, 3: micro-batch j of dp rank r is j x 2 + r\n");
+    assert_printed("fold       sums in the order of 2 data-parallel ranks\n");
 }
 
 static void missing_ranks_are_refused(void **state)
@@ -63,7 +63,7 @@ static void missing_ranks_are_refused(void **state)
         snprintf(message, sizeof message,
                  "explain: --rank %s: the mesh has 4 ranks; give a number from 0 to 3", bad[i]);
         assert_int_equal(explain(2, "mesh.dp=2", "mesh.tp=2", "--rank", bad[i], NULL), 2);
-        assert_said(message);
+        assert_printed(message);
     }
 }
 
@@ -177,8 +177,8 @@ static void unfold_case(const char *const *set, int n, const char *must)
     Words w = {calloc(MAX_LIST, sizeof(Word)), 0};
     char action[ACTION_TEXT_BYTES];
     assert_int_equal(explain_list(1, set, n, "--rank=1", NULL), 0);
-    assert_said(must);
-    char *list = strstr(said, "  rank 1:"), *end = strstr(list, "\n\n");
+    assert_printed(must);
+    char *list = strstr(output, "  rank 1:"), *end = strstr(list, "\n\n");
     *end = '\0';
     unfold(list, &w);
     assert_int_equal(w.n, c->job.linked.n);
@@ -230,14 +230,14 @@ static void many_ranks_fit_few_lines(void **state)
                                       "--rank=16383"};
     int lines = 0;
     assert_int_equal(explain_list(1, set, sizeof set / sizeof *set, NULL), 0);
-    for (const char *s = said; (s = strchr(s, '\n')); s++) lines++;
+    for (const char *s = output; (s = strchr(s, '\n')); s++) lines++;
     assert_true(lines < 420);
-    assert_said("this is rank 16383 of 16384: dp 2047, tp 7\n");
-    assert_said("they are 2047, 4095, 6143, 8191, 10239, 12287, 14335, 16383, .., 262143:");
-    assert_said("over tp {16376..16383}, sends ");
-    assert_said("scatter over dp, 2048 ranks\n");
-    assert_said(" .. and so on\n");
-    assert_said("instructions, 7 times more: for the rows after these\n");
+    assert_printed("this is rank 16383 of 16384: dp 2047, tp 7\n");
+    assert_printed("they are 2047, 4095, 6143, 8191, 10239, 12287, 14335, 16383, .., 262143:");
+    assert_printed("over tp {16376..16383}, sends ");
+    assert_printed("scatter over dp, 2048 ranks\n");
+    assert_printed(" .. and so on\n");
+    assert_printed("instructions, 7 times more: for the rows after these\n");
 }
 
 int main(void)

@@ -103,8 +103,8 @@ typedef struct {
     const char *name;
     double (*bubble)(const Shape *);
     int (*peak)(const Shape *, int stage);
-    int max_chunks, most_slices; /* largest tried */
-    bool no_span;                /* if the form holds, no stage waits in between */
+    int max_chunks, max_slices; /* largest tried */
+    bool no_span;               /* if the form holds, no stage waits in between */
 } Form;
 
 static const Form forms[] = {
@@ -167,13 +167,13 @@ static void check_form(const Form *form, const Pipeline *p, const Schedule *s, A
 }
 
 static void each_shape(void **state, void (*check)(const Form *, const Pipeline *, Arena *),
-                       int most_stages, int *cases)
+                       int max_stages, int *cases)
 {
     for (int i = 0; i < N_FORMS; i++) {
         const GeneratorRow *row = row_of(forms[i].name);
         for (int v = row->min_chunks; v <= forms[i].max_chunks; v++)
-            for (int k = 1; k <= forms[i].most_slices; k++)
-                for (int P = 1; P <= most_stages; P++)
+            for (int k = 1; k <= forms[i].max_slices; k++)
+                for (int P = 1; P <= max_stages; P++)
                     for (int m = 1; m <= 2 * P + 4; m += 1 + (m > P + 2), ++*cases) {
                         const size_t mark = arena_mark(*state);
                         check(&forms[i], &(Pipeline){P, m, v, k, 0}, *state);

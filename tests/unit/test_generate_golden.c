@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <cmocka.h>
 #include <jansson.h>
-#include "support/said.h"
+#include "support/run_command.h"
 
 static const char *const family[] = {"gpt2", "llama", "mistral", "qwen2", "qwen3"};
 enum { FAMILIES = sizeof family / sizeof *family, TOKENS = 200 };
@@ -29,9 +29,9 @@ static json_t *expected(const char *name)
 /* The line of output that lists ids. */
 static void compare(const char *name, const char *how, const json_t *want)
 {
-    const char *at = said;
+    const char *at = output;
     while (at && !(*at >= '0' && *at <= '9')) at = strchr(at, '\n') ? strchr(at, '\n') + 1 : NULL;
-    if (!at) fail_msg("%s, %s: no tokens in: %s", name, how, said);
+    if (!at) fail_msg("%s, %s: no tokens in: %s", name, how, output);
     for (size_t i = 0; i < TOKENS; i++) {
         char *end;
         const long got = strtol(at, &end, 10);
@@ -57,7 +57,7 @@ static void expect_tokens(const char *name, const char *how, bool punished)
              punished ? json_real_value(json_object_get(root, "penalty")) : 1.0);
     const int status = SHEAF("generate", dir, "-p", prompt, "--ids", "-n", "200", "--ignore-eos",
                              penalty, "run.threads=1", how);
-    if (status != 0) fail_msg("%s, %s: %s", name, how, said);
+    if (status != 0) fail_msg("%s, %s: %s", name, how, output);
     compare(name, how, json_object_get(root, punished ? "punished" : "greedy"));
     json_decref(root);
 }

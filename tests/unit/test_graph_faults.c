@@ -1,27 +1,27 @@
 /* test_graph_faults.c -- graph_check finds faults. Each row breaks one thing of a layer that has
  * been through all passes, and the message must name the node or the value and the fault.
  * Builders with shapes that do not fit report the op and the operand. */
-#include "support/bed.h"
+#include "support/graph_test.h"
 
 #include "model/config.h"
 
 /* A llama layer with its backward part, GEMMs fused, some of it recomputed, mid on the host. */
-static void open_layer(Bed *b)
+static void open_layer(GraphTest *b)
 {
     ModelConfig config;
     Model model;
-    bed_open(b, "");
+    graph_test_open(b, "");
     DO(model_config_load("llama-tiny", NULL, 0, &b->arena, &config));
     DO(model_build(&config, F32, (BatchShape){2, 8}, &b->arena, &model));
     b->g = model.kind[1];
-    bed_prepare(b, true);
+    graph_test_prepare(b, true);
     DO(fuse(&b->g));
     DO(recompute(&b->g,
                  &(CompileOptions){.recompute = RECOMPUTE_SELECTIVE, .offload_names = "mid"}));
     DO(phases(&b->g));
 }
 
-static Value named(Bed *b, const char *name)
+static Value named(GraphTest *b, const char *name)
 {
     for (Value v = 0; v < b->g.n_values; v++)
         if (strcmp(b->g.value[v].name, name) == 0) return v;
@@ -29,9 +29,9 @@ static Value named(Bed *b, const char *name)
     return NO_VALUE;
 }
 
-static ValueInfo *info(Bed *b, const char *name) { return &b->g.value[named(b, name)]; }
+static ValueInfo *info(GraphTest *b, const char *name) { return &b->g.value[named(b, name)]; }
 
-static Node *first(Bed *b, OpId op)
+static Node *first(GraphTest *b, OpId op)
 {
     for (int i = 0; i < b->g.n_nodes; i++)
         if (b->g.node[i].op == op) return &b->g.node[i];
@@ -39,97 +39,112 @@ static Node *first(Bed *b, OpId op)
     return NULL;
 }
 
-static void op_unknown(Bed *b) { bed_node(b, "mid")->op = N_OPS; }
-static void in_unknown(Bed *b) { bed_node(b, "mid")->in[1] = 9999; }
-static void in_negative(Bed *b) { bed_node(b, "mid")->in[1] = NO_VALUE; }
-static void out_unknown(Bed *b) { bed_node(b, "mlp.act")->out[0] = 9999; }
-static void role_unknown(Bed *b) { info(b, "mid")->role = N_ROLES; }
-static void second_x(Bed *b) { info(b, "positions")->role = ROLE_X; }
-static void extent_negative(Bed *b) { info(b, "mid")->dims.dim[1].cap = -1; }
-static void slot_of_extent(Bed *b) { info(b, "mid")->dims.dim[0].slot = N_SLOTS; }
-static void name_twice(Bed *b) { info(b, "mid")->name = "mlp.act"; }
-static void param_unknown(Bed *b) { info(b, "mlp.down_proj.weight")->index = 9; }
-static void param_span(Bed *b) { info(b, "self_attn.q_proj.weight..3")->span = 2; }
-static void param_shape(Bed *b) { info(b, "input_layernorm.weight")->dims.dim[0].cap = 63; }
-static void param_inner(Bed *b) { info(b, "mlp.down_proj.weight")->dims.dim[1].cap = 175; }
-static void given_written(Bed *b) { bed_node(b, "mlp.act")->out[0] = named(b, "x"); }
-static void written_twice(Bed *b) { bed_node(b, "mlp.act")->out[0] = named(b, "mlp.gate"); }
-static void sum_read(Bed *b) { bed_node(b, "mid")->in[1] = named(b, "d.mlp.down_proj.weight"); }
-static void never_written(Bed *b) { bed_node(b, "mid")->n_out = 0; }
-static void y_missing(Bed *b) { bed_node(b, "y")->n_out = 0; }
-static void dx_missing(Bed *b) { bed_node(b, "d.x")->n_out = 0; }
-static void shape_wrong(Bed *b) { info(b, "y")->dims.dim[1].cap = 63; }
-static void bound_lost(Bed *b) { info(b, "y")->dims.dim[0].slot = NO_SLOT; }
-static void dims_wrong(Bed *b)
+static void op_unknown(GraphTest *b) { graph_test_node(b, "mid")->op = N_OPS; }
+static void in_unknown(GraphTest *b) { graph_test_node(b, "mid")->in[1] = 9999; }
+static void in_negative(GraphTest *b) { graph_test_node(b, "mid")->in[1] = NO_VALUE; }
+static void out_unknown(GraphTest *b) { graph_test_node(b, "mlp.act")->out[0] = 9999; }
+static void role_unknown(GraphTest *b) { info(b, "mid")->role = N_ROLES; }
+static void second_x(GraphTest *b) { info(b, "positions")->role = ROLE_X; }
+static void extent_negative(GraphTest *b) { info(b, "mid")->dims.dim[1].cap = -1; }
+static void slot_of_extent(GraphTest *b) { info(b, "mid")->dims.dim[0].slot = N_SLOTS; }
+static void name_twice(GraphTest *b) { info(b, "mid")->name = "mlp.act"; }
+static void param_unknown(GraphTest *b) { info(b, "mlp.down_proj.weight")->index = 9; }
+static void param_span(GraphTest *b) { info(b, "self_attn.q_proj.weight..3")->span = 2; }
+static void param_shape(GraphTest *b) { info(b, "input_layernorm.weight")->dims.dim[0].cap = 63; }
+static void param_inner(GraphTest *b) { info(b, "mlp.down_proj.weight")->dims.dim[1].cap = 175; }
+static void given_written(GraphTest *b) { graph_test_node(b, "mlp.act")->out[0] = named(b, "x"); }
+static void written_twice(GraphTest *b)
+{
+    graph_test_node(b, "mlp.act")->out[0] = named(b, "mlp.gate");
+}
+static void sum_read(GraphTest *b)
+{
+    graph_test_node(b, "mid")->in[1] = named(b, "d.mlp.down_proj.weight");
+}
+static void never_written(GraphTest *b) { graph_test_node(b, "mid")->n_out = 0; }
+static void y_missing(GraphTest *b) { graph_test_node(b, "y")->n_out = 0; }
+static void dx_missing(GraphTest *b) { graph_test_node(b, "d.x")->n_out = 0; }
+static void shape_wrong(GraphTest *b) { info(b, "y")->dims.dim[1].cap = 63; }
+static void bound_lost(GraphTest *b) { info(b, "y")->dims.dim[0].slot = NO_SLOT; }
+static void dims_wrong(GraphTest *b)
 {
     info(b, "y")->dims.ndim = 3;
     info(b, "y")->dims.dim[2] = dim_of(1);
 }
-static void inputs_disagree(Bed *b) { bed_node(b, "y")->in[1] = named(b, "mlp.gate"); }
-static void input_dims(Bed *b) { bed_node(b, "y")->in[1] = named(b, "attn.q"); }
-static void too_few(Bed *b) { bed_node(b, "mlp.act")->n_in = 1; }
-static void too_many(Bed *b)
+static void inputs_disagree(GraphTest *b) { graph_test_node(b, "y")->in[1] = named(b, "mlp.gate"); }
+static void input_dims(GraphTest *b) { graph_test_node(b, "y")->in[1] = named(b, "attn.q"); }
+static void too_few(GraphTest *b) { graph_test_node(b, "mlp.act")->n_in = 1; }
+static void too_many(GraphTest *b)
 {
     static Value in[3] = {0, 0, 0};
-    bed_node(b, "mid")->n_in = 3;
-    bed_node(b, "mid")->in = in;
+    graph_test_node(b, "mid")->n_in = 3;
+    graph_test_node(b, "mid")->in = in;
 }
-static void not_wide(Bed *b) { b->g.value[bed_node(b, "attn.out")->out[1]].dtype = BF16; }
-static void view_type(Bed *b) { info(b, "attn.q")->dtype = BF16; }
-static void on_host(Bed *b) { info(b, "mlp.act")->space = SPACE_HOST; }
-static void keep_unknown(Bed *b) { bed_node(b, "d.mlp.down_proj.weight")->keep[0] = N_SLOTS; }
-static void keep_of_no_sum(Bed *b) { bed_node(b, "mlp.act")->keep[0] = SLOT_ONE; }
-static void sum_not_kept(Bed *b)
+static void not_wide(GraphTest *b)
+{
+    b->g.value[graph_test_node(b, "attn.out")->out[1]].dtype = BF16;
+}
+static void view_type(GraphTest *b) { info(b, "attn.q")->dtype = BF16; }
+static void on_host(GraphTest *b) { info(b, "mlp.act")->space = SPACE_HOST; }
+static void keep_unknown(GraphTest *b)
+{
+    graph_test_node(b, "d.mlp.down_proj.weight")->keep[0] = N_SLOTS;
+}
+static void keep_of_no_sum(GraphTest *b) { graph_test_node(b, "mlp.act")->keep[0] = SLOT_ONE; }
+static void sum_not_kept(GraphTest *b)
 {
     static Value in[3];
-    Node *n = bed_node(b, "d.mlp.act");
+    Node *n = graph_test_node(b, "d.mlp.act");
     memcpy(in, n->in, 2 * sizeof *in);
     in[2] = named(b, "mlp.gate");
     n->in = in;
     n->n_in = 3;
 }
-static void queue_wrong(Bed *b) { first(b, OP_copy_out)->queue = QUEUE_COMPUTE; }
-static void queue_of_compute(Bed *b) { bed_node(b, "mid")->queue = QUEUE_COMM; }
-static void copied_to_device(Bed *b) { b->g.value[first(b, OP_copy_out)->out[0]].space = 0; }
-static void before_wait(Bed *b)
+static void queue_wrong(GraphTest *b) { first(b, OP_copy_out)->queue = QUEUE_COMPUTE; }
+static void queue_of_compute(GraphTest *b) { graph_test_node(b, "mid")->queue = QUEUE_COMM; }
+static void copied_to_device(GraphTest *b) { b->g.value[first(b, OP_copy_out)->out[0]].space = 0; }
+static void before_wait(GraphTest *b)
 {
     const Value begun = first(b, OP_copy_in)->out[0], waited = begun + 1; /* it comes right after */
     for (int i = 0; i < b->g.n_nodes; i++)
         for (int j = 0; j < b->g.node[i].n_in; j++)
             if (b->g.node[i].in[j] == waited) b->g.node[i].in[j] = begun;
 }
-static void wait_for_nothing(Bed *b) { first(b, OP_wait)->in[0] = named(b, "mlp.in"); }
-static void part_outside(Bed *b) { bed_node(b, "mlp.up")->attr.part.from += 1; }
-static void part_dim(Bed *b) { bed_node(b, "mlp.up")->attr.part.dim = 2; }
-static void join_short(Bed *b) { first(b, OP_join)->n_in--; }
-static void phase_merged(Bed *b) { bed_node(b, "d.x")->phase = PHASE_B; }
-static void recomputed_in_f(Bed *b) { bed_node(b, "attn.in'")->phase = PHASE_F; }
-static void made_later(Bed *b) { bed_node(b, "mid")->phase = PHASE_I; }
-static void depends_on_itself(Bed *b) { bed_node(b, "mid")->in[1] = named(b, "mlp.in"); }
-static void stream_and_loss(Bed *b)
+static void wait_for_nothing(GraphTest *b) { first(b, OP_wait)->in[0] = named(b, "mlp.in"); }
+static void part_outside(GraphTest *b) { graph_test_node(b, "mlp.up")->attr.part.from += 1; }
+static void part_dim(GraphTest *b) { graph_test_node(b, "mlp.up")->attr.part.dim = 2; }
+static void join_short(GraphTest *b) { first(b, OP_join)->n_in--; }
+static void phase_merged(GraphTest *b) { graph_test_node(b, "d.x")->phase = PHASE_B; }
+static void recomputed_in_f(GraphTest *b) { graph_test_node(b, "attn.in'")->phase = PHASE_F; }
+static void made_later(GraphTest *b) { graph_test_node(b, "mid")->phase = PHASE_I; }
+static void depends_on_itself(GraphTest *b)
+{
+    graph_test_node(b, "mid")->in[1] = named(b, "mlp.in");
+}
+static void stream_and_loss(GraphTest *b)
 {
     graph_value(&b->g, ROLE_LOSS, "aux", dtype_wide(b->g.dtype), dims1(dim_of(1)));
 }
-static void floating_positions(Bed *b) { info(b, "positions")->dtype = b->g.dtype; }
-static void view_handed_on(Bed *b)
+static void floating_positions(GraphTest *b) { info(b, "positions")->dtype = b->g.dtype; }
+static void view_handed_on(GraphTest *b)
 {
     info(b, "y")->role = ROLE_LOCAL;
     info(b, "attn.q")->role = ROLE_Y;
 }
-static void two_sums(Bed *b)
+static void two_sums(GraphTest *b)
 {
     const ValueInfo *whole = info(b, "d.mlp.down_proj.weight");
     const Value v = graph_value(&b->g, ROLE_DPARAM, "other", whole->dtype, whole->dims);
     b->g.value[v].index = info(b, "mlp.down_proj.weight")->index;
     b->g.value[v].span = 1;
-    const Node n = *bed_node(b, "d.mlp.down_proj.weight");
+    const Node n = *graph_test_node(b, "d.mlp.down_proj.weight");
     b->g.node[b->g.n_nodes] = n; /* the table has space: recompute made it grow */
     b->g.node[b->g.n_nodes++].out[0] = v;
 }
 
 static const struct {
     const char *name;
-    void (*breaks)(Bed *b);
+    void (*breaks)(GraphTest *b);
     const char *message;
 } faults[] = {
     {"an op that is none", op_unknown, "there is no op"},
@@ -188,13 +203,13 @@ static void faults_are_found(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
-        Bed b;
+        GraphTest b;
         open_layer(&b);
         DO(graph_check(&b.g));
         faults[i].breaks(&b);
         expect_error(faults[i].name, graph_check(&b.g), ERR_CHECK, faults[i].message);
         if (!strstr(err_text(), "graph layer: ")) fail_msg("%s: which graph?", faults[i].name);
-        bed_close(&b);
+        graph_test_close(&b);
     }
 }
 
@@ -248,15 +263,15 @@ static void builders_refuse(void **state)
     };
     (void)state;
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
-        Bed b;
-        bed_open(&b, "u");
-        table[i].build(&b.g, bed_x(&b));
+        GraphTest b;
+        graph_test_open(&b, "u");
+        table[i].build(&b.g, graph_test_x(&b));
         expect_error(table[i].name, graph_err(&b.g), ERR_CHECK, table[i].message);
         const int n = b.g.n_nodes; /* after a failure builders do nothing, and the error stays */
         assert_int_equal(gelu(&b.g, 0), NO_VALUE);
         assert_int_equal(b.g.n_nodes, n);
         expect_error(table[i].name, graph_check(&b.g), ERR_CHECK, table[i].message);
-        bed_close(&b);
+        graph_test_close(&b);
     }
 }
 

@@ -13,7 +13,7 @@
 #include "data/tasks.h"
 #include "data/unicode.h"
 #include "support/expect.h"
-#include "support/said.h"
+#include "support/run_command.h"
 
 static char dir[64];
 
@@ -84,7 +84,7 @@ static int open_folder(void **state)
               "data.seq_len=8", "batch.global=2", "run.steps=1", "run.threads=1");
     snprintf(dir + strlen(dir), 8, "/hf");
     if (status == 0) status = SHEAF("reshape", run, dir, "--hf");
-    if (status != 0) fputs(said, stderr);
+    if (status != 0) fputs(output, stderr);
     return status;
 }
 
@@ -110,13 +110,13 @@ static void eos_token_forms(void **state)
         snprintf(line, sizeof line, "{\"eos_token_id\": %s}", bad[i]);
         write_file("generation_config.json", line);
         assert_int_equal(SHEAF("generate", dir, "-p", "1 2", "--ids", "-n", "2"), 2);
-        assert_said("generation_config.json: eos_token_id: must be a token");
+        assert_printed("generation_config.json: eos_token_id: must be a token");
     }
     for (int i = 1; i < 17; i++) snprintf(what + strlen(what), 16, ", %d", i);
     strcat(what, "]}");
     write_file("generation_config.json", what);
     assert_int_equal(SHEAF("generate", dir, "-p", "1 2", "--ids", "-n", "2"), 2);
-    assert_said("more than 16 tokens");
+    assert_printed("more than 16 tokens");
     write_file("generation_config.json", "{\"eos_token_id\": null}");
     assert_int_equal(SHEAF("generate", dir, "-p", "1 2", "--ids", "-n", "2"), 0);
 }
@@ -126,7 +126,7 @@ static void bytes_are_not_guessed(void **state)
 {
     (void)state;
     assert_int_equal(SHEAF("generate", run, "-p", "ab", "-n", "2"), 2);
-    assert_said(
+    assert_printed(
         "has no tokenizer.json; give one with --tokenizer FILE (bytes: one token per byte)");
     assert_int_equal(SHEAF("generate", run, "-p", "ab", "-n", "2", "--tokenizer", "bytes"), 0);
     assert_int_equal(SHEAF("generate", run, "-p", "1 2", "-n", "2", "--ids"), 0);
@@ -140,8 +140,8 @@ static void choice_losses(const char *context, double *out)
              context);
     write_file("tasks.jsonl", line);
     snprintf(path, sizeof path, "%s/tasks.jsonl", dir);
-    if (SHEAF("eval", dir, "--tasks", path, "--json") != 0) fail_msg("%s", said);
-    json_t *o = json_loads(strchr(said, '{'), JSON_DISABLE_EOF_CHECK, &why);
+    if (SHEAF("eval", dir, "--tasks", path, "--json") != 0) fail_msg("%s", output);
+    json_t *o = json_loads(strchr(output, '{'), JSON_DISABLE_EOF_CHECK, &why);
     assert_non_null(o);
     const json_t *one = json_array_get(json_object_get(o, "results"), 0);
     for (size_t i = 0; i < 2; i++)
@@ -155,8 +155,8 @@ static double text_loss(void)
     char path[128];
     json_error_t why;
     snprintf(path, sizeof path, "%s/text.txt", dir);
-    if (SHEAF("eval", dir, "--text", path, "--json") != 0) fail_msg("%s", said);
-    json_t *o = json_loads(strchr(said, '{'), JSON_DISABLE_EOF_CHECK, &why);
+    if (SHEAF("eval", dir, "--text", path, "--json") != 0) fail_msg("%s", output);
+    json_t *o = json_loads(strchr(output, '{'), JSON_DISABLE_EOF_CHECK, &why);
     assert_non_null(o);
     const double loss = json_real_value(json_object_get(o, "loss")) *
                         (double)json_integer_value(json_object_get(o, "tokens"));
@@ -206,12 +206,12 @@ static void invalid_utf8_is_reported(void **state)
                            "c a b c");
     snprintf(path, sizeof path, "%s/text.txt", dir);
     assert_int_equal(SHEAF("eval", dir, "--text", path), 0);
-    assert_said("text.txt: not UTF-8 in 2 places; replaced by U+FFFD");
+    assert_printed("text.txt: not UTF-8 in 2 places; replaced by U+FFFD");
     assert_int_equal(SHEAF("generate", dir, "--prompts", path, "-n", "1"), 0);
-    assert_said("text.txt:1: not UTF-8 in 2 places; replaced by U+FFFD");
-    assert_said("a\xef\xbf\xbd"
-                "b \xef\xbf\xbd"
-                "c a b c");
+    assert_printed("text.txt:1: not UTF-8 in 2 places; replaced by U+FFFD");
+    assert_printed("a\xef\xbf\xbd"
+                   "b \xef\xbf\xbd"
+                   "c a b c");
 }
 
 /* acc_norm divides by characters, as lm-evaluation-harness does. */

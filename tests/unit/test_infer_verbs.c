@@ -11,7 +11,7 @@
 #include <cmocka.h>
 #include <jansson.h>
 #include "cli/eval.h"
-#include "support/said.h"
+#include "support/run_command.h"
 
 static char dir[64], run[96], text[96], other[96];
 
@@ -36,7 +36,7 @@ static void write_text(const char *path, int from, int n)
 
 static void do_sheaf(const char *const *words)
 {
-    if (sheaf(words) != 0) fail_msg("%s %s: %s", words[0], words[1], said);
+    if (sheaf(words) != 0) fail_msg("%s %s: %s", words[0], words[1], output);
 }
 #define DO_SHEAF(...) do_sheaf((const char *const[]){__VA_ARGS__, NULL})
 
@@ -61,7 +61,7 @@ static int open_run(void **state)
                      "data:\n  seq_len: 24\nbatch:\n  global: 8\n  micro: 4\n"
                      "optim:\n  lr: 1e-2\n  warmup: 5\nrun:\n  steps: 60\n  valid_every: 60\n");
     if (SHEAF("train", file, train, valid, where, "run.threads=1") != 0) {
-        fputs(said, stderr);
+        fputs(output, stderr);
         return 1;
     }
     return 0;
@@ -76,10 +76,10 @@ static int remove_run(void **state)
 }
 
 /* The generated text, between the first and the last line of standard error. */
-static const char *output(void)
+static const char *generated_text(void)
 {
     static char out[1 << 14];
-    const char *at = strstr(said, "known before the run\n");
+    const char *at = strstr(output, "known before the run\n");
     assert_non_null(at);
     at += strlen("known before the run\n");
     const char *note = strstr(at, "positions after that are untrained\n");
@@ -99,12 +99,12 @@ static void output_is_the_same_under_every_layout(void **state)
     for (int drawn = 0; drawn < 2; drawn++) {
         const char *warm = drawn ? "--temperature=0.9" : "--temperature=0";
         DO_SHEAF("generate", run, "-p", "one and t", "-n", "40", warm);
-        snprintf(want, sizeof want, "%s", output());
+        snprintf(want, sizeof want, "%s", generated_text());
         assert_memory_equal(want, "one and t", 9);
         assert_in_range(strlen(want), 40, 9 + 40 + 1);
         for (size_t i = 0; i < sizeof how / sizeof *how; i++) {
             DO_SHEAF("generate", run, "-p", "one and t", "-n", "40", warm, how[i]);
-            assert_string_equal(output(), want);
+            assert_string_equal(generated_text(), want);
         }
     }
 }
@@ -128,23 +128,23 @@ static void a_batch_does_not_change_the_output(void **state)
         fputs(i == 2 ? "\n\n" : "\n", f);
         json_decref(line);
         DO_SHEAF("generate", run, "-p", prompt[i], "-n", "9");
-        strncat(want, output(), sizeof want - strlen(want) - 1);
+        strncat(want, generated_text(), sizeof want - strlen(want) - 1);
     }
     fclose(f);
     for (int batch = 1; batch <= 6; batch++) {
         snprintf(one, sizeof one, "--batch=%d", batch);
         DO_SHEAF("generate", run, "--prompts", path, "-n", "9", one,
                  batch == 3 ? "mesh.tp=2" : "mesh.tp=1");
-        assert_string_equal(output(), want);
+        assert_string_equal(generated_text(), want);
     }
 }
 
 static json_t *printed_json(void)
 {
     json_error_t why;
-    const char *at = strchr(said, '{');
+    const char *at = strchr(output, '{');
     json_t *root = at ? json_loads(at, JSON_DISABLE_EOF_CHECK, &why) : NULL;
-    if (!root) fail_msg("no JSON in: %s", said);
+    if (!root) fail_msg("no JSON in: %s", output);
     return root;
 }
 
@@ -172,7 +172,7 @@ static void stop_strings_end_the_text(void **state)
     json_decref(all);
     json_decref(cut);
     DO_SHEAF("generate", run, "-p", "one", "-n", "30", "--stop", stop); /* and on the terminal */
-    assert_int_equal(strlen(output()), 3 + first + 1);
+    assert_int_equal(strlen(generated_text()), 3 + first + 1);
 }
 
 /* Generation ends with the positions of the model, also after a prompt of one token, or at -n. */
@@ -203,28 +203,28 @@ static void generate_refuses(void **state)
     memset(longer, 'a', 100);
     longer[100] = '\0';
     assert_int_equal(SHEAF("generate", run, "-p", longer), 2);
-    assert_said("prompt 1 has 100 tokens");
-    assert_said("has 64 positions");
+    assert_printed("prompt 1 has 100 tokens");
+    assert_printed("has 64 positions");
     assert_int_equal(SHEAF("generate", "/nowhere", "-p", "a"), 2);
-    assert_said("/nowhere: is not a folder");
+    assert_printed("/nowhere: is not a folder");
     assert_int_equal(SHEAF("generate", dir, "-p", "a"), 2);
-    assert_said("give a run folder");
+    assert_printed("give a run folder");
     assert_int_equal(SHEAF("generate", run), 2);
-    assert_said("no prompt");
+    assert_printed("no prompt");
     assert_int_equal(SHEAF("generate", run, "-p", ""), 2);
-    assert_said("the prompt is empty");
+    assert_printed("the prompt is empty");
     assert_int_equal(SHEAF("generate", run, "-p", "a", "optim.lr=1"), 2);
-    assert_said("optim.lr: generate does not read it");
+    assert_printed("optim.lr: generate does not read it");
     assert_int_equal(SHEAF("generate", run, "-p", "a", "--top-k", "3"), 2);
-    assert_said("--top-k: has no effect at temperature 0");
+    assert_printed("--top-k: has no effect at temperature 0");
     assert_int_equal(SHEAF("generate", run, "-p", "a", "mesh.dp=2"), 2);
-    assert_said("mesh.dp=2");
+    assert_printed("mesh.dp=2");
     assert_int_equal(SHEAF("generate", run, "-p", "1 999", "--ids"), 2);
-    assert_said("token 999");
+    assert_printed("token 999");
     assert_int_equal(SHEAF("generate", run, "-p", "a", "--top-p", "7", "--temperature", "1"), 2);
-    assert_said("top-p 7");
+    assert_printed("top-p 7");
     assert_int_equal(SHEAF("generate", run, "-p", "a", "-n", "0"), 2);
-    assert_said("-n 0");
+    assert_printed("-n 0");
 }
 
 /* A line that is not a prompt is refused with its number; no invalid id is read as token 0. */
@@ -249,8 +249,8 @@ static void bad_prompts_are_refused(void **state)
         snprintf(both, sizeof both, "\n%s\n", line[i]);
         write_file(path, both);
         assert_int_equal(SHEAF("generate", run, "--prompts", path, "-n", "1"), 2);
-        assert_said(line[i + 1]);
-        assert_said("none.jsonl:2: ");
+        assert_printed(line[i + 1]);
+        assert_printed("none.jsonl:2: ");
     }
 }
 
@@ -391,13 +391,13 @@ static void eval_refuses(void **state)
     char path[128];
     snprintf(path, sizeof path, "%s/bad.jsonl", dir);
     assert_int_equal(SHEAF("eval", run), 2);
-    assert_said("nothing to measure on");
+    assert_printed("nothing to measure on");
     assert_int_equal(SHEAF("eval", run, "--text", other, "--tasks", path), 2);
-    assert_said("several files");
+    assert_printed("several files");
     assert_int_equal(SHEAF("eval", run, "--text", other, "--seq-len", "65"), 2);
-    assert_said("has 64 positions");
+    assert_printed("has 64 positions");
     assert_int_equal(SHEAF("eval", run, "--text", other, "--stride", "25"), 2);
-    assert_said("--stride 25");
+    assert_printed("--stride 25");
     const char *const line[] = {"{\"choices\": [\"a\", \"b\"], \"gold\": 0}",
                                 "context, query or ctx",
                                 "{\"context\": \"a\", \"gold\": 0}",
@@ -417,8 +417,8 @@ static void eval_refuses(void **state)
         snprintf(both, sizeof both, "\n%s\n", line[i]);
         write_file(path, both);
         assert_int_equal(SHEAF("eval", run, "--tasks", path), 1);
-        assert_said(line[i + 1]);
-        assert_said("bad.jsonl:2: ");
+        assert_printed(line[i + 1]);
+        assert_printed("bad.jsonl:2: ");
     }
 }
 

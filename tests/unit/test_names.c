@@ -1,6 +1,6 @@
 /* Patterns of value names, of any length and for any number of names. */
 #include "compile/names.h"
-#include "support/bed.h"
+#include "support/graph_test.h"
 
 #include <stdio.h>
 
@@ -30,11 +30,11 @@ static void patterns_have_any_length(void **state)
 /* A unit with more names than a fixed table would hold; the last is found as well as the first. */
 static void all_names_are_known(void **state)
 {
-    Bed b;
+    GraphTest b;
     char pattern[LONG + 1];
     (void)state;
-    bed_open(&b, "u");
-    Value v = bed_x(&b);
+    graph_test_open(&b, "u");
+    Value v = graph_test_x(&b);
     for (int i = 0; i < NAMES; i++) v = graph_name(&b.g, gelu(&b.g, v), "v%d", i);
     stream_out(&b.g, gelu(&b.g, v));
     DO(graph_check(&b.g));
@@ -49,7 +49,7 @@ static void all_names_are_known(void **state)
     expect_error("a long one", names_check("key", pattern, &b.g, 1, &b.arena), ERR_CONFIG,
                  "xxx: matches no value of any unit; there are v0, v1");
     assert_non_null(strstr(err_text(), "v149"));
-    bed_close(&b);
+    graph_test_close(&b);
 }
 
 int main(void)

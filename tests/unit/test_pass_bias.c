@@ -10,10 +10,10 @@ static const Instr *find(const Program *p, Phase phase, OpId op)
     return NULL;
 }
 
-static Program lowered(Bed *b)
+static Program lowered(GraphTest *b)
 {
     Program p;
-    bed_prepare(b, true);
+    graph_test_prepare(b, true);
     DO(fuse(&b->g));
     DO(recompute(&b->g, &(CompileOptions){.recompute = RECOMPUTE_NONE}));
     DO(epilogues(&b->g));
@@ -30,13 +30,14 @@ static Value normed(Graph *g, Value x, const char *weight, const char *bias)
 }
 
 /* y = x + down gelu(up norm(x) + b) + c: parameters n.w, n.b, up, b, down, c. */
-static void build(Bed *b)
+static void build(GraphTest *b)
 {
-    bed_open(b, "u");
+    graph_test_open(b, "u");
     Graph *g = &b->g;
-    const Value x = bed_x(b), a = normed(g, x, "n.w", "n.b"), up = bed_w(b, "up", F, D);
+    const Value x = graph_test_x(b), a = normed(g, x, "n.w", "n.b"),
+                up = graph_test_w(b, "up", F, D);
     const Value h = gelu(g, linear(g, a, up, vector(g, "b", F, INIT_ZEROS)));
-    const Value down = bed_w(b, "down", D, F);
+    const Value down = graph_test_w(b, "down", D, F);
     stream_out(g, add(g, x, linear(g, h, down, vector(g, "c", D, INIT_ZEROS))));
 }
 
@@ -50,7 +51,7 @@ static double flops_of(const Program *p, Phase phase)
 /* B reads nothing for them; W, which may run much later, does. */
 static void sum_joins_its_reader(void **state)
 {
-    Bed b;
+    GraphTest b;
     (void)state;
     build(&b);
     const Program p = lowered(&b);
@@ -74,25 +75,25 @@ static void sum_joins_its_reader(void **state)
     assert_true(gemm->flops == 2.0 * T * D * F + 17.0 * T * F);
     assert_true(norm->flops == 18.0 * T * D);
     assert_true(flops_of(&p, PHASE_B) == flops_of(&p, PHASE_I) + flops_of(&p, PHASE_W));
-    bed_close(&b);
+    graph_test_close(&b);
 }
 
 /* A bias of two GEMMs has a sum of two terms, in one order: neither moves. */
 static void shared(void **state)
 {
-    Bed b;
+    GraphTest b;
     (void)state;
-    bed_open(&b, "u");
+    graph_test_open(&b, "u");
     Graph *g = &b.g;
-    const Value c = vector(g, "c", D, INIT_ZEROS), x = bed_x(&b);
-    const Value up = bed_w(&b, "up", D, D), down = bed_w(&b, "down", D, D);
+    const Value c = vector(g, "c", D, INIT_ZEROS), x = graph_test_x(&b);
+    const Value up = graph_test_w(&b, "up", D, D), down = graph_test_w(&b, "down", D, D);
     const Value h = gelu(g, linear(g, normed(g, x, "n.w", "n.b"), up, c));
     stream_out(g, add(g, x, linear(g, h, down, c)));
     const Program p = lowered(&b);
     assert_int_equal(count_instr(&p, PHASE_B, OP_bias_dw), 2);
     assert_int_equal(count_instr(&p, PHASE_B, OP_layernorm_back), 1);
     assert_int_equal(count_instr(&p, PHASE_B, OP_linear_dgelu), 1);
-    bed_close(&b);
+    graph_test_close(&b);
 }
 
 /* A norm without a residual, or with another one than the bias sums; a gelu that no GEMM makes. */
@@ -100,17 +101,18 @@ static void sum_stays_apart(void **state)
 {
     (void)state;
     for (int variant = 0; variant < 3; variant++) {
-        Bed b;
-        bed_open(&b, "u");
+        GraphTest b;
+        graph_test_open(&b, "u");
         Graph *g = &b.g;
-        const Value x = bed_x(&b), w = bed_w(&b, "w", D, D), c = vector(g, "c", D, INIT_ZEROS);
+        const Value x = graph_test_x(&b), w = graph_test_w(&b, "w", D, D),
+                    c = vector(g, "c", D, INIT_ZEROS);
         const Value a = normed(g, x, "n.w", "n.b");
         const Value y = variant == 2 ? gelu(g, linear(g, a, w, c)) : linear(g, a, w, c);
         stream_out(g, variant == 0 ? y : add(g, x, variant == 1 ? scale(g, y, 3) : y));
         const Program p = lowered(&b);
         assert_int_equal(count_instr(&p, PHASE_B, OP_bias_dw), 1);
         assert_int_equal(count_instr(&p, PHASE_B, OP_layernorm_back), 1);
-        bed_close(&b);
+        graph_test_close(&b);
     }
 }
 
@@ -118,13 +120,13 @@ static void sum_stays_apart(void **state)
  * once. */
 static void two_norms_share_a_sum(void **state)
 {
-    Bed b;
+    GraphTest b;
     (void)state;
-    bed_open(&b, "u");
+    graph_test_open(&b, "u");
     Graph *g = &b.g;
-    const Value x = bed_x(&b), p = scale(g, x, 2), q = scale(g, x, 3);
+    const Value x = graph_test_x(&b), p = scale(g, x, 2), q = scale(g, x, 3);
     const Value a = add(g, normed(g, p, "m.w", "m.b"), normed(g, q, "n.w", "n.b"));
-    const Value w = bed_w(&b, "w", D, D), c = vector(g, "c", D, INIT_ZEROS);
+    const Value w = graph_test_w(&b, "w", D, D), c = vector(g, "c", D, INIT_ZEROS);
     stream_out(g, add(g, add(g, p, q), linear(g, a, w, c)));
     const Program program = lowered(&b);
     assert_int_equal(count_instr(&program, PHASE_I, OP_layernorm_dx), 2);
@@ -132,28 +134,28 @@ static void two_norms_share_a_sum(void **state)
     assert_int_equal(count_instr(&program, PHASE_B, OP_layernorm_back_bias), 1);
     assert_int_equal(count_instr(&program, PHASE_B, OP_layernorm_back), 1);
     assert_int_equal(count_instr(&program, PHASE_B, OP_bias_dw), 0);
-    bed_close(&b);
+    graph_test_close(&b);
 }
 
 /* A head is F alone: there dx overwrites the residual, which has no other reader; dy has others. */
 static void over_residual(void **state)
 {
-    Bed b;
+    GraphTest b;
     (void)state;
-    bed_open(&b, "u");
+    graph_test_open(&b, "u");
     Graph *g = &b.g;
-    const Value z = bed_x(&b), v = gelu(g, scale(g, z, 2)), x = gelu(g, z);
+    const Value z = graph_test_x(&b), v = gelu(g, scale(g, z, 2)), x = gelu(g, z);
     const Value a = add(g, normed(g, x, "n.w", "n.b"), v);
-    const Value w = bed_w(&b, "w", D, D), c = vector(g, "c", D, INIT_ZEROS);
+    const Value w = graph_test_w(&b, "w", D, D), c = vector(g, "c", D, INIT_ZEROS);
     const Value y = add(g, x, linear(g, a, w, c));
     const Value targets = input(g, INPUT_TARGETS, dim_of(T));
-    token_loss(g, y, bed_w(&b, "lm_head.weight", F, D), targets,
+    token_loss(g, y, graph_test_w(&b, "lm_head.weight", F, D), targets,
                input(g, INPUT_WEIGHTS, dim_of(T)));
     const Program p = lowered(&b);
     const Instr *norm = find(&p, PHASE_F, OP_layernorm_back_bias);
     assert_int_equal(p.tensor[norm->in[5]].view_of, p.tensor[norm->out[0]].view_of);
     assert_int_equal(count_instr(&p, PHASE_F, OP_bias_dw), 0);
-    bed_close(&b);
+    graph_test_close(&b);
 }
 
 /* A layer of gpt2, on each of tp ranks. */

@@ -1,138 +1,138 @@
 /* test_pass_differentiate.c -- differentiate, before and after; and place, which on one rank
  * inserts nothing, finds the pins of the strategies on a mesh, and refuses unsupported cases. */
-#include "support/bed.h"
+#include "support/graph_test.h"
 
 #include "model/config.h"
 
 static void a_block(void **state)
 {
-    Bed b;
+    GraphTest b;
     (void)state;
-    bed_open(&b, "u");
-    const Value x = bed_x(&b), w = bed_w(&b, "up", F, D);
-    const Value bias = vector(&b.g, "bias", F, INIT_ZEROS), down = bed_w(&b, "down", D, F);
+    graph_test_open(&b, "u");
+    const Value x = graph_test_x(&b), w = graph_test_w(&b, "up", F, D);
+    const Value bias = vector(&b.g, "bias", F, INIT_ZEROS), down = graph_test_w(&b, "down", D, F);
     const Value a = gelu(&b.g, linear(&b.g, x, w, bias));
     stream_out(&b.g, add(&b.g, x, linear(&b.g, a, down, NO_VALUE)));
-    bed_expect(&b, "before",
-               "  F  %4 [6,5] = linear %0 %1 %2\n"
-               "  F  %5 [6,5] = gelu %4\n"
-               "  F  %6 [6,4] = linear %5 %3\n"
-               "  F  %7 y [6,4] = add %0 %6\n");
+    graph_test_expect(&b, "before",
+                      "  F  %4 [6,5] = linear %0 %1 %2\n"
+                      "  F  %5 [6,5] = gelu %4\n"
+                      "  F  %6 [6,4] = linear %5 %3\n"
+                      "  F  %7 y [6,4] = add %0 %6\n");
     DO(differentiate(&b.g));
-    bed_expect_all(&b, "after",
-                   "u, f64\n"
-                   "  %0 x [6,4]: stream from the unit before\n"
-                   "  %1 up [5,4]: parameter 0\n"
-                   "  %2 bias [5]: parameter 1\n"
-                   "  %3 down [4,5]: parameter 2\n"
-                   "  %8 d.y [6,4]: gradient from the unit after\n"
-                   "  F  %4 [6,5] = linear %0 %1 %2\n"
-                   "  F  %5 [6,5] = gelu %4\n"
-                   "  F  %6 [6,4] = linear %5 %3\n"
-                   "  F  %7 y [6,4] = add %0 %6\n"
-                   "  F  %9 [6,5] = linear_dx %8 %3\n"
-                   "  F  %10 d.down [4,5] += linear_dw %8 %5 {port 2}\n"
-                   "  F  %11 [6,5] = gelu_dx %9 %4\n"
-                   "  F  %12 [6,4] = linear_dx %11 %1\n"
-                   "  F  %13 d.x [6,4] = add %8 %12\n"
-                   "  F  %14 d.up [5,4] += linear_dw %11 %0 {port 0}\n"
-                   "  F  %15 d.bias [5] += bias_dw %11 {port 1}\n");
+    graph_test_expect_all(&b, "after",
+                          "u, f64\n"
+                          "  %0 x [6,4]: stream from the unit before\n"
+                          "  %1 up [5,4]: parameter 0\n"
+                          "  %2 bias [5]: parameter 1\n"
+                          "  %3 down [4,5]: parameter 2\n"
+                          "  %8 d.y [6,4]: gradient from the unit after\n"
+                          "  F  %4 [6,5] = linear %0 %1 %2\n"
+                          "  F  %5 [6,5] = gelu %4\n"
+                          "  F  %6 [6,4] = linear %5 %3\n"
+                          "  F  %7 y [6,4] = add %0 %6\n"
+                          "  F  %9 [6,5] = linear_dx %8 %3\n"
+                          "  F  %10 d.down [4,5] += linear_dw %8 %5 {port 2}\n"
+                          "  F  %11 [6,5] = gelu_dx %9 %4\n"
+                          "  F  %12 [6,4] = linear_dx %11 %1\n"
+                          "  F  %13 d.x [6,4] = add %8 %12\n"
+                          "  F  %14 d.up [5,4] += linear_dw %11 %0 {port 0}\n"
+                          "  F  %15 d.bias [5] += bias_dw %11 {port 1}\n");
     assert_int_equal(b.g.value[13].role, ROLE_DX);
     assert_int_equal(b.g.value[10].role, ROLE_DPARAM);
-    bed_close(&b);
+    graph_test_close(&b);
 }
 
 /* The second use of a weight adds to the gradient of the first. */
 static void a_weight_twice(void **state)
 {
-    Bed b;
+    GraphTest b;
     (void)state;
-    bed_open(&b, "u");
-    const Value x = bed_x(&b), w = bed_w(&b, "w", D, D);
+    graph_test_open(&b, "u");
+    const Value x = graph_test_x(&b), w = graph_test_w(&b, "w", D, D);
     stream_out(&b.g, linear(&b.g, linear(&b.g, x, w, NO_VALUE), w, NO_VALUE));
     DO(differentiate(&b.g));
-    bed_expect(&b, "w twice",
-               "  F  %2 [6,4] = linear %0 %1\n"
-               "  F  %3 y [6,4] = linear %2 %1\n"
-               "  F  %5 [6,4] = linear_dx %4 %1\n"
-               "  F  %6 d.w [4,4] += linear_dw %4 %2 {port 0}\n"
-               "  F  %7 d.x [6,4] = linear_dx %5 %1\n"
-               "  F  %6 d.w [4,4] += linear_dw %5 %0\n");
+    graph_test_expect(&b, "w twice",
+                      "  F  %2 [6,4] = linear %0 %1\n"
+                      "  F  %3 y [6,4] = linear %2 %1\n"
+                      "  F  %5 [6,4] = linear_dx %4 %1\n"
+                      "  F  %6 d.w [4,4] += linear_dw %4 %2 {port 0}\n"
+                      "  F  %7 d.x [6,4] = linear_dx %5 %1\n"
+                      "  F  %6 d.w [4,4] += linear_dw %5 %0\n");
     assert_int_equal(b.g.node[3].keep[0], SLOT_PORT);
     assert_int_equal(b.g.node[5].keep[0], SLOT_ONE);
-    bed_close(&b);
+    graph_test_close(&b);
 }
 
 static void a_value_twice(void **state)
 {
-    Bed b;
+    GraphTest b;
     (void)state;
-    bed_open(&b, "u");
-    const Value x = bed_x(&b);
+    graph_test_open(&b, "u");
+    const Value x = graph_test_x(&b);
     stream_out(&b.g, add(&b.g, x, x));
     DO(differentiate(&b.g));
-    bed_expect(&b, "x twice",
-               "  F  %1 y [6,4] = add %0 %0\n"
-               "  F  %3 d.x [6,4] = add %2 %2\n");
-    bed_close(&b);
+    graph_test_expect(&b, "x twice",
+                      "  F  %1 y [6,4] = add %0 %0\n"
+                      "  F  %3 d.x [6,4] = add %2 %2\n");
+    graph_test_close(&b);
 }
 
 /* Tokens are integers and have no gradient; a unit without x has no dx. */
 static void an_embedding(void **state)
 {
-    Bed b;
+    GraphTest b;
     (void)state;
-    bed_open(&b, "embed");
-    const Value w = bed_w(&b, "wte", 9, D);
+    graph_test_open(&b, "embed");
+    const Value w = graph_test_w(&b, "wte", 9, D);
     stream_out(&b.g, embedding(&b.g, input(&b.g, INPUT_TOKENS, dim_of(T)), w));
     DO(differentiate(&b.g));
-    bed_expect(&b, "embed",
-               "  F  %2 y [6,4] = embedding %1 %0\n"
-               "  F  %4 d.wte [9,4] += embedding_dw %3 %1 {port 0}\n");
-    bed_close(&b);
+    graph_test_expect(&b, "embed",
+                      "  F  %2 y [6,4] = embedding %1 %0\n"
+                      "  F  %4 d.wte [9,4] += embedding_dw %3 %1 {port 0}\n");
+    graph_test_close(&b);
 }
 
 /* A loss needs no dy, and all nodes that it runs in chunks have one number, gradients too. */
 static void a_head(void **state)
 {
-    Bed b;
+    GraphTest b;
     (void)state;
-    bed_open(&b, "head");
-    const Value x = bed_x(&b), w = bed_w(&b, "v", 9, D);
+    graph_test_open(&b, "head");
+    const Value x = graph_test_x(&b), w = graph_test_w(&b, "v", 9, D);
     const Value targets = input(&b.g, INPUT_TARGETS, dim_of(T));
     token_loss(&b.g, x, w, targets, input(&b.g, INPUT_WEIGHTS, dim_of(T)));
     DO(differentiate(&b.g));
-    bed_expect(&b, "head",
-               "  F  %4 logits [6,9] = linear %0 %1 chunk 1\n"
-               "  F  %5 logits.max [6] = row_max %4 chunk 1\n"
-               "  F  %6 logits.sums [6,2] = row_sums %4 %5 %2 chunk 1\n"
-               "  F  %7 loss [1] += loss %6 %3 chunk 1\n"
-               "  F  %8 d.logits [6,9] = loss_dx %4 %5 %6 %2 %3 chunk 1\n"
-               "  F  %9 d.x [6,4] = linear_dx %8 %1 chunk 1\n"
-               "  F  %10 d.v [9,4] += linear_dw %8 %0 {port 0} chunk 1\n");
-    bed_close(&b);
+    graph_test_expect(&b, "head",
+                      "  F  %4 logits [6,9] = linear %0 %1 chunk 1\n"
+                      "  F  %5 logits.max [6] = row_max %4 chunk 1\n"
+                      "  F  %6 logits.sums [6,2] = row_sums %4 %5 %2 chunk 1\n"
+                      "  F  %7 loss [1] += loss %6 %3 chunk 1\n"
+                      "  F  %8 d.logits [6,9] = loss_dx %4 %5 %6 %2 %3 chunk 1\n"
+                      "  F  %9 d.x [6,4] = linear_dx %8 %1 chunk 1\n"
+                      "  F  %10 d.v [9,4] += linear_dw %8 %0 {port 0} chunk 1\n");
+    graph_test_close(&b);
 }
 
 static void x_must_reach_y(void **state)
 {
-    Bed b;
+    GraphTest b;
     (void)state;
-    bed_open(&b, "u");
-    bed_x(&b);
-    const Value w = bed_w(&b, "w", 9, D);
+    graph_test_open(&b, "u");
+    graph_test_x(&b);
+    const Value w = graph_test_w(&b, "w", 9, D);
     stream_out(&b.g, embedding(&b.g, input(&b.g, INPUT_TOKENS, dim_of(T)), w));
     expect_error("cut off", differentiate(&b.g), ERR_CHECK, "graph u: x does not reach the output");
-    bed_close(&b);
+    graph_test_close(&b);
 }
 
 /* One rank: every pin is replicate, and the graph stays as it was. */
 static void one_rank_inserts_nothing(void **state)
 {
-    Bed b;
+    GraphTest b;
     (void)state;
-    bed_open(&b, "u");
-    const Value x = bed_x(&b), w = bed_w(&b, "mlp.up_proj.weight", F, D);
-    const Value down = bed_w(&b, "mlp.down_proj.weight", D, F);
+    graph_test_open(&b, "u");
+    const Value x = graph_test_x(&b), w = graph_test_w(&b, "mlp.up_proj.weight", F, D);
+    const Value down = graph_test_w(&b, "mlp.down_proj.weight", D, F);
     stream_out(&b.g, linear(&b.g, linear(&b.g, x, w, NO_VALUE), down, NO_VALUE));
     DO(differentiate(&b.g));
     const int n_nodes = b.g.n_nodes, n_values = b.g.n_values;
@@ -140,7 +140,7 @@ static void one_rank_inserts_nothing(void **state)
     assert_int_equal(b.g.n_nodes, n_nodes);
     assert_int_equal(b.g.n_values, n_values);
     for (Value v = 0; v < n_values; v++) assert_true(layout_is_replicate(&b.g.value[v].layout));
-    bed_close(&b);
+    graph_test_close(&b);
 }
 
 static Mesh mesh_of_two(void)
@@ -261,13 +261,13 @@ static void rows_must_fit(void **state)
     const Mesh mesh = mesh_of_two();
     Layout *pin;
     bool *pinned;
-    Bed b;
+    GraphTest b;
     (void)state;
-    bed_open(&b, "u");
-    bed_w(&b, "w", F, D);
+    graph_test_open(&b, "u");
+    graph_test_w(&b, "w", F, D);
     expect_error("no such dim", strategy_pins(&s, &b.g, &mesh, &b.arena, &pin, &pinned), ERR_CONFIG,
                  "strategy hand made: row \"w\" cuts dim 2 of w, which has 2 dims");
-    bed_close(&b);
+    graph_test_close(&b);
 }
 
 int main(void)

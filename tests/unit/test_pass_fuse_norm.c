@@ -3,14 +3,14 @@
 #include "place_units.h"
 
 /* y = x + w norm(x): a residual, as layers have two. */
-static void build_residual(Bed *b, bool layer)
+static void build_residual(GraphTest *b, bool layer)
 {
-    bed_open(b, "u");
+    graph_test_open(b, "u");
     Graph *g = &b->g;
-    const Value x = bed_x(b), n = vector(g, "norm.weight", D, INIT_ONES);
+    const Value x = graph_test_x(b), n = vector(g, "norm.weight", D, INIT_ONES);
     const Value shift = layer ? vector(g, "norm.bias", D, INIT_ZEROS) : NO_VALUE;
     const Value a = layer ? layernorm(g, x, n, shift, 1e-5) : rmsnorm(g, x, n, 1e-5);
-    stream_out(g, add(g, x, linear(g, a, bed_w(b, "w", D, D), NO_VALUE)));
+    stream_out(g, add(g, x, linear(g, a, graph_test_w(b, "w", D, D), NO_VALUE)));
 }
 
 static int count(const Graph *g, OpId op)
@@ -22,50 +22,50 @@ static int count(const Graph *g, OpId op)
 
 static void sum_into_norm(void **state)
 {
-    Bed b;
+    GraphTest b;
     (void)state;
     build_residual(&b, true);
-    bed_prepare(&b, true);
+    graph_test_prepare(&b, true);
     const int adds = count(&b.g, OP_add);
     DO(fuse(&b.g));
     assert_int_equal(count(&b.g, OP_add), adds - 1); /* the forward one is left */
-    const Node *dx = bed_node(&b, "d.x");
+    const Node *dx = graph_test_node(&b, "d.x");
     assert_int_equal(dx->op, OP_layernorm_dx);
     assert_int_equal(dx->n_in, 6);
     /* dy stays as it is: it has other readers. */
     assert_int_equal(b.g.value[dx->in[5]].role, ROLE_DY);
-    bed_close(&b);
+    graph_test_close(&b);
 }
 
 /* Values with other readers stay, and are added to by themselves. */
 static void sum_stays_apart(void **state)
 {
-    Bed b;
+    GraphTest b;
     (void)state;
-    bed_open(&b, "u");
+    graph_test_open(&b, "u");
     Graph *g = &b.g;
-    const Value x = bed_x(&b), n = vector(g, "norm.weight", D, INIT_ONES);
+    const Value x = graph_test_x(&b), n = vector(g, "norm.weight", D, INIT_ONES);
     const Value sum =
         add(g, x, gelu(g, x)); /* d.sum is a term of d.x, and gelu's gradient reads it */
     stream_out(g, rmsnorm(g, sum, n, 1e-5));
-    bed_prepare(&b, true);
+    graph_test_prepare(&b, true);
     DO(fuse(g));
-    assert_int_equal(bed_node(&b, "d.x")->op, OP_add);
+    assert_int_equal(graph_test_node(&b, "d.x")->op, OP_add);
     assert_int_equal(count(g, OP_rmsnorm_dx), 1);
-    bed_close(&b);
-    bed_open(&b, "u");
-    const Value z = bed_x(&b), w = vector(g, "norm.weight", D, INIT_ONES);
+    graph_test_close(&b);
+    graph_test_open(&b, "u");
+    const Value z = graph_test_x(&b), w = vector(g, "norm.weight", D, INIT_ONES);
     stream_out(g, rmsnorm(g, z, w, 1e-5)); /* no residual */
-    bed_prepare(&b, true);
+    graph_test_prepare(&b, true);
     DO(fuse(g));
-    assert_int_equal(bed_node(&b, "d.x")->n_in, 4);
-    bed_close(&b);
+    assert_int_equal(graph_test_node(&b, "d.x")->n_in, 4);
+    graph_test_close(&b);
 }
 
-static Program lowered(Bed *b)
+static Program lowered(GraphTest *b)
 {
     Program p;
-    bed_prepare(b, true);
+    graph_test_prepare(b, true);
     DO(fuse(&b->g));
     DO(phases(&b->g));
     DO(lower(&b->g, &b->arena, &p));
@@ -77,7 +77,7 @@ static void dx_and_dw_in_one_phase(void **state)
 {
     (void)state;
     for (int layer = 0; layer < 2; layer++) {
-        Bed b;
+        GraphTest b;
         build_residual(&b, layer);
         const Program p = lowered(&b);
         const OpId dx = layer ? OP_layernorm_dx : OP_rmsnorm_dx;
@@ -101,21 +101,21 @@ static void dx_and_dw_in_one_phase(void **state)
             const size_t wide = 4 * T * D * 8, stats = (layer ? 2 : 1) * T * 8;
             assert_int_equal(in->bytes, wide + stats + D * 8 + (layer ? 4 : 2) * D * 8);
         }
-        bed_close(&b);
+        graph_test_close(&b);
     }
 }
 
 /* A head is F alone: there dx overwrites dy, which is dead. */
 static void over_dy(void **state)
 {
-    Bed b;
+    GraphTest b;
     (void)state;
-    bed_open(&b, "u");
+    graph_test_open(&b, "u");
     Graph *g = &b.g;
-    const Value x = gelu(g, bed_x(&b)), n = vector(g, "norm.weight", D, INIT_ONES);
+    const Value x = gelu(g, graph_test_x(&b)), n = vector(g, "norm.weight", D, INIT_ONES);
     const Value a = gelu(g, rmsnorm(g, x, n, 1e-5));
     const Value targets = input(g, INPUT_TARGETS, dim_of(T));
-    token_loss(g, a, bed_w(&b, "lm_head.weight", F, D), targets,
+    token_loss(g, a, graph_test_w(&b, "lm_head.weight", F, D), targets,
                input(g, INPUT_WEIGHTS, dim_of(T)));
     const Program p = lowered(&b);
     assert_int_equal(count_instr(&p, PHASE_F, OP_rmsnorm_back), 1);
@@ -124,22 +124,22 @@ static void over_dy(void **state)
         if (in->op != OP_rmsnorm_back) continue;
         assert_int_equal(p.tensor[in->in[0]].view_of, p.tensor[in->out[0]].view_of);
     }
-    bed_close(&b);
+    graph_test_close(&b);
 }
 
 /* A weight that two norms share has a sum of two terms, in one order in all phases: none moves. */
 static void shared_weight(void **state)
 {
-    Bed b;
+    GraphTest b;
     (void)state;
-    bed_open(&b, "u");
+    graph_test_open(&b, "u");
     Graph *g = &b.g;
-    const Value x = bed_x(&b), n = vector(g, "norm.weight", D, INIT_ONES);
+    const Value x = graph_test_x(&b), n = vector(g, "norm.weight", D, INIT_ONES);
     stream_out(g, rmsnorm(g, gelu(g, rmsnorm(g, x, n, 1e-5)), n, 1e-5));
     const Program p = lowered(&b);
     assert_int_equal(count_instr(&p, PHASE_B, OP_rmsnorm_back), 0);
     assert_int_equal(count_instr(&p, PHASE_B, OP_rmsnorm_dw), 2);
-    bed_close(&b);
+    graph_test_close(&b);
 }
 
 typedef struct {

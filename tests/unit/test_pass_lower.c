@@ -1,6 +1,6 @@
 /* test_pass_lower.c -- lower: the values that share bytes, and those that must not. Places are
  * given as region, byte offset and strides; f64, so an element has 8 bytes. */
-#include "support/bed.h"
+#include "support/graph_test.h"
 
 #include <stdio.h>
 
@@ -8,17 +8,17 @@ enum { BYTES = 8 };
 
 static const Attr rotation = {.rope = {.theta = 10}};
 
-static Program lowered(Bed *b, bool back)
+static Program lowered(GraphTest *b, bool back)
 {
     Program p;
-    bed_prepare(b, back);
+    graph_test_prepare(b, back);
     DO(fuse(&b->g));
     DO(phases(&b->g));
     DO(lower(&b->g, &b->arena, &p));
     return p;
 }
 
-static Value find(const Bed *b, const char *name)
+static Value find(const GraphTest *b, const char *name)
 {
     for (Value v = 0; v < b->g.n_values; v++)
         if (strcmp(b->g.value[v].name, name) == 0) return v;
@@ -47,12 +47,13 @@ static void expect_view(const Program *p, Value v, Value root, int64_t from, int
 }
 
 /* x -> q [T,2,2], k v [T,1,2], rotated, attended -> y */
-static void build_attention(Bed *b)
+static void build_attention(GraphTest *b)
 {
-    bed_open(b, "u");
+    graph_test_open(b, "u");
     Graph *g = &b->g;
-    const Value x = bed_x(b), wq = bed_w(b, "wq", 4, D), wk = bed_w(b, "wk", 2, D);
-    const Value wv = bed_w(b, "wv", 2, D), wo = bed_w(b, "wo", D, 4);
+    const Value x = graph_test_x(b), wq = graph_test_w(b, "wq", 4, D),
+                wk = graph_test_w(b, "wk", 2, D);
+    const Value wv = graph_test_w(b, "wv", 2, D), wo = graph_test_w(b, "wo", D, 4);
     const Value pos = input(g, INPUT_POSITIONS, dim_of(T));
     const Value q = graph_name(g, heads(g, linear(g, x, wq, NO_VALUE), 2), "q");
     const Value k = graph_name(g, heads(g, linear(g, x, wk, NO_VALUE), 2), "k");
@@ -66,7 +67,7 @@ static void build_attention(Bed *b)
 
 static void parts_of_one_gemm(void **state)
 {
-    Bed b;
+    GraphTest b;
     (void)state;
     build_attention(&b);
     const Program p = lowered(&b, true);
@@ -79,18 +80,18 @@ static void parts_of_one_gemm(void **state)
     expect_view(&p, find(&b, "q.rope"), all, 0, 8, 2); /* rotated in place */
     expect_view(&p, find(&b, "k.rope"), all, 4, 8, 2);
     assert_int_equal(p.tensor[all].at[SPLIT].region, REGION_FRAME_I);
-    bed_close(&b);
+    graph_test_close(&b);
 }
 
 /* attention_dx writes dq and dk at the addresses where rope rotates them back, and dv, side by
  * side; one GEMM for dx and one for the weights read them as one. */
 static void gradients_joined(void **state)
 {
-    Bed b;
+    GraphTest b;
     (void)state;
     build_attention(&b);
     const Program p = lowered(&b, true);
-    const Node *dw = bed_node(&b, "d.wq..3");
+    const Node *dw = graph_test_node(&b, "d.wq..3");
     const Value all = dw->in[0];
     const Value dq = find(&b, "d.q"), dk = find(&b, "d.k"), dv = find(&b, "d.v");
     assert_int_equal(p.tensor[all].view_of, all);
@@ -101,66 +102,66 @@ static void gradients_joined(void **state)
     expect_view(&p, find(&b, "d.k.rope"), all, 4, 8, 2);
     assert_int_equal(p.tensor[all].at[SPLIT].region, REGION_CARRY);
     assert_int_equal(p.tensor[all].at[MERGED].region, REGION_SCRATCH);
-    bed_close(&b);
+    graph_test_close(&b);
 }
 
 /* A GEMM that adds to a sum finds it in its own output. */
 static void sums_in_place(void **state)
 {
-    Bed b;
+    GraphTest b;
     (void)state;
-    bed_open(&b, "u");
+    graph_test_open(&b, "u");
     Graph *g = &b.g;
-    const Value x = bed_x(&b), w = bed_w(&b, "w", D, D);
+    const Value x = graph_test_x(&b), w = graph_test_w(&b, "w", D, D);
     const Value p = gelu(g, linear(g, x, w, NO_VALUE)), q = gelu(g, x);
     stream_out(g, add(g, p, q));
     const Program program = lowered(&b, true);
-    const Node *dx = bed_node(&b, "d.x");
+    const Node *dx = graph_test_node(&b, "d.x");
     assert_int_equal(dx->n_in, 3);
     assert_true(share(&program, dx->in[2], dx->out[0]));
     for (int i = 0; i < program.n_instr; i++) /* no operand of the instruction */
         if (program.instr[i].out[0] == dx->out[0]) assert_int_equal(program.instr[i].n_in, 2);
-    bed_close(&b);
+    graph_test_close(&b);
 }
 
 /* A small forward unit around a GEMM a = w x; some node may or may not overwrite a. */
-typedef Value (*Around)(Bed *b, Value x, Value a);
+typedef Value (*Around)(GraphTest *b, Value x, Value a);
 
-static Value rotated(Bed *b, Value x)
+static Value rotated(GraphTest *b, Value x)
 {
     Graph *g = &b->g;
     const Value pos = input(g, INPUT_POSITIONS, dim_of(T));
     return graph_name(g, rope(g, x, pos, &rotation), "r");
 }
 
-static Value dies(Bed *b, Value x, Value a)
+static Value dies(GraphTest *b, Value x, Value a)
 {
     (void)x;
     return gelu(&b->g, graph_name(&b->g, scale(&b->g, a, 2), "r"));
 }
 
-static Value dies_as_a_view(Bed *b, Value x, Value a)
+static Value dies_as_a_view(GraphTest *b, Value x, Value a)
 {
     (void)x;
     const Value r = rotated(b, heads(&b->g, a, 2));
     return gelu(&b->g, merge(&b->g, r));
 }
 
-static Value read_later(Bed *b, Value x, Value a)
+static Value read_later(GraphTest *b, Value x, Value a)
 {
     (void)x;
     const Value r = graph_name(&b->g, scale(&b->g, a, 2), "r"), later = gelu(&b->g, a);
     return swiglu(&b->g, r, later);
 }
 
-static Value read_before(Bed *b, Value x, Value a)
+static Value read_before(GraphTest *b, Value x, Value a)
 {
     (void)x;
     const Value before = gelu(&b->g, a), r = graph_name(&b->g, scale(&b->g, a, 2), "r");
     return swiglu(&b->g, r, before);
 }
 
-static Value shown_later(Bed *b, Value x, Value a)
+static Value shown_later(GraphTest *b, Value x, Value a)
 {
     (void)x;
     const Value r = graph_name(&b->g, scale(&b->g, a, 2), "r"), view = heads(&b->g, a, 2);
@@ -168,7 +169,7 @@ static Value shown_later(Bed *b, Value x, Value a)
     return swiglu(&b->g, r, merge(&b->g, other));
 }
 
-static Value shown_twice(Bed *b, Value x, Value a)
+static Value shown_twice(GraphTest *b, Value x, Value a)
 {
     (void)x;
     const Value one = heads(&b->g, a, 2), two = heads(&b->g, a, 2), r = rotated(b, one);
@@ -176,23 +177,23 @@ static Value shown_twice(Bed *b, Value x, Value a)
     return swiglu(&b->g, merge(&b->g, r), merge(&b->g, other));
 }
 
-static Value overlapping_parts(Bed *b, Value x, Value a)
+static Value overlapping_parts(GraphTest *b, Value x, Value a)
 {
     (void)x;
     const Value low = part(&b->g, a, 1, 0, dim_of(3)), high = part(&b->g, a, 1, 1, dim_of(3));
     const Value r = graph_name(&b->g, scale(&b->g, low, 2), "r");
-    return linear(&b->g, swiglu(&b->g, r, high), bed_w(b, "o", D, 3), NO_VALUE);
+    return linear(&b->g, swiglu(&b->g, r, high), graph_test_w(b, "o", D, 3), NO_VALUE);
 }
 
-static Value parts_apart(Bed *b, Value x, Value a)
+static Value parts_apart(GraphTest *b, Value x, Value a)
 {
     (void)x;
     const Value low = part(&b->g, a, 1, 0, dim_of(2)), high = part(&b->g, a, 1, 2, dim_of(2));
     const Value r = graph_name(&b->g, scale(&b->g, low, 2), "r");
-    return linear(&b->g, swiglu(&b->g, r, high), bed_w(b, "o", D, 2), NO_VALUE);
+    return linear(&b->g, swiglu(&b->g, r, high), graph_test_w(b, "o", D, 2), NO_VALUE);
 }
 
-static Value being_copied(Bed *b, Value x, Value a)
+static Value being_copied(GraphTest *b, Value x, Value a)
 {
     (void)x;
     const Value begun = copy_out(&b->g, a), r = graph_name(&b->g, scale(&b->g, a, 2), "r");
@@ -200,7 +201,7 @@ static Value being_copied(Bed *b, Value x, Value a)
     return gelu(&b->g, r);
 }
 
-static Value copied(Bed *b, Value x, Value a)
+static Value copied(GraphTest *b, Value x, Value a)
 {
     (void)x;
     wait_for(&b->g, copy_out(&b->g, a));
@@ -229,15 +230,16 @@ static void written_over_or_not(void **state)
     };
     (void)state;
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
-        Bed b;
-        bed_open(&b, "u");
-        const Value x = bed_x(&b), w = bed_w(&b, "w", D, D), out = bed_w(&b, "out", D, D);
+        GraphTest b;
+        graph_test_open(&b, "u");
+        const Value x = graph_test_x(&b), w = graph_test_w(&b, "w", D, D),
+                    out = graph_test_w(&b, "out", D, D);
         const Value a = graph_name(&b.g, linear(&b.g, x, w, NO_VALUE), "a");
         stream_out(&b.g, linear(&b.g, table[i].around(&b, x, a), out, NO_VALUE));
         const Program p = lowered(&b, table[i].back);
         if (share(&p, find(&b, "a"), find(&b, "r")) != table[i].over)
             fail_msg("%s: written over: %d", table[i].name, !table[i].over);
-        bed_close(&b);
+        graph_test_close(&b);
     }
 }
 
@@ -245,11 +247,11 @@ static void written_over_or_not(void **state)
  * made in place. */
 static void inputs_and_outputs(void **state)
 {
-    Bed b;
+    GraphTest b;
     (void)state;
-    bed_open(&b, "u");
+    graph_test_open(&b, "u");
     Graph *g = &b.g;
-    const Value x = bed_x(&b), w = bed_w(&b, "w", D, D);
+    const Value x = graph_test_x(&b), w = graph_test_w(&b, "w", D, D);
     const Value r = rotated(&b, heads(g, x, 2));
     const Value a = graph_name(g, linear(g, merge(g, r), w, NO_VALUE), "a");
     const Value s = graph_name(g, scale(g, a, 3), "s");
@@ -262,7 +264,7 @@ static void inputs_and_outputs(void **state)
             assert_true(region != REGION_X && region != REGION_DY && region != REGION_PARAM);
         }
     assert_true(share(&p, find(&b, "a"), find(&b, "s")));
-    bed_close(&b);
+    graph_test_close(&b);
 }
 
 int main(void)

@@ -172,23 +172,23 @@ static void open_brute(Brute *b, const Case *c, const Graph *g, const Mesh *mesh
 
 static void try_case(Builder build, const char *unit, const Case *c)
 {
-    Bed bed;
-    build(&bed);
-    DO(graph_err(&bed.g));
-    const int n_forward = bed.g.n_nodes;
-    DO(differentiate(&bed.g));
+    GraphTest test;
+    build(&test);
+    DO(graph_err(&test.g));
+    const int n_forward = test.g.n_nodes;
+    DO(differentiate(&test.g));
     const Mesh mesh = mesh_tp(c->tp);
     Brute *b;
     RowChoice *choice;
     Cost chosen = {0};
-    DO(ARENA_NEW(&bed.arena, 1, &b));
-    DO(ARENA_NEW(&bed.arena, bed.g.n_nodes, &choice));
-    open_brute(b, c, &bed.g, &mesh, &bed.arena);
-    b->p.n_forward = graph_find(&bed.g, ROLE_DY) == NO_VALUE ? bed.g.n_nodes : n_forward;
+    DO(ARENA_NEW(&test.arena, 1, &b));
+    DO(ARENA_NEW(&test.arena, test.g.n_nodes, &choice));
+    open_brute(b, c, &test.g, &mesh, &test.arena);
+    b->p.n_forward = graph_find(&test.g, ROLE_DY) == NO_VALUE ? test.g.n_nodes : n_forward;
     DO(place_choose(&b->p, &choice));
     assert_true(b->p.placements.n_placements < 64);
     first_placed(b);
-    for (int i = 0; i < bed.g.n_nodes; i++)
+    for (int i = 0; i < test.g.n_nodes; i++)
         if (!run_row(b, i, &choice[i], &chosen))
             fail_msg("%s, %s: node %d cannot run as chosen", unit, c->name, i);
     first_placed(b);
@@ -198,7 +198,7 @@ static void try_case(Builder build, const char *unit, const Case *c)
         fail_msg("%s, %s: %lld bytes in %d steps and %g flops, where %lld in %d and %g are enough",
                  unit, c->name, (long long)chosen.bytes, chosen.steps, chosen.flops,
                  (long long)b->limit.bytes, b->limit.steps, b->limit.flops);
-    bed_close(&bed);
+    graph_test_close(&test);
 }
 
 static void try_unit(Builder build, const char *unit, const int *tps)

@@ -6,7 +6,7 @@
 
 static void try_odd(Builder build, const Strategy *s, int tp, int variant)
 {
-    Bed b;
+    GraphTest b;
     Ranks r;
     char name[96];
     build(&b);
@@ -20,7 +20,7 @@ static void try_odd(Builder build, const Strategy *s, int tp, int variant)
     ranks_open(&r, &b.g, &o, tp);
     ranks_agree(&r, name);
     ranks_close(&r);
-    bed_close(&b);
+    graph_test_close(&b);
 }
 
 static void test_odd(void **state)
@@ -37,14 +37,14 @@ static void test_odd(void **state)
 
 /* x is needed by columns only at the end, but can be sent at once: before c is made, though ranks
  * with two of the six rows must pack it first, and those with one need not. */
-static void build_late(Bed *b)
+static void build_late(GraphTest *b)
 {
-    bed_open(b, "late");
+    graph_test_open(b, "late");
     Graph *g = &b->g;
-    const Value x = bed_x(b);
+    const Value x = graph_test_x(b);
     const Value c = graph_name(g, gelu(g, graph_name(g, gelu(g, x), "p")), "c");
-    const Value first = linear(g, c, bed_w(b, "w1", D, D), NO_VALUE);
-    stream_out(g, add(g, first, linear(g, x, bed_w(b, "w2", D, D), NO_VALUE)));
+    const Value first = linear(g, c, graph_test_w(b, "w1", D, D), NO_VALUE);
+    stream_out(g, add(g, first, linear(g, x, graph_test_w(b, "w2", D, D), NO_VALUE)));
 }
 
 static void test_packed_on_some(void **state)

@@ -5,7 +5,7 @@
 
 typedef struct {
     const char *name;
-    void (*build)(Bed *b);
+    void (*build)(GraphTest *b);
     const Strategy *strategy; /* NULL: before place */
     int rank;
     const char *want;
@@ -146,7 +146,7 @@ static void test_drawings(void **state)
     const Mesh mesh = mesh_tp(2);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const Case *c = &cases[i];
-        Bed b;
+        GraphTest b;
         const char *got;
         c->build(&b);
         DO(graph_err(&b.g));
@@ -156,7 +156,7 @@ static void test_drawings(void **state)
                      &(CompileOptions){.strategy = c->strategy, .mesh = &mesh, .rank = c->rank}));
         DO(graph_print(&b.g, &b.arena, &got));
         expect_text(c->name, strchr(got, '\n') + 1, c->want);
-        bed_close(&b);
+        graph_test_close(&b);
     }
 }
 

@@ -4,19 +4,20 @@
  *
  * Values that backward reads are kept, recomputed, or copied back from the host. A node is in F, I
  * or W by its operands and its readers. A recomputed node stands right before its first reader. */
-#include "support/bed.h"
+#include "support/graph_test.h"
 
 #include <stdio.h>
 
-static void build(Bed *b)
+static void build(GraphTest *b)
 {
-    bed_open(b, "u");
+    graph_test_open(b, "u");
     Graph *g = &b->g;
-    const Value x = bed_x(b), up = bed_w(b, "up", F, D), down = bed_w(b, "down", D, F);
+    const Value x = graph_test_x(b), up = graph_test_w(b, "up", F, D),
+                down = graph_test_w(b, "down", D, F);
     const Value h = graph_name(g, linear(g, x, up, NO_VALUE), "h");
     const Value act = graph_name(g, gelu(g, h), "act");
     stream_out(g, linear(g, act, down, NO_VALUE));
-    bed_prepare(b, true);
+    graph_test_prepare(b, true);
 }
 
 #define FORWARD                                                                                    \
@@ -108,7 +109,7 @@ static const Case cases[] = {
      "linear_dx copy_in wait gelu linear_dw gelu_dx linear_dx linear_dw"},
 };
 
-static void expect_order(Bed *b, const char *name, Phase phase, const char *want)
+static void expect_order(GraphTest *b, const char *name, Phase phase, const char *want)
 {
     char text[256] = "";
     int *list, n;
@@ -125,33 +126,34 @@ static void kept_recomputed_or_offloaded(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const Case *c = &cases[i];
-        Bed b;
+        GraphTest b;
         build(&b);
         DO(recompute(&b.g, &c->options));
         DO(phases(&b.g));
-        bed_expect(&b, c->name, c->graph);
+        graph_test_expect(&b, c->name, c->graph);
         expect_order(&b, c->name, PHASE_F, c->f);
         expect_order(&b, c->name, PHASE_I, c->i);
         expect_order(&b, c->name, PHASE_W, c->w);
         expect_order(&b, c->name, PHASE_B, c->b);
-        bed_close(&b);
+        graph_test_close(&b);
     }
 }
 
 /* Cheap, but its operand would be kept for it alone: keeping the input saves nothing. */
 static void selective_needs_its_inputs(void **state)
 {
-    Bed b;
+    GraphTest b;
     (void)state;
-    bed_open(&b, "u");
+    graph_test_open(&b, "u");
     Graph *g = &b.g;
-    const Value x = bed_x(&b), w = bed_w(&b, "w", F, D), down = bed_w(&b, "down", D, F);
+    const Value x = graph_test_x(&b), w = graph_test_w(&b, "w", F, D),
+                down = graph_test_w(&b, "down", D, F);
     const Value s = scale(g, linear(g, x, w, NO_VALUE), 2); /* no backward node reads s's input */
     stream_out(g, linear(g, s, down, NO_VALUE));
-    bed_prepare(&b, true);
+    graph_test_prepare(&b, true);
     DO(recompute(g, &(CompileOptions){.recompute = RECOMPUTE_SELECTIVE}));
     for (int i = 0; i < g->n_nodes; i++) assert_false(g->node[i].recomputed);
-    bed_close(&b);
+    graph_test_close(&b);
 }
 
 /* Backward reads a view of q: it becomes a view of the copy from the host, so the device's copy
@@ -159,50 +161,51 @@ static void selective_needs_its_inputs(void **state)
 static void views_of_offloaded(void **state)
 {
     const Attr rotation = {.rope = {.theta = 10}};
-    Bed b;
+    GraphTest b;
     (void)state;
-    bed_open(&b, "u");
+    graph_test_open(&b, "u");
     Graph *g = &b.g;
-    const Value x = bed_x(&b), w = bed_w(&b, "w", D, D), wo = bed_w(&b, "o", D, D);
+    const Value x = graph_test_x(&b), w = graph_test_w(&b, "w", D, D),
+                wo = graph_test_w(&b, "o", D, D);
     const Value split = heads(g, linear(g, x, w, NO_VALUE), 2);
     const Value positions = input(g, INPUT_POSITIONS, dim_of(T));
     const Value q = graph_name(g, rope(g, split, positions, &rotation), "q");
     stream_out(g, linear(g, merge(g, q), wo, NO_VALUE));
-    bed_prepare(&b, true);
+    graph_test_prepare(&b, true);
     DO(recompute(g, &(CompileOptions){.offload_names = "q"}));
     DO(phases(g));
-    bed_expect(&b, "offloaded",
-               "  F  %3 [6,4] = linear %0 %1\n"
-               "  F  %4 [6,2,2] = heads %3\n"
-               "  F  %6 q [6,2,2] = rope %4 %5 {theta 10}\n"
-               "  F  %7 [6,4] = merge %6\n"
-               "  F  %8 y [6,4] = linear %7 %2\n"
-               "  I  %10 [6,4] = linear_dx %9 %2\n"
-               "  W  %11 d.o [4,4] += linear_dw %9 %21 {port 1}\n"
-               "  I  %12 d.q [6,2,2] = heads %10\n"
-               "  I  %13 [6,2,2] = rope %12 %5 {back theta 10}\n"
-               "  I  %14 [6,4] = merge %13\n"
-               "  I  %15 d.x [6,4] = linear_dx %14 %1\n"
-               "  W  %16 d.w [4,4] += linear_dw %14 %0 {port 0}\n"
-               "  F  %17 [6,2,2] on host = copy_out %6 on d2h\n"
-               "  F  %18 [6,2,2] on host = wait %17\n"
-               "  W' %19 [6,2,2] = copy_in %18 on h2d\n"
-               "  W' %20 [6,2,2] = wait %19\n"
-               "  W' %21 [6,4] = merge %20\n");
+    graph_test_expect(&b, "offloaded",
+                      "  F  %3 [6,4] = linear %0 %1\n"
+                      "  F  %4 [6,2,2] = heads %3\n"
+                      "  F  %6 q [6,2,2] = rope %4 %5 {theta 10}\n"
+                      "  F  %7 [6,4] = merge %6\n"
+                      "  F  %8 y [6,4] = linear %7 %2\n"
+                      "  I  %10 [6,4] = linear_dx %9 %2\n"
+                      "  W  %11 d.o [4,4] += linear_dw %9 %21 {port 1}\n"
+                      "  I  %12 d.q [6,2,2] = heads %10\n"
+                      "  I  %13 [6,2,2] = rope %12 %5 {back theta 10}\n"
+                      "  I  %14 [6,4] = merge %13\n"
+                      "  I  %15 d.x [6,4] = linear_dx %14 %1\n"
+                      "  W  %16 d.w [4,4] += linear_dw %14 %0 {port 0}\n"
+                      "  F  %17 [6,2,2] on host = copy_out %6 on d2h\n"
+                      "  F  %18 [6,2,2] on host = wait %17\n"
+                      "  W' %19 [6,2,2] = copy_in %18 on h2d\n"
+                      "  W' %20 [6,2,2] = wait %19\n"
+                      "  W' %21 [6,4] = merge %20\n");
     Program p;
     DO(lower(g, &b.arena, &p));
     assert_int_equal(p.bytes[REGION_FRAME_W], 0);
     assert_int_equal(p.bytes[REGION_HOST], T * D * 8);
-    bed_close(&b);
+    graph_test_close(&b);
 }
 
 /* No dy: all of a head is F. No x: nothing of an embedding is I. */
 static void phases_of_the_ends(void **state)
 {
-    Bed b;
+    GraphTest b;
     (void)state;
-    bed_open(&b, "head");
-    const Value x = bed_x(&b), w = bed_w(&b, "v", 9, D);
+    graph_test_open(&b, "head");
+    const Value x = graph_test_x(&b), w = graph_test_w(&b, "v", 9, D);
     const Value targets = input(&b.g, INPUT_TARGETS, dim_of(T));
     token_loss(&b.g, x, w, targets, input(&b.g, INPUT_WEIGHTS, dim_of(T)));
     DO(differentiate(&b.g));
@@ -210,21 +213,21 @@ static void phases_of_the_ends(void **state)
     DO(phases(&b.g));
     assert_int_equal(b.g.n_nodes, 7); /* nothing is recomputed either */
     for (int i = 0; i < b.g.n_nodes; i++) assert_int_equal(b.g.node[i].phase, PHASE_F);
-    bed_close(&b);
-    bed_open(&b, "embed");
-    const Value e = bed_w(&b, "e", 9, D), p = bed_w(&b, "p", 7, D);
+    graph_test_close(&b);
+    graph_test_open(&b, "embed");
+    const Value e = graph_test_w(&b, "e", 9, D), p = graph_test_w(&b, "p", 7, D);
     const Value tokens = embedding(&b.g, input(&b.g, INPUT_TOKENS, dim_of(T)), e);
     stream_out(&b.g,
                add(&b.g, tokens, embedding(&b.g, input(&b.g, INPUT_POSITIONS, dim_of(T)), p)));
     DO(differentiate(&b.g));
     DO(phases(&b.g));
-    bed_expect(&b, "embed",
-               "  F  %3 [6,4] = embedding %2 %0\n"
-               "  F  %5 [6,4] = embedding %4 %1\n"
-               "  F  %6 y [6,4] = add %3 %5\n"
-               "  W  %8 d.p [7,4] += embedding_dw %7 %4 {port 1}\n"
-               "  W  %9 d.e [9,4] += embedding_dw %7 %2 {port 0}\n");
-    bed_close(&b);
+    graph_test_expect(&b, "embed",
+                      "  F  %3 [6,4] = embedding %2 %0\n"
+                      "  F  %5 [6,4] = embedding %4 %1\n"
+                      "  F  %6 y [6,4] = add %3 %5\n"
+                      "  W  %8 d.p [7,4] += embedding_dw %7 %4 {port 1}\n"
+                      "  W  %9 d.e [9,4] += embedding_dw %7 %2 {port 0}\n");
+    graph_test_close(&b);
 }
 
 int main(void)

@@ -2,7 +2,7 @@
  * sequence. The pass does what the drawing at the head of compile/slice.c shows; recomputing
  * leaves the rows of other slices alone; they have regions of their own; a broken graph is
  * reported. */
-#include "support/bed.h"
+#include "support/graph_test.h"
 
 #include <stdio.h>
 
@@ -13,23 +13,23 @@
 enum { ROWS = 17, LONGEST = 6, HEADS = 4, KEY_HEADS = 2, SIZE = 3 };
 
 /* Attention between GEMMs: q, k and v of x, out to y. */
-static void build(Bed *b, DType dtype)
+static void build(GraphTest *b, DType dtype)
 {
-    bed_open(b, "u");
+    graph_test_open(b, "u");
     Graph *g = &b->g;
     g->dtype = dtype;
     const Dim rows = {LONGEST, SLOT_ROWS, 0};
     const Value x = stream_in(g, rows, D);
-    const Value q = linear(g, x, bed_w(b, "wq", HEADS * SIZE, D), NO_VALUE);
-    const Value k = linear(g, x, bed_w(b, "wk", KEY_HEADS * SIZE, D), NO_VALUE);
-    const Value v = linear(g, x, bed_w(b, "wv", KEY_HEADS * SIZE, D), NO_VALUE);
+    const Value q = linear(g, x, graph_test_w(b, "wq", HEADS * SIZE, D), NO_VALUE);
+    const Value k = linear(g, x, graph_test_w(b, "wk", KEY_HEADS * SIZE, D), NO_VALUE);
+    const Value v = linear(g, x, graph_test_w(b, "wv", KEY_HEADS * SIZE, D), NO_VALUE);
     const Value o =
         attention(g, graph_name(g, heads(g, q, SIZE), "q"), graph_name(g, heads(g, k, SIZE), "k"),
                   graph_name(g, heads(g, v, SIZE), "v"), input(g, INPUT_RANGES, rows), 0.5, ROWS);
     graph_name(g, second_output(g, o), "lse");
     graph_name(g, o, "out");
-    stream_out(g, linear(g, merge(g, o), bed_w(b, "wo", D, HEADS * SIZE), NO_VALUE));
-    bed_prepare(b, true);
+    stream_out(g, linear(g, merge(g, o), graph_test_w(b, "wo", D, HEADS * SIZE), NO_VALUE));
+    graph_test_prepare(b, true);
 }
 
 /* The attention nodes of the graph and those that move rows, by names. */
@@ -77,7 +77,7 @@ static void read_drawing(const char *word, char *text, size_t cap)
 
 static void pass_matches_drawing(void **state)
 {
-    Bed b;
+    GraphTest b;
     char got[1024], want[1024];
     (void)state;
     build(&b, F64);
@@ -88,10 +88,10 @@ static void pass_matches_drawing(void **state)
     draw(&b.g, got, sizeof got);
     read_drawing("after", want, sizeof want);
     expect_text("after", got, want);
-    bed_close(&b);
+    graph_test_close(&b);
 }
 
-static Value named(const Bed *b, const char *name)
+static Value named(const GraphTest *b, const char *name)
 {
     for (Value v = 0; v < b->g.n_values; v++)
         if (strcmp(b->g.value[v].name, name) == 0) return v;
@@ -102,7 +102,7 @@ static Value named(const Bed *b, const char *name)
 /* Whole rows, live up to the slice's end; sums are wide. */
 static void shapes(void **state)
 {
-    Bed b;
+    GraphTest b;
     (void)state;
     build(&b, F64);
     DO(slice(&b.g, ROWS));
@@ -115,20 +115,20 @@ static void shapes(void **state)
         assert_int_equal(v->dims.dim[1].cap, KEY_HEADS);
         assert_int_equal(v->dims.dim[2].cap, SIZE);
     }
-    bed_close(&b);
+    graph_test_close(&b);
 }
 
 /* Sums over several slices are kept in f32, and rounded once: when they are read. */
 static void sums_are_wide(void **state)
 {
-    Bed b;
+    GraphTest b;
     (void)state;
     build(&b, BF16);
     DO(slice(&b.g, ROWS));
     assert_int_equal(b.g.value[named(&b, "k.all")].dtype, BF16);
     assert_int_equal(b.g.value[named(&b, "d.v.all")].dtype, F32);
     assert_int_equal(b.g.value[named(&b, "d.v")].dtype, BF16);
-    bed_close(&b);
+    graph_test_close(&b);
 }
 
 /* Rows are put once under every kind of recomputation, and attention reads them in place. */
@@ -137,7 +137,7 @@ static void put_once(void **state)
     static const Recompute mode[] = {RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL};
     (void)state;
     for (int w = 0; w < 3; w++) {
-        Bed b;
+        GraphTest b;
         int puts = 0, attentions = 0;
         Program p;
         build(&b, F64);
@@ -160,22 +160,22 @@ static void put_once(void **state)
         assert_int_equal(p.bytes[REGION_MICRO], 2 * one);
         assert_int_equal(p.bytes[REGION_DMICRO], 2 * one);
         assert_int_equal(p.tensor[named(&b, "d.k.all")].scope, SCOPE_MICRO);
-        bed_close(&b);
+        graph_test_close(&b);
     }
 }
 
 /* The first part of the loss starts it in the first slice alone. */
 static void loss_continues(void **state)
 {
-    Bed b;
+    GraphTest b;
     int starts = 0;
     const Dim rows = {T, SLOT_ROWS, 0};
     (void)state;
-    bed_open(&b, "head");
-    const Value x = stream_in(&b.g, rows, D), w = bed_w(&b, "v", 9, D);
+    graph_test_open(&b, "head");
+    const Value x = stream_in(&b.g, rows, D), w = graph_test_w(&b, "v", 9, D);
     const Value targets = input(&b.g, INPUT_TARGETS, rows);
     token_loss(&b.g, x, w, targets, input(&b.g, INPUT_WEIGHTS, rows));
-    bed_prepare(&b, true);
+    graph_test_prepare(&b, true);
     DO(chunk(&b.g, &(ChunkRule){.elements = 9 * 2, .min_rows = 1}));
     DO(slice(&b.g, ROWS));
     for (int i = 0; i < b.g.n_nodes; i++) {
@@ -183,12 +183,12 @@ static void loss_continues(void **state)
         assert_int_equal(b.g.node[i].keep[0], starts++ ? SLOT_ONE : SLOT_AFTER_FIRST);
     }
     assert_int_equal(starts, 3);
-    bed_close(&b);
+    graph_test_close(&b);
 }
 
 /* ---- faults, each reported with its node ---- */
 
-static Node *first(Bed *b, OpId op)
+static Node *first(GraphTest *b, OpId op)
 {
     for (int i = 0; i < b->g.n_nodes; i++)
         if (b->g.node[i].op == op) return &b->g.node[i];
@@ -196,12 +196,12 @@ static Node *first(Bed *b, OpId op)
     return NULL;
 }
 
-static void keeps_always(Bed *b) { first(b, OP_attention_dx)->keep[1] = SLOT_ONE; }
-static void keeps_never(Bed *b) { first(b, OP_attention_dx)->keep[2] = SLOT_ZERO; }
-static void put_adds(Bed *b) { first(b, OP_put_rows)->keep[0] = SLOT_BEFORE_LAST; }
-static void put_elsewhere(Bed *b) { b->g.value[named(b, "k.all")].role = ROLE_LOCAL; }
-static void got_from_elsewhere(Bed *b) { first(b, OP_get_rows)->in[0] = named(b, "k"); }
-static void read_whole(Bed *b)
+static void keeps_always(GraphTest *b) { first(b, OP_attention_dx)->keep[1] = SLOT_ONE; }
+static void keeps_never(GraphTest *b) { first(b, OP_attention_dx)->keep[2] = SLOT_ZERO; }
+static void put_adds(GraphTest *b) { first(b, OP_put_rows)->keep[0] = SLOT_BEFORE_LAST; }
+static void put_elsewhere(GraphTest *b) { b->g.value[named(b, "k.all")].role = ROLE_LOCAL; }
+static void got_from_elsewhere(GraphTest *b) { first(b, OP_get_rows)->in[0] = named(b, "k"); }
+static void read_whole(GraphTest *b)
 {
     for (int i = 0; i < b->g.n_nodes; i++)
         if (b->g.node[i].op == OP_merge && b->g.node[i].in[0] == named(b, "d.k"))
@@ -211,7 +211,7 @@ static void read_whole(Bed *b)
 static void faults(void **state)
 {
     static const struct {
-        void (*breaks)(Bed *b);
+        void (*breaks)(GraphTest *b);
         const char *message;
     } fault[] = {
         {keeps_always, "attention_dx"}, {keeps_never, "attention_dx"},    {put_adds, "put_rows"},
@@ -219,27 +219,27 @@ static void faults(void **state)
     };
     (void)state;
     for (size_t i = 0; i < sizeof fault / sizeof *fault; i++) {
-        Bed b;
+        GraphTest b;
         build(&b, F64);
         DO(slice(&b.g, ROWS));
         fault[i].breaks(&b);
         assert_int_equal(graph_check(&b.g), ERR_CHECK);
         if (!strstr(err_text(), fault[i].message))
             fail_msg("fault %zu: \"%s\" does not say %s", i, err_text(), fault[i].message);
-        bed_close(&b);
+        graph_test_close(&b);
     }
 }
 
 /* Keys of which a rank has only a part of the rows cannot be put. */
 static void keys_without_all_rows(void **state)
 {
-    Bed b;
+    GraphTest b;
     (void)state;
     build(&b, F64);
     b.g.value[named(&b, "k")].dims.dim[0].from = 3;
     assert_int_equal(slice(&b.g, ROWS), ERR_CHECK);
     assert_non_null(strstr(err_text(), "has not all rows"));
-    bed_close(&b);
+    graph_test_close(&b);
 }
 
 int main(void)

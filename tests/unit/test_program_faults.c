@@ -1,13 +1,13 @@
 /* test_program_faults.c -- program_check finds faults. Each row breaks one thing of a layer's
  * program, and the message must name the phase, the instruction and the tensor. */
-#include "support/bed.h"
+#include "support/graph_test.h"
 
 #include "ir/program.h"
 #include "model/config.h"
 
 /* A program that can be broken: its tables are writable. */
 typedef struct {
-    Bed bed;
+    GraphTest test;
     Program p;
     Instr *instr;
     ProgTensor *tensor;
@@ -18,15 +18,15 @@ static void open_program(Broken *b)
 {
     ModelConfig config;
     Model model;
-    bed_open(&b->bed, "");
-    Arena *arena = &b->bed.arena;
+    graph_test_open(&b->test, "");
+    Arena *arena = &b->test.arena;
     DO(model_config_load("gpt2-tiny", NULL, 0, arena, &config));
     DO(model_build(&config, F32, (BatchShape){2, 8}, arena, &model));
     const CompileOptions options = {.recompute = RECOMPUTE_SELECTIVE,
                                     .offload_names = "mid",
                                     .backward = true,
                                     .strategy = &strategy_tp,
-                                    .mesh = &b->bed.mesh};
+                                    .mesh = &b->test.mesh};
     DO(compile_unit(&model.kind[1], &options, NULL, NULL, arena, &b->p));
     DO(ARENA_NEW(arena, b->p.n_instr, &b->instr));
     DO(ARENA_NEW(arena, b->p.n_tensors, &b->tensor));
@@ -160,7 +160,7 @@ static void faults_are_found(void **state)
         faults[i].breaks(&b);
         expect_error(faults[i].name, program_check(&b.p), ERR_CHECK, faults[i].message);
         if (!strstr(err_text(), "program layer: ")) fail_msg("%s: which?", faults[i].name);
-        bed_close(&b.bed);
+        graph_test_close(&b.test);
     }
 }
 

@@ -190,7 +190,7 @@ static void algorithms_in_another_form(void **state)
     (void)state;
     for (int old = 0; old < 2; old++) {
         Plan p = {.device = &device_shadow, .dp = 2, .tp = 1, .steps = 1};
-        char path[96], text[256] = "", *said = NULL;
+        char path[96], text[256] = "", *output = NULL;
         size_t bytes;
         new_dir(&p);
         snprintf(path, sizeof path, "%s/kernels.txt", p.dir);
@@ -199,17 +199,17 @@ static void algorithms_in_another_form(void **state)
         fprintf(f, "sheaf %s %d\nof some card\n", old ? "products" : "autotune",
                 AUTOTUNE_VERSION - old);
         fclose(f);
-        assert_non_null(p.warn = open_memstream(&said, &bytes));
+        assert_non_null(p.warn = open_memstream(&output, &bytes));
         expected = old ? OK : ERR_CONFIG;
         run(&p);
         expected = OK;
         fclose(p.warn);
-        assert_true((strstr(said, "measured again") != NULL) == old);
+        assert_true((strstr(output, "measured again") != NULL) == old);
         assert_non_null(f = fopen(path, "r"));
         assert_non_null(fgets(text, sizeof text, f));
         fclose(f);
         assert_true((strstr(text, "shadow autotune") != NULL) == old);
-        free(said);
+        free(output);
         remove_dir(&p);
     }
 }
@@ -222,13 +222,13 @@ static void autotuning_is_reported(void **state)
     Plan p = {.device = &device_shadow, .dp = 2, .tp = 1, .steps = 1};
     new_dir(&p);
     for (int resumed = 0; resumed < 2; resumed++) {
-        char *said = NULL;
+        char *output = NULL;
         size_t bytes;
-        assert_non_null(p.out = open_memstream(&said, &bytes));
+        assert_non_null(p.out = open_memstream(&output, &bytes));
         run(&p);
         fclose(p.out);
-        assert_true((strstr(said, "autotuning GEMMs") == NULL) == resumed);
-        free(said);
+        assert_true((strstr(output, "autotuning GEMMs") == NULL) == resumed);
+        free(output);
     }
     remove_dir(&p);
 }
@@ -260,20 +260,20 @@ static void refusal_is_reported(void **state)
 {
     (void)state;
     Plan p = {.device = &device_shadow, .dp = 1, .tp = 1, .steps = STEPS}, refused = p;
-    char *said = NULL;
+    char *output = NULL;
     size_t bytes;
     new_dir(&p);
     new_dir(&refused);
     run(&p);
-    assert_non_null(refused.warn = open_memstream(&said, &bytes));
+    assert_non_null(refused.warn = open_memstream(&output, &bytes));
     shadow_refuse_capture_at(9);
     run(&refused);
     shadow_refuse_capture_at(-1);
     fclose(refused.warn);
     expect_same(&p, &refused);
-    const char *first = strstr(said, "op by op: shadow: the capture fails");
+    const char *first = strstr(output, "op by op: shadow: the capture fails");
     assert_true(first && !strstr(first + 1, "op by op"));
-    free(said);
+    free(output);
     remove_dir(&p);
     remove_dir(&refused);
 }

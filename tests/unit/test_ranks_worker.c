@@ -28,7 +28,7 @@
 #define SANITIZED 0
 #endif
 
-static char said[1 << 16];
+static char output[1 << 16];
 
 static int run_worker(int (*work)(int, char **, FlightRecorder *))
 {
@@ -42,14 +42,14 @@ static int run_worker(int (*work)(int, char **, FlightRecorder *))
     dup2(kept, STDERR_FILENO);
     close(kept);
     rewind(file);
-    said[fread(said, 1, sizeof said - 1, file)] = '\0';
+    output[fread(output, 1, sizeof output - 1, file)] = '\0';
     fclose(file);
     return status;
 }
 
-static void assert_said(const char *part)
+static void assert_printed(const char *part)
 {
-    if (!strstr(said, part)) fail_msg("\"%s\" is not in: %s", part, said);
+    if (!strstr(output, part)) fail_msg("\"%s\" is not in: %s", part, output);
 }
 
 static void sleep_ms(long ms)
@@ -199,14 +199,14 @@ static void statuses_are_those_of_the_worker(void **state)
 {
     (void)state;
     assert_int_equal(run_worker(end_with_7), 7);
-    assert_string_equal(said, "");
+    assert_string_equal(output, "");
     assert_int_equal(run_worker(interrupted), 130);
-    assert_string_equal(said, "");
+    assert_string_equal(output, "");
     assert_int_equal(run_worker(killed), 128 + SIGKILL);
-    assert_said("the worker died of SIGKILL, before its ranks ran; if you did not send it");
+    assert_printed("the worker died of SIGKILL, before its ranks ran; if you did not send it");
     if (SANITIZED) return;
     assert_int_equal(run_worker(die_before_ranks), 128 + SIGILL);
-    assert_said("the worker died of SIGILL, before its ranks ran\n");
+    assert_printed("the worker died of SIGILL, before its ranks ran\n");
 }
 
 static void a_crash_names_rank_and_instruction(void **state)
@@ -218,13 +218,14 @@ static void a_crash_names_rank_and_instruction(void **state)
     char path[1200];
     if (SANITIZED) return;
     assert_int_equal(run_worker(crash_rank), 128 + SIGSEGV);
-    assert_said("sheaf: rank 2 of 4 died of SIGSEGV in step 5, layer.3, F of micro-batch 1, "
-                "instruction 12 linear\n");
-    assert_said("  rank 0: step 5, layer.3, F of micro-batch 1, instruction 10 linear; waits for "
-                "all-reduce #1 over {0 1 2 3}, instruction 40: rank 2 has not posted it\n");
-    assert_said("    all-reduce #0 over {0 1 2 3}, instruction 40: 8 B, posted at ");
+    assert_printed("sheaf: rank 2 of 4 died of SIGSEGV in step 5, layer.3, F of micro-batch 1, "
+                   "instruction 12 linear\n");
+    assert_printed(
+        "  rank 0: step 5, layer.3, F of micro-batch 1, instruction 10 linear; waits for "
+        "all-reduce #1 over {0 1 2 3}, instruction 40: rank 2 has not posted it\n");
+    assert_printed("    all-reduce #0 over {0 1 2 3}, instruction 40: 8 B, posted at ");
     snprintf(path, sizeof path, "%s/recorder.json", dir);
-    assert_said(path);
+    assert_printed(path);
     assert_int_equal(arena_open(&arena, "dump", 1 << 24), OK);
     if (flight_recorder_read(path, &arena, &recorder, &reason) != OK) fail_msg("%s", err_text());
     assert_int_equal(recorder.ranks, 4);
@@ -242,7 +243,7 @@ static void team_threads_report_their_rank(void **state)
     (void)state;
     if (SANITIZED) return;
     assert_int_equal(run_worker(crash_team), 128 + SIGSEGV);
-    assert_said("sheaf: rank 1 of 4 died of SIGSEGV in step 5");
+    assert_printed("sheaf: rank 1 of 4 died of SIGSEGV in step 5");
 }
 
 static void stack_overflow_is_reported(void **state)
@@ -250,7 +251,7 @@ static void stack_overflow_is_reported(void **state)
     (void)state;
     if (SANITIZED) return;
     assert_int_equal(run_worker(crash_stack), 128 + SIGSEGV);
-    assert_said("sheaf: rank 1 of 4 died of SIGSEGV in step 5");
+    assert_printed("sheaf: rank 1 of 4 died of SIGSEGV in step 5");
 }
 
 /* ---- the worker dies with its parent ---- */

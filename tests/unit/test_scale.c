@@ -3,10 +3,10 @@
  * quadratic algorithms exceed it. */
 #include <time.h>
 
-#include "support/bed.h"
+#include "support/graph_test.h"
 #include "job/job.h"
 
-static const double most_seconds = 20;
+static const double max_seconds = 20;
 
 static double seconds_since(clock_t start) { return (double)(clock() - start) / CLOCKS_PER_SEC; }
 
@@ -114,7 +114,7 @@ static void large_lists_link_fast(void **state)
         const clock_t start = clock();
         compile_large(c, &arena, &config, &job);
         const double seconds = seconds_since(start);
-        if (seconds > most_seconds)
+        if (seconds > max_seconds)
             fail_msg("%s layers x %d, %s: %g s", c->layers, c->micros, c->schedule, seconds);
         const LinkedProgram *lp = &job.linked;
         const int units = lp->model->n_units;
@@ -128,11 +128,11 @@ static void large_lists_link_fast(void **state)
 enum { VOCAB = 9, ROWS = 2 };
 
 /* A head of `chunks` chunks of ROWS rows, except for the last, which has one row. */
-static CompileOptions build_head(Bed *b, int chunks)
+static CompileOptions build_head(GraphTest *b, int chunks)
 {
     const Dim rows = dim_of(chunks * ROWS - 1);
-    bed_open(b, "head");
-    const Value x = stream_in(&b->g, rows, D), w = bed_w(b, "v", VOCAB, D);
+    graph_test_open(b, "head");
+    const Value x = stream_in(&b->g, rows, D), w = graph_test_w(b, "v", VOCAB, D);
     const Value targets = input(&b->g, INPUT_TARGETS, rows);
     token_loss(&b->g, x, w, targets, input(&b->g, INPUT_WEIGHTS, rows));
     DO(graph_err(&b->g));
@@ -142,7 +142,7 @@ static CompileOptions build_head(Bed *b, int chunks)
                             .mesh = &b->mesh};
 }
 
-static void compile_head(Bed *b, int chunks, Program *out)
+static void compile_head(GraphTest *b, int chunks, Program *out)
 {
     const CompileOptions options = build_head(b, chunks);
     DO(compile_unit(&b->g, &options, NULL, NULL, &b->arena, out));
@@ -151,21 +151,21 @@ static void compile_head(Bed *b, int chunks, Program *out)
 static void large_heads_compile_fast(void **state)
 {
     enum { FEW = 3, MANY = 900 };
-    Bed few_bed, many_bed;
+    GraphTest few_bed, many_bed;
     Program few, many;
     (void)state;
     compile_head(&few_bed, FEW, &few);
     const clock_t start = clock();
     compile_head(&many_bed, MANY, &many);
     const double seconds = seconds_since(start);
-    if (seconds > most_seconds) fail_msg("%d chunks: %g s", MANY, seconds);
+    if (seconds > max_seconds) fail_msg("%d chunks: %g s", MANY, seconds);
     assert_int_equal(few.n_instr % FEW, 0);
     assert_int_equal(many.n_instr, few.n_instr / FEW * MANY);
     assert_int_equal(many.scratch_bytes[PHASE_F], many.scratch_live[PHASE_F]);
     assert_int_equal(many.scratch_bytes[PHASE_F], few.scratch_bytes[PHASE_F]);
     assert_int_equal(many.n_out, few.n_out);
-    bed_close(&few_bed);
-    bed_close(&many_bed);
+    graph_test_close(&few_bed);
+    graph_test_close(&many_bed);
 }
 
 /* Compares both lookups after each pass. Sums have a maker in every chunk; the first one counts. */
@@ -183,14 +183,14 @@ static Err compare_makers(void *context, const char *pass, const Graph *g)
 static void graph_makers_equal_graph_maker(void **state)
 {
     enum { CHUNKS = 20 };
-    Bed b;
+    GraphTest b;
     Program p;
     int most = 0;
     (void)state;
     const CompileOptions options = build_head(&b, CHUNKS);
     DO(compile_unit(&b.g, &options, compare_makers, &most, &b.arena, &p));
     assert_true(most > 7 * CHUNKS);
-    bed_close(&b);
+    graph_test_close(&b);
 }
 
 int main(void)

@@ -61,7 +61,7 @@ static int check_pack(const Schedule *s, const Table *t, int pack, int holders)
 }
 
 /* From the list: the most groups of a unit's gradients that are begun and not reduced. */
-static int most_waiting(const Schedule *s, const Table *t, int unit, int pack, int holders)
+static int max_waiting(const Schedule *s, const Table *t, int unit, int pack, int holders)
 {
     const int stage = schedule_stage_of(s, unit),
               group = t->group[pack] ? t->group[pack] : s->micros;
@@ -92,9 +92,9 @@ static void check_one(Arena *a, Table *t, const Schedule *before, bool tied)
     assert_rest_is(&s, before, 1u << A_REDUCE);
     for (int u = 0; u < units; u++) {
         n += check_pack(&s, t, u, tied && u == 0 ? 2 : 1);
-        int sums = most_waiting(&s, t, u, u, tied && u == 0 ? 2 : 1);
+        int sums = max_waiting(&s, t, u, u, tied && u == 0 ? 2 : 1);
         if (tied && u == units - 1) {
-            const int other = most_waiting(&s, t, u, 0, 2);
+            const int other = max_waiting(&s, t, u, 0, 2);
             if (sums < other) sums = other;
         }
         assert_int_equal(t->sums[u], sums);

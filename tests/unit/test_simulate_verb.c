@@ -40,9 +40,9 @@ static void one_rank_equals_explain(void **state)
     json_decref(explained);
     json_decref(all);
     assert_int_equal(run_simulate(1, NULL), 0);
-    assert_said("1 class of equal ranks, from 1 program; nothing ran");
-    assert_said("nothing: there is one rank");
-    assert_said("TIME\n  not predicted in this version\n");
+    assert_printed("1 class of equal ranks, from 1 program; nothing ran");
+    assert_printed("nothing: there is one rank");
+    assert_printed("TIME\n  not predicted in this version\n");
     done(c);
 }
 
@@ -69,11 +69,11 @@ static void tables_add_up(void **state)
     assert_int_equal(of_all, sum);
     json_decref(all);
     assert_int_equal(run_simulate(1, "mesh.dp=3", "mesh.tp=2", "parallel.zero=1", NULL), 0);
-    assert_said("pp=1 dp=3 cp=1 tp=2: 6 ranks");
-    assert_said("  all-gather       dp ");
-    assert_said("  all-reduce       tp ");
-    assert_said("  scalars          dp ");
-    assert_not_said(" \n");
+    assert_printed("pp=1 dp=3 cp=1 tp=2: 6 ranks");
+    assert_printed("  all-gather       dp ");
+    assert_printed("  all-reduce       tp ");
+    assert_printed("  scalars          dp ");
+    assert_not_printed(" \n");
 }
 
 static void refusals(void **state)
@@ -81,9 +81,9 @@ static void refusals(void **state)
     (void)state;
     assert_int_equal(run_simulate(2, "--cluster", "x.yaml", NULL), 2);
     assert_int_equal(run_simulate(2, "mesh.tq=2", NULL), 2);
-    assert_said("did you mean mesh.tp?");
+    assert_printed("did you mean mesh.tp?");
     assert_int_equal(run_simulate(2, "mesh.dp=2", "run.ranks=3", NULL), 2);
-    assert_said("run.ranks=3");
+    assert_printed("run.ranks=3");
 }
 
 int main(void)

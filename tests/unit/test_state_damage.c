@@ -18,11 +18,11 @@ typedef struct {
     char folder[64], dir[96];
     Manifest manifest;
     LoadResult result; /* of rank 0 */
-} Bed;
+} GraphTest;
 
 static Err fill_and_save(StateRank *r, void *work)
 {
-    Bed *b = work;
+    GraphTest *b = work;
     state_fill(r, 3);
     TRY(state_collect(r, &b->whole));
     return state_save(r, b->folder, STEP, true);
@@ -30,16 +30,16 @@ static Err fill_and_save(StateRank *r, void *work)
 
 static Err load_all(StateRank *r, void *work)
 {
-    Bed *b = work;
+    GraphTest *b = work;
     LoadResult result;
     const Err err = state_load_from(r, b->folder, STEP, &result);
     if (err != OK) return err; /* agreed on */
     return state_collect(r, &b->whole);
 }
 
-static void bed_open(Bed *b, const char *from, const char *to)
+static void graph_test_open(GraphTest *b, const char *from, const char *to)
 {
-    *b = (Bed){0};
+    *b = (GraphTest){0};
     state_world_open(&b->from, from);
     state_world_open(&b->to, to);
     state_whole_open(&b->whole, &b->from);
@@ -50,7 +50,7 @@ static void bed_open(Bed *b, const char *from, const char *to)
     DO(state_world_run(&b->to, load_all, b));
 }
 
-static void bed_close(Bed *b)
+static void graph_test_close(GraphTest *b)
 {
     state_folder_remove(b->folder);
     state_whole_close(&b->whole);
@@ -58,7 +58,7 @@ static void bed_close(Bed *b)
     state_world_close(&b->from);
 }
 
-static int open_file(const Bed *b, int file, char path[160])
+static int open_file(const GraphTest *b, int file, char path[160])
 {
     snprintf(path, 160, "%s/%s", b->dir, b->manifest.file[file].name);
     const int fd = open(path, O_RDWR);
@@ -67,7 +67,7 @@ static int open_file(const Bed *b, int file, char path[160])
 }
 
 /* Returns the part that contains the byte. */
-static const ManifestPart *part_at(const Bed *b, int file, int64_t at)
+static const ManifestPart *part_at(const GraphTest *b, int file, int64_t at)
 {
     const ManifestPart *found = NULL;
     for (int64_t i = 0; i < b->manifest.n_parts; i++) {
@@ -78,7 +78,7 @@ static const ManifestPart *part_at(const Bed *b, int file, int64_t at)
     return found;
 }
 
-static void flip(const Bed *b, int file, int64_t at, unsigned char bits)
+static void flip(const GraphTest *b, int file, int64_t at, unsigned char bits)
 {
     char path[160];
     unsigned char byte;
@@ -89,7 +89,7 @@ static void flip(const Bed *b, int file, int64_t at, unsigned char bits)
     close(fd);
 }
 
-static void flip_is_found(Bed *b, int file, int64_t at, unsigned char bits)
+static void flip_is_found(GraphTest *b, int file, int64_t at, unsigned char bits)
 {
     const ManifestPart *part = part_at(b, file, at);
     flip(b, file, at, bits);
@@ -100,7 +100,7 @@ static void flip_is_found(Bed *b, int file, int64_t at, unsigned char bits)
     flip(b, file, at, bits);
 }
 
-static int64_t data_begin(const Bed *b, int file)
+static int64_t data_begin(const GraphTest *b, int file)
 {
     int64_t least = INT64_MAX;
     for (int64_t i = 0; i < b->manifest.n_parts; i++)
@@ -112,10 +112,10 @@ static int64_t data_begin(const Bed *b, int file)
 static void a_flipped_byte(void **state)
 {
     (void)state;
-    Bed b;
+    GraphTest b;
     const Random random = random_named(1, "flips");
     uint64_t drawn = 0;
-    bed_open(&b, "dp=2 tp=3 zero=1", "pp=2 tp=2");
+    graph_test_open(&b, "dp=2 tp=3 zero=1", "pp=2 tp=2");
     assert_true(b.manifest.n_files >= 5);
     for (int f = 0; f < b.manifest.n_files; f++) {
         const int64_t begin = data_begin(&b, f), end = b.manifest.file[f].bytes;
@@ -128,15 +128,15 @@ static void a_flipped_byte(void **state)
         }
     }
     DO(state_world_run(&b.to, load_all, &b)); /* undamaged again */
-    bed_close(&b);
+    graph_test_close(&b);
 }
 
 static void a_short_file(void **state)
 {
     (void)state;
-    Bed b;
+    GraphTest b;
     char path[160];
-    bed_open(&b, "dp=2 zero=1", "tp=3");
+    graph_test_open(&b, "dp=2 zero=1", "tp=3");
     for (int f = 0; f < b.manifest.n_files; f++) {
         const int64_t bytes = b.manifest.file[f].bytes;
         char *data = malloc((size_t)bytes);
@@ -153,24 +153,24 @@ static void a_short_file(void **state)
         close(fd);
         free(data);
     }
-    bed_close(&b);
+    graph_test_close(&b);
 }
 
 static void a_missing_file(void **state)
 {
     (void)state;
-    Bed b;
+    GraphTest b;
     char path[160];
-    bed_open(&b, "dp=2 zero=1", "tp=2");
+    graph_test_open(&b, "dp=2 zero=1", "tp=2");
     close(open_file(&b, 1, path));
     assert_int_equal(unlink(path), 0);
     expect_error(path, state_world_run(&b.to, load_all, &b), ERR_IO, b.manifest.file[1].name);
-    bed_close(&b);
+    graph_test_close(&b);
 }
 
 /* ---- checkpoints of other models ---- */
 
-static void refused(Bed *b, const StateSpec *spec, const char *says)
+static void refused(GraphTest *b, const StateSpec *spec, const char *says)
 {
     StateWorld other;
     state_world_open_as(&other, spec);
@@ -181,13 +181,13 @@ static void refused(Bed *b, const StateSpec *spec, const char *says)
 static void another_model(void **state)
 {
     (void)state;
-    Bed b;
-    bed_open(&b, "dp=2 zero=1", "");
+    GraphTest b;
+    graph_test_open(&b, "dp=2 zero=1", "");
     refused(&b, &(StateSpec){.words = "tp=2", .vocab = 29},
             "model.embed_tokens.weight is f64 [23,");
     refused(&b, &(StateSpec){.words = "dp=2", .kind = OPTIM_SGD}, "has moment1 of");
     refused(&b, &(StateSpec){.words = "dp=2", .dtype = F32}, "f32 [");
-    bed_close(&b);
+    graph_test_close(&b);
 }
 
 int main(void)

@@ -14,16 +14,16 @@ typedef struct {
     StateWorld world;
     StateWhole whole;
     char folder[64];
-} Bed;
+} GraphTest;
 
-static void bed_open(Bed *b, const StateSpec *spec)
+static void graph_test_open(GraphTest *b, const StateSpec *spec)
 {
     state_world_open_as(&b->world, spec);
     state_whole_open(&b->whole, &b->world);
     state_folder(b->folder);
 }
 
-static void bed_close(Bed *b)
+static void graph_test_close(GraphTest *b)
 {
     state_folder_remove(b->folder);
     state_whole_close(&b->whole);
@@ -32,7 +32,7 @@ static void bed_close(Bed *b)
 
 /* Checks that the checkpoint of that step contains the whole state. */
 typedef struct {
-    Bed *bed;
+    GraphTest *test;
     int64_t step;
 } OnDisk;
 
@@ -40,14 +40,14 @@ static Err compare_disk(StateRank *r, void *work)
 {
     const OnDisk *d = work;
     LoadResult result;
-    TRY(state_load_from(r, d->bed->folder, d->step, &result));
-    return state_collect(r, &d->bed->whole);
+    TRY(state_load_from(r, d->test->folder, d->step, &result));
+    return state_collect(r, &d->test->whole);
 }
 
 /* ---- a gate in the writer: it waits at a point until it is released ---- */
 
 typedef struct {
-    Bed *bed;
+    GraphTest *test;
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool open;
@@ -90,7 +90,7 @@ static Err change_after_begin(StateRank *r, void *work)
     Gate *g = work;
     Saver *saver;
     const SaverSettings set = {.rank = &r->rank,
-                               .checkpoints = g->bed->folder,
+                               .checkpoints = g->test->folder,
                                .ranks = r->world->ranks,
                                .keep = 2,
                                .memory = SAVE_MEMORY_SNAPSHOT,
@@ -99,7 +99,7 @@ static Err change_after_begin(StateRank *r, void *work)
     char config[32] = "seed: 1\n";
     scalars.config = config;
     state_fill(r, 3);
-    TRY(state_collect(r, &g->bed->whole));
+    TRY(state_collect(r, &g->test->whole));
     TRY(saver_open(&set, r->world->arena, &saver));
     Err err = saver_begin(saver, &scalars);
     if (err == OK && saver_poll(saver) != SAVER_WRITING) err = err_fail(ERR_CHECK, "not writing");
@@ -120,31 +120,31 @@ static void later_changes_do_not_show(void **state)
 {
     (void)state;
     static const int points[] = {SAVE_SNAPSHOT, SAVE_FOLDER, SAVE_HALF, SAVE_DATA, SAVE_SYNCED};
-    Bed bed;
-    Gate gate = {.bed = &bed};
+    GraphTest test;
+    Gate gate = {.test = &test};
     Manifest manifest;
     char dir[128];
-    bed_open(&bed, &(StateSpec){.words = "dp=2 tp=3 zero=1"});
+    graph_test_open(&test, &(StateSpec){.words = "dp=2 tp=3 zero=1"});
     pthread_mutex_init(&gate.lock, NULL);
     pthread_cond_init(&gate.changed, NULL);
-    DO(state_world_run(&bed.world, change_after_begin, &gate));
-    DO(state_world_run(&bed.world, compare_disk, &(OnDisk){&bed, 4}));
-    snprintf(dir, sizeof dir, "%s/step-%08d", bed.folder, 4);
-    DO(manifest_read(dir, &bed.world.arena, &manifest));
+    DO(state_world_run(&test.world, change_after_begin, &gate));
+    DO(state_world_run(&test.world, compare_disk, &(OnDisk){&test, 4}));
+    snprintf(dir, sizeof dir, "%s/step-%08d", test.folder, 4);
+    DO(manifest_read(dir, &test.world.arena, &manifest));
     assert_string_equal(manifest.scalars.config, "seed: 1\n");
     assert_int_equal(manifest.scalars.cursor, 4 * STATE_SEQUENCES);
     assert_true(gate.n > 5);
     assert_memory_equal(gate.seen, points, sizeof points);
     pthread_cond_destroy(&gate.changed);
     pthread_mutex_destroy(&gate.lock);
-    bed_close(&bed);
+    graph_test_close(&test);
 }
 
 /* ---- with and without a snapshot ---- */
 
 static Err save_twice(StateRank *r, void *work)
 {
-    Bed *b = work;
+    GraphTest *b = work;
     state_fill(r, 5);
     TRY(state_collect(r, &b->whole));
     TRY(state_save(r, b->folder, 7, true));
@@ -156,12 +156,12 @@ static void without_a_snapshot(void **state)
     (void)state;
     static const char *const layouts[] = {"tp=3", "dp=2 zero=3", "pp=2"};
     for (int i = 0; i < 3; i++) {
-        Bed bed;
-        bed_open(&bed, &(StateSpec){.words = layouts[i]});
-        DO(state_world_run(&bed.world, save_twice, &bed));
-        DO(state_world_run(&bed.world, compare_disk, &(OnDisk){&bed, 7}));
-        DO(state_world_run(&bed.world, compare_disk, &(OnDisk){&bed, 8}));
-        bed_close(&bed);
+        GraphTest test;
+        graph_test_open(&test, &(StateSpec){.words = layouts[i]});
+        DO(state_world_run(&test.world, save_twice, &test));
+        DO(state_world_run(&test.world, compare_disk, &(OnDisk){&test, 7}));
+        DO(state_world_run(&test.world, compare_disk, &(OnDisk){&test, 8}));
+        graph_test_close(&test);
     }
 }
 
@@ -169,37 +169,37 @@ static void without_a_snapshot(void **state)
 static void longer_than_the_buffer(void **state)
 {
     (void)state;
-    Bed bed;
-    bed_open(&bed, &(StateSpec){.words = "tp=2", .vocab = 200003});
-    DO(state_world_run(&bed.world, save_twice, &bed));
-    DO(state_world_run(&bed.world, compare_disk, &(OnDisk){&bed, 7}));
-    DO(state_world_run(&bed.world, compare_disk, &(OnDisk){&bed, 8}));
-    bed_close(&bed);
+    GraphTest test;
+    graph_test_open(&test, &(StateSpec){.words = "tp=2", .vocab = 200003});
+    DO(state_world_run(&test.world, save_twice, &test));
+    DO(state_world_run(&test.world, compare_disk, &(OnDisk){&test, 7}));
+    DO(state_world_run(&test.world, compare_disk, &(OnDisk){&test, 8}));
+    graph_test_close(&test);
 }
 
 static void bytes_are_predicted(void **state)
 {
     (void)state;
-    Bed bed;
+    GraphTest test;
     int64_t sum = 0, all = 0;
-    bed_open(&bed, &(StateSpec){.words = "dp=2 tp=3 zero=1", .dtype = BF16});
-    for (int r = 0; r < bed.world.ranks; r++) {
+    graph_test_open(&test, &(StateSpec){.words = "dp=2 tp=3 zero=1", .dtype = BF16});
+    for (int r = 0; r < test.world.ranks; r++) {
         int64_t bytes;
-        DO(saver_bytes(&bed.world.job[r].linked, r, SAVE_MEMORY_SNAPSHOT, &bed.world.arena,
+        DO(saver_bytes(&test.world.job[r].linked, r, SAVE_MEMORY_SNAPSHOT, &test.world.arena,
                        &bytes));
         sum += bytes;
     }
-    for (int i = 0; i < bed.whole.tensors.n; i++)
-        all += 4 * shape_count(&bed.whole.tensors.tensor[i].shape);
+    for (int i = 0; i < test.whole.tensors.n; i++)
+        all += 4 * shape_count(&test.whole.tensors.tensor[i].shape);
     assert_int_equal(sum, all);
-    bed_close(&bed);
+    graph_test_close(&test);
 }
 
 /* The saver's memory is the predicted one plus its lists, for which LISTS is a bound. */
 static Err open_and_measure(StateRank *r, void *work)
 {
     enum { LISTS = 1 << 17 };
-    Bed *b = work;
+    GraphTest *b = work;
     Arena arena;
     TRY(arena_open(&arena, "saver", ARENA_PLENTY));
     for (SaveMemory memory = SAVE_MEMORY_BUFFER; memory <= SAVE_MEMORY_SNAPSHOT; memory++) {
@@ -224,10 +224,10 @@ static Err open_and_measure(StateRank *r, void *work)
 static void memory_is_predicted(void **state)
 {
     (void)state;
-    Bed bed;
-    bed_open(&bed, &(StateSpec){.words = "dp=2 zero=1"});
-    DO(state_world_run(&bed.world, open_and_measure, &bed));
-    bed_close(&bed);
+    GraphTest test;
+    graph_test_open(&test, &(StateSpec){.words = "dp=2 zero=1"});
+    DO(state_world_run(&test.world, open_and_measure, &test));
+    graph_test_close(&test);
 }
 
 /* ---- full disk ---- */
@@ -243,7 +243,7 @@ static Err limit_files(rlim_t bytes)
 /* On one rank: a save, one that fails, one more. */
 static Err fill_the_disk(StateRank *r, void *work)
 {
-    Bed *b = work;
+    GraphTest *b = work;
     Saver *saver;
     const SaverSettings set = {.rank = &r->rank,
                                .checkpoints = b->folder,
@@ -281,29 +281,29 @@ static Err fill_the_disk(StateRank *r, void *work)
 static void a_full_disk(void **state)
 {
     (void)state;
-    Bed bed;
+    GraphTest test;
     Generation *g;
     int n;
     char path[128];
-    bed_open(&bed, &(StateSpec){.words = ""});
+    graph_test_open(&test, &(StateSpec){.words = ""});
     void (*before)(int) = signal(SIGXFSZ, SIG_IGN);
-    DO(state_world_run(&bed.world, fill_the_disk, &bed));
+    DO(state_world_run(&test.world, fill_the_disk, &test));
     signal(SIGXFSZ, before);
-    DO(folder_list(bed.folder, &bed.world.arena, &g, &n));
+    DO(folder_list(test.folder, &test.world.arena, &g, &n));
     assert_int_equal(n, 2);
     assert_int_equal(g[0].step, 3);
     assert_int_equal(g[1].step, 1);
-    snprintf(path, sizeof path, "%s/step-%08d.tmp", bed.folder, 2);
+    snprintf(path, sizeof path, "%s/step-%08d.tmp", test.folder, 2);
     assert_int_not_equal(access(path, F_OK), 0);
-    DO(state_world_run(&bed.world, compare_disk, &(OnDisk){&bed, 1}));
-    DO(state_world_run(&bed.world, compare_disk, &(OnDisk){&bed, 3}));
-    bed_close(&bed);
+    DO(state_world_run(&test.world, compare_disk, &(OnDisk){&test, 1}));
+    DO(state_world_run(&test.world, compare_disk, &(OnDisk){&test, 3}));
+    graph_test_close(&test);
 }
 
 /* Closed during a save: the writer ends, and no generation is added. */
 static Err close_early(StateRank *r, void *work)
 {
-    Bed *b = work;
+    GraphTest *b = work;
     Saver *saver;
     const SaverSettings set = {.rank = &r->rank,
                                .checkpoints = b->folder,
@@ -321,14 +321,14 @@ static Err close_early(StateRank *r, void *work)
 static void closed_before_its_end(void **state)
 {
     (void)state;
-    Bed bed;
+    GraphTest test;
     Generation *g;
     int n;
-    bed_open(&bed, &(StateSpec){.words = "dp=2"});
-    DO(state_world_run(&bed.world, close_early, &bed));
-    DO(folder_list(bed.folder, &bed.world.arena, &g, &n));
+    graph_test_open(&test, &(StateSpec){.words = "dp=2"});
+    DO(state_world_run(&test.world, close_early, &test));
+    DO(folder_list(test.folder, &test.world.arena, &g, &n));
     assert_int_equal(n, 0);
-    bed_close(&bed);
+    graph_test_close(&test);
 }
 
 int main(void)

@@ -1,6 +1,7 @@
-/* bed.h -- a small graph for tests of passes: built by hand, transformed, printed, compared. */
-#ifndef TESTS_SUPPORT_BED_H
-#define TESTS_SUPPORT_BED_H
+/* graph_test.h -- a small graph for tests of passes: built by hand, transformed, printed and
+ * compared. */
+#ifndef TESTS_SUPPORT_GRAPH_TEST_H
+#define TESTS_SUPPORT_GRAPH_TEST_H
 
 #include "support/expect.h"
 
@@ -12,30 +13,30 @@ typedef struct {
     Arena arena;
     Graph g;
     Mesh mesh; /* one rank */
-} Bed;
+} GraphTest;
 
 /* All extents of a graph differ. */
 enum { T = 6, D = 4, F = 5, E = 3 };
 
-static inline void bed_open(Bed *b, const char *kind)
+static inline void graph_test_open(GraphTest *b, const char *kind)
 {
-    DO(arena_open(&b->arena, "bed", (size_t)1 << 28));
+    DO(arena_open(&b->arena, "graph test", (size_t)1 << 28));
     graph_init(&b->g, kind, F64, &b->arena);
     b->mesh = mesh_single();
 }
 
-static inline void bed_close(Bed *b) { arena_close(&b->arena); }
+static inline void graph_test_close(GraphTest *b) { arena_close(&b->arena); }
 
-static inline Value bed_x(Bed *b) { return stream_in(&b->g, dim_of(T), D); }
+static inline Value graph_test_x(GraphTest *b) { return stream_in(&b->g, dim_of(T), D); }
 
 /* A weight [out, in] of this name. */
-static inline Value bed_w(Bed *b, const char *name, int64_t out, int64_t in)
+static inline Value graph_test_w(GraphTest *b, const char *name, int64_t out, int64_t in)
 {
     return weight2(&b->g, name, out, in, 1);
 }
 
 /* Checks the printed graph: its inputs, then every node. */
-static inline void bed_expect_all(Bed *b, const char *name, const char *want)
+static inline void graph_test_expect_all(GraphTest *b, const char *name, const char *want)
 {
     const char *got;
     DO(graph_print(&b->g, &b->arena, &got));
@@ -43,7 +44,7 @@ static inline void bed_expect_all(Bed *b, const char *name, const char *want)
 }
 
 /* Checks the printed nodes, without the inputs. */
-static inline void bed_expect(Bed *b, const char *name, const char *want)
+static inline void graph_test_expect(GraphTest *b, const char *name, const char *want)
 {
     const char *got;
     DO(graph_print(&b->g, &b->arena, &got));
@@ -53,7 +54,7 @@ static inline void bed_expect(Bed *b, const char *name, const char *want)
 }
 
 /* Returns the node that makes the value of this name. */
-static inline Node *bed_node(Bed *b, const char *name)
+static inline Node *graph_test_node(GraphTest *b, const char *name)
 {
     for (Value v = 0; v < b->g.n_values; v++)
         if (strcmp(b->g.value[v].name, name) == 0) return &b->g.node[graph_maker(&b->g, v)];
@@ -62,7 +63,7 @@ static inline Node *bed_node(Bed *b, const char *name)
 }
 
 /* Differentiates the graph if `back`, then places it on one rank. */
-static inline void bed_prepare(Bed *b, bool back)
+static inline void graph_test_prepare(GraphTest *b, bool back)
 {
     DO(graph_err(&b->g));
     if (back) DO(differentiate(&b->g));

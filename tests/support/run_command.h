@@ -1,7 +1,7 @@
-/* said.h -- runs the command inside a test and keeps its exit status and output. Include <cmocka.h>
- * first, and define _POSIX_C_SOURCE. */
-#ifndef SUPPORT_SAID_H
-#define SUPPORT_SAID_H
+/* run_command.h -- runs the command inside a test and keeps its exit status and output. Include
+ * <cmocka.h> first, and define _POSIX_C_SOURCE. */
+#ifndef SUPPORT_RUN_COMMAND_H
+#define SUPPORT_RUN_COMMAND_H
 
 #include <stdio.h>
 #include <string.h>
@@ -10,9 +10,9 @@
 
 enum { MAX_WORDS = 12 };
 
-static char said[1 << 14];
+static char output[1 << 14];
 
-/* Runs `sheaf WORD ...`; its stdout and stderr are in `said`. */
+/* Runs `sheaf WORD ...`; its stdout and stderr are in `output`. */
 static inline int sheaf(const char *const *words)
 {
     char *argv[MAX_WORDS + 2] = {"sheaf"};
@@ -32,16 +32,16 @@ static inline int sheaf(const char *const *words)
         close(kept[fd - 1]);
     }
     rewind(file);
-    said[fread(said, 1, sizeof said - 1, file)] = '\0';
+    output[fread(output, 1, sizeof output - 1, file)] = '\0';
     fclose(file);
     return status;
 }
 
 #define SHEAF(...) sheaf((const char *const[]){__VA_ARGS__, NULL})
 
-static inline void assert_said(const char *part)
+static inline void assert_printed(const char *part)
 {
-    if (!strstr(said, part)) fail_msg("\"%s\" is not in: %s", part, said);
+    if (!strstr(output, part)) fail_msg("\"%s\" is not in: %s", part, output);
 }
 
 #endif
