@@ -76,11 +76,11 @@ static Err await(Comm *c, DeviceEvent *e)
 Err comm_sync(Comm *c, CommDevice device, DeviceQueue *q)
 {
     DeviceEvent *e;
-    const DeviceRuntime *m = device.runtime;
-    if (!c->transport || c->device.context != device.context) return m->sync(q);
-    TRY(m->event_open(device.context, &e));
-    Err err = m->record(q, e);
+    const DeviceRuntime *rt = device.runtime;
+    if (!c->transport || c->device.context != device.context) return rt->sync(q);
+    TRY(rt->event_open(device.context, &e));
+    Err err = rt->record(q, e);
     if (err == OK) err = await(c, e);
-    m->event_close(e);
+    rt->event_close(e);
     return err;
 }

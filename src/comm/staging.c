@@ -29,10 +29,10 @@ static Err reserve_buffer(Comm *c, int at, size_t bytes)
 /* Copies in the compute queue, after the kernels that write `from`, and waits on the host. */
 static Err fetch(Comm *c, const Ref *from, const Ref *buffer)
 {
-    const DeviceRuntime *m = c->device.runtime;
+    const DeviceRuntime *rt = c->device.runtime;
     DeviceQueue *compute = queue_of(c, QUEUE_COMPUTE);
-    TRY(m->copy(compute, comm_at(c, buffer), comm_at(c, from), ref_bytes(from)));
-    return m->sync(compute);
+    TRY(rt->copy(compute, comm_at(c, buffer), comm_at(c, from), ref_bytes(from)));
+    return rt->sync(compute);
 }
 
 Err staging_begin(Comm *c, int slot)
@@ -61,27 +61,27 @@ Err staging_begin(Comm *c, int slot)
 
 Err staging_end(Comm *c, int slot)
 {
-    const DeviceRuntime *m = c->device.runtime;
+    const DeviceRuntime *rt = c->device.runtime;
     BounceBuffers *s = &c->staged[slot];
     DeviceQueue *compute;
     if (!c->pending[slot].on_device || s->to.count == 0) return OK;
     compute = queue_of(c, QUEUE_COMPUTE);
-    TRY(m->copy(compute, comm_at(c, &s->to), comm_at(c, &c->pending[slot].t.to),
-                ref_bytes(&s->to)));
+    TRY(rt->copy(compute, comm_at(c, &s->to), comm_at(c, &c->pending[slot].t.to),
+                 ref_bytes(&s->to)));
     s->to.count = 0;
     s->copy_pending = true;
-    return m->record(compute, s->copied_out);
+    return rt->record(compute, s->copied_out);
 }
 
 void staging_close(Comm *c)
 {
-    const DeviceRuntime *m = c->device.runtime;
+    const DeviceRuntime *rt = c->device.runtime;
     for (int i = 0; c->staged && i < c->set.in_flight; i++) {
-        if (c->staged[i].copy_pending) (void)m->sync_event(c->staged[i].copied_out);
-        if (c->staged[i].copied_out) m->event_close(c->staged[i].copied_out);
+        if (c->staged[i].copy_pending) (void)rt->sync_event(c->staged[i].copied_out);
+        if (c->staged[i].copied_out) rt->event_close(c->staged[i].copied_out);
         c->staged[i] = (BounceBuffers){0};
         for (int k = COMM_STAGING + 2 * i; k < COMM_STAGING + 2 * i + 2; k++) {
-            if (c->memory[k].base) m->free_host(c->device.context, c->memory[k].base);
+            if (c->memory[k].base) rt->free_host(c->device.context, c->memory[k].base);
             c->memory[k].base = NULL;
             c->memory[k].bytes = 0;
         }

@@ -61,16 +61,16 @@ static Err cuda_open(const char *file, const Device **out)
 /* "cuda: 8 x NVIDIA H200, 139.8 GiB"; the name alone if GPU 0 cannot be opened. */
 static void gpu_text(const Device *d, char text[DEVICE_TEXT_BYTES])
 {
-    const DeviceRuntime *m = d->runtime;
+    const DeviceRuntime *rt = d->runtime;
     DeviceContext *context;
     DeviceInfo info;
     char bytes[24];
     snprintf(text, DEVICE_TEXT_BYTES, "%s", d->name);
-    if (m->open(0, &context) != OK) return;
-    if (m->info(context, &info) == OK)
-        snprintf(text, DEVICE_TEXT_BYTES, "%s: %d x %s, %s", d->name, m->count(), info.name,
+    if (rt->open(0, &context) != OK) return;
+    if (rt->info(context, &info) == OK)
+        snprintf(text, DEVICE_TEXT_BYTES, "%s: %d x %s, %s", d->name, rt->count(), info.name,
                  text_bytes((int64_t)info.total_bytes, bytes));
-    m->close(context);
+    rt->close(context);
 }
 
 static const DeviceEntry devices[] = {

@@ -7,12 +7,12 @@
  *     compute  | kernels ........... record e ....... kernels
  *     d2h      |                     wait e, copy out
  *
- *     const DeviceRuntime *m = device->runtime;                 NULL: the device is the host
- *     TRY(m->open(0, &context));
- *     TRY(m->alloc(context, bytes, &arena));
- *     call.queue = m->queue(context, QUEUE_COMPUTE);
+ *     const DeviceRuntime *rt = device->runtime;                NULL: the device is the host
+ *     TRY(rt->open(0, &context));
+ *     TRY(rt->alloc(context, bytes, &arena));
+ *     call.queue = rt->queue(context, QUEUE_COMPUTE);
  *     TRY(device->kernel[KERNEL_add](&call));                   returns before it has run
- *     TRY(m->sync(call.queue));                                 now it has
+ *     TRY(rt->sync(call.queue));                                now it has
  *
  * Graphs, optimizer lists and autotuning are separate tables, which a device may leave out. One
  * thread at a time uses a context. Calls return ERR_NOMEM if memory is short and ERR_IO if the

@@ -48,7 +48,7 @@ enum { DEVICE_SIZE = 8192, DEVICE_WARM_UP = 3, DEVICE_TRIES = 10, FILL_BLOCK = 1
 
 typedef struct {
     const ProfileTarget *target;
-    const DeviceRuntime *m;
+    const DeviceRuntime *rt;
     DeviceContext *context;
     DeviceQueue *q;
     void *at[3]; /* operands and result, in device memory */
@@ -71,26 +71,26 @@ static Err fill_operand(DeviceGemm *f, int i)
         else
             ((uint32_t *)f->block)[k] = bits;
     }
-    TRY(f->m->alloc(f->context, bytes, &f->at[i]));
+    TRY(f->rt->alloc(f->context, bytes, &f->at[i]));
     for (size_t at = 0; at < bytes; at += FILL_BLOCK * each)
-        TRY(f->m->copy(f->q, (char *)f->at[i] + at, f->block, FILL_BLOCK * each));
-    return f->m->sync(f->q);
+        TRY(f->rt->copy(f->q, (char *)f->at[i] + at, f->block, FILL_BLOCK * each));
+    return f->rt->sync(f->q);
 }
 
 static Err time_device(DeviceGemm *f, double *best)
 {
     Call c = {.n_in = 2, .n_out = 1, .attr = {.gemm = {.tb = true}}, .queue = f->q};
-    TRY(f->m->alloc_host(f->context, FILL_BLOCK * dtype_bytes(f->target->dtype), &f->block));
+    TRY(f->rt->alloc_host(f->context, FILL_BLOCK * dtype_bytes(f->target->dtype), &f->block));
     for (int i = 0; i < 3; i++) TRY(fill_operand(f, i));
     for (int i = 0; i < 3; i++)
         *(i < 2 ? &c.in[i] : &c.out[0]) =
             (Tensor){f->at[i], f->target->dtype, 2, {DEVICE_SIZE, DEVICE_SIZE}, {DEVICE_SIZE, 1}};
-    if (f->m->autotune) f->m->autotune->measure(f->context, true);
+    if (f->rt->autotune) f->rt->autotune->measure(f->context, true);
     *best = 0;
     for (int i = 0; i < DEVICE_WARM_UP + DEVICE_TRIES; i++) {
         const double before = now_s();
         TRY(f->target->device->kernel[KERNEL_gemm](&c));
-        TRY(f->m->sync(f->q));
+        TRY(f->rt->sync(f->q));
         const double rate =
             2.0 * DEVICE_SIZE * DEVICE_SIZE * (double)DEVICE_SIZE / (now_s() - before);
         if (i >= DEVICE_WARM_UP && rate > *best) *best = rate;
@@ -100,14 +100,14 @@ static Err time_device(DeviceGemm *f, double *best)
 
 static Err measure_device(const ProfileTarget *target, double *best)
 {
-    DeviceGemm f = {.target = target, .m = target->device->runtime};
-    TRY(f.m->open(0, &f.context));
-    f.q = f.m->queue(f.context, QUEUE_COMPUTE);
+    DeviceGemm f = {.target = target, .rt = target->device->runtime};
+    TRY(f.rt->open(0, &f.context));
+    f.q = f.rt->queue(f.context, QUEUE_COMPUTE);
     const Err err = time_device(&f, best);
     for (int i = 0; i < 3; i++)
-        if (f.at[i]) f.m->free(f.context, f.at[i]);
-    if (f.block) f.m->free_host(f.context, f.block);
-    f.m->close(f.context);
+        if (f.at[i]) f.rt->free(f.context, f.at[i]);
+    if (f.block) f.rt->free_host(f.context, f.block);
+    f.rt->close(f.context);
     return err;
 }
 

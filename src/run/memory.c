@@ -113,13 +113,13 @@ void memory_drain(Rank *r)
 
 static void close_on_device(Rank *r)
 {
-    const DeviceRuntime *m = r->runtime;
+    const DeviceRuntime *rt = r->runtime;
     mailbox_close(r);
     for (int i = 0; i < N_ARENAS; i++)
         if (r->base[i] && !r->shared[i])
-            (i == ARENA_HOST ? m->free_host : m->free)(r->context, r->base[i]);
-    if (r->staging) m->free_host(r->context, r->staging);
-    if (!r->settings.state_of) m->close(r->context);
+            (i == ARENA_HOST ? rt->free_host : rt->free)(r->context, r->base[i]);
+    if (r->staging) rt->free_host(r->context, r->staging);
+    if (!r->settings.state_of) rt->close(r->context);
 }
 
 void memory_close(Rank *r)

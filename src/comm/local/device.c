@@ -185,13 +185,13 @@ static Err move_part(const DevicePart *p)
 
 Err device_part(Comm *c, int slot)
 {
-    const DeviceRuntime *m = c->device.runtime;
+    const DeviceRuntime *rt = c->device.runtime;
     const DevicePart p = part_of(c, slot);
     const bool one_gives = p.t->kind == COMM_BROADCAST;
     for (int i = 0; i < p.n; i++)
-        if (!one_gives || i == p.me || i == giver(&p)) TRY(m->wait(p.q, p.post[i].ready));
+        if (!one_gives || i == p.me || i == giver(&p)) TRY(rt->wait(p.q, p.post[i].ready));
     TRY(move_part(&p));
-    TRY(m->record(p.q, p.post[p.me].done));
+    TRY(rt->record(p.q, p.post[p.me].done));
     atomic_store(&p.post[p.me].issued, c->pending[slot].sequence + 1);
     return OK;
 }

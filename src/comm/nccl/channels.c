@@ -90,11 +90,11 @@ static Err await_members(Comm *c, NcclChannel *ch, const NcclChannelKey *name)
 
 static Err open_queue(Comm *c, NcclChannel *ch)
 {
-    const DeviceRuntime *m = c->device.runtime;
-    TRY(m->queue_open(c->device.context, &ch->queue));
+    const DeviceRuntime *rt = c->device.runtime;
+    TRY(rt->queue_open(c->device.context, &ch->queue));
     for (int i = 0; i < LAUNCH_RING; i++)
-        TRY(m->event_open(c->device.context, &ch->launch[i].done));
-    return m->native(ch->queue, &ch->native);
+        TRY(rt->event_open(c->device.context, &ch->launch[i].done));
+    return rt->native(ch->queue, &ch->native);
 }
 
 static Err join(Comm *c, NcclChannel *ch, const NcclChannelKey *name)
@@ -152,15 +152,15 @@ static void finish(Comm *c, NcclChannel *ch)
 
 void nccl_channel_close(Comm *c, NcclChannel *ch)
 {
-    const DeviceRuntime *m = c->device.runtime;
+    const DeviceRuntime *rt = c->device.runtime;
     NcclState *n = c->transport_state;
     NcclChannel **at = &n->channels;
     if (ch->comm && !c->transport_aborted) (void)comm_sync(c, c->device, ch->queue);
     if (ch->comm) finish(c, ch);
     for (int i = 0; i < LAUNCH_RING; i++)
-        if (ch->launch[i].done) m->event_close(ch->launch[i].done);
-    if (ch->queue) m->queue_close(ch->queue);
-    if (ch->scratch) m->free(c->device.context, ch->scratch);
+        if (ch->launch[i].done) rt->event_close(ch->launch[i].done);
+    if (ch->queue) rt->queue_close(ch->queue);
+    if (ch->scratch) rt->free(c->device.context, ch->scratch);
     if (ch->match) ch->match->transport = NULL;
     while (*at != ch) at = &(*at)->next;
     *at = ch->next;

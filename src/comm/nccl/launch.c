@@ -191,15 +191,15 @@ static Err call(const NcclCall *k)
 
 Err launch_reserve(Comm *c, int slot, NcclChannel *ch)
 {
-    const DeviceRuntime *m = c->device.runtime;
+    const DeviceRuntime *rt = c->device.runtime;
     const NcclCall k = call_of(c, slot, ch);
     const size_t bytes = is_maximum(k.t) ? kept(&k) * k.each * (size_t)ch->n : 0;
     if (bytes <= ch->scratch_bytes) return OK;
     TRY(comm_sync(c, c->device, ch->queue)); /* a running transfer may use the old memory */
-    if (ch->scratch) m->free(c->device.context, ch->scratch);
+    if (ch->scratch) rt->free(c->device.context, ch->scratch);
     ch->scratch = NULL;
     ch->scratch_bytes = 0;
-    TRY(m->alloc(c->device.context, bytes, &ch->scratch));
+    TRY(rt->alloc(c->device.context, bytes, &ch->scratch));
     ch->scratch_bytes = bytes;
     return OK;
 }
