@@ -18,6 +18,7 @@
 #include "cli/args.h"
 #include "cli/interrupt.h"
 #include "cli/machine.h"
+#include "cli/new_file.h"
 #include "cli/supervise.h"
 #include "cli/train.h"
 #include "cli/train_state.h"
@@ -131,16 +132,29 @@ static Err fill_run(TrainSession *s)
     return s->trace_path ? ARENA_NEW(&s->arena, run->ranks_here, &run->trace) : OK;
 }
 
+/* Sets trace_path: FILE, or FILE.RANK if each rank is a process of its own. */
+static Err name_trace(TrainSession *s, const char *file)
+{
+    if (!file) return OK;
+    Text t = text_in(&s->arena);
+    text_add(&t, "%s", file);
+    if (s->launch.comm_world) text_add(&t, ".%d", s->launch.by.rank);
+    TRY(text_done(&t, &s->trace_path));
+    return new_file_check("--trace", s->trace_path);
+}
+
 /* Loads everything that the ranks of this process share. */
 static Err prepare(TrainSession *s, int argc, char **argv)
 {
     Args args;
+    const char *trace = NULL;
     SuperviseFlags parents = {0}; /* handled by the parent process */
-    const Flag flags[] = {{"--trace", &s->trace_path, NULL},
+    const Flag flags[] = {{"--trace", &trace, NULL},
                           {"--supervise", &parents.times, NULL},
                           {"--fewer", NULL, &parents.fewer}};
     TRY(args_split(argc, argv, flags, 3, &s->arena, &args));
     s->file = args.file;
+    TRY(name_trace(s, trace));
     TRY(launch_config(&s->launch, &args, &s->arena, &s->config));
     TRY(config_model(&s->config, &s->arena, &s->model));
     snprintf(s->dir_name, sizeof s->dir_name, "%s", s->config.run_dir);

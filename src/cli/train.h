@@ -22,7 +22,7 @@ typedef struct {
     Arena arena;
     Launch launch;
     const char *file;       /* the run file; NULL: none */
-    const char *trace_path; /* NULL: no trace */
+    const char *trace_path; /* of this process; NULL: no trace */
     char dir_name[1024];
     char checkpoints[1100]; /* folder */
     StateScalars scalars;

@@ -127,12 +127,9 @@ static void name_caches(TrainSession *s)
 
 static Err write_trace(const TrainSession *s, TrainRank *r)
 {
-    char path[1100];
     if (!s->trace_path) return OK;
-    snprintf(path, sizeof path, s->launch.comm_world ? "%.1000s.%d" : "%.1000s", s->trace_path,
-             r->world->rank);
-    TRY(train_write_trace(r, path));
-    if (r->world->rank == 0) report_trace(s, r, path);
+    TRY(train_write_trace(r, s->trace_path));
+    if (r->world->rank == 0) report_trace(s, r, s->trace_path);
     return OK;
 }
 

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -90,14 +91,29 @@ static Err take_lock(RunDir *d)
     return OK;
 }
 
-static bool has_run(const RunDir *d)
+static bool has_file(const RunDir *d, const char *name, int64_t least_bytes)
 {
     char path[1100];
     struct stat st;
-    snprintf(path, sizeof path, "%s/metrics.jsonl", d->path);
-    if (stat(path, &st) == 0 && st.st_size > 0) return true;
-    snprintf(path, sizeof path, "%s/checkpoints", d->path);
-    return stat(path, &st) == 0;
+    snprintf(path, sizeof path, "%s/%s", d->path, name);
+    return stat(path, &st) == 0 && st.st_size >= least_bytes;
+}
+
+static bool has_run(const RunDir *d)
+{
+    return has_file(d, "metrics.jsonl", 1) || has_file(d, "checkpoints", 0);
+}
+
+/* Refuses a folder with a config.yaml of the user, which the run would overwrite. Every run creates
+ * its lock first and config.yaml last, so a config.yaml without any other file of a run is not from
+ * one. config.yaml is looked up first: another process may be creating all of them now. */
+static Err check_config(const RunDir *d)
+{
+    if (!has_file(d, "config.yaml", 0) || has_file(d, "lock", 0) || has_run(d)) return OK;
+    return err_fail(ERR_CONFIG,
+                    "%s/config.yaml: exists already, and no run has written it; the run would "
+                    "overwrite it: move it out of the folder or choose another run.dir",
+                    d->path);
 }
 
 /* The first free name of PATH.1, PATH.2, ... */
@@ -123,6 +139,7 @@ Err run_dir_open(RunDir *d, const char *path, bool fresh)
         return err_fail(ERR_CONFIG, "run.dir: the path has %zu characters; use 1 to %d", length,
                         MAX_RUN_DIR);
     memcpy(d->path, path, length);
+    TRY(check_config(d));
     TRY(make_folders(d->path));
     TRY(take_lock(d));
     if (!fresh || !has_run(d)) return OK;

@@ -21,8 +21,9 @@ typedef struct {
 } RunDir;
 
 /* Local. Creates the folder and its parents, and locks it. ERR_CONFIG with the pid if another
- * process holds the lock for two seconds; a killed process may take a moment to die. With `fresh`
- * an earlier run is renamed, never deleted. */
+ * process holds the lock for two seconds; a killed process may take a moment to die. ERR_CONFIG if
+ * the folder has a config.yaml but no run: nothing is created then. With `fresh` an earlier run is
+ * renamed, never deleted. */
 Err run_dir_open(RunDir *d, const char *path, bool fresh);
 void run_dir_close(RunDir *d);
 /* Local. Creates a folder in it, unless it exists. */

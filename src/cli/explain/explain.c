@@ -3,8 +3,8 @@
  *     sheaf explain run.yaml [key=value ...] [--rank N] [--json]
  *         --rank N         a rank of the mesh (0)
  *         --unit KIND      only the program of this kind of unit: embed, layer, head
- *         --svg FILE       draw the schedule into this file
- *         --schedule FILE  write the schedule as lists, to edit and use as parallel.schedule
+ *         --svg FILE       draw the schedule into this new file
+ *         --schedule FILE  write the schedule as lists, to edit and use as parallel.schedule; new
  *         --pass NAME      only the graphs after this pass of the compiler */
 #include "cli/explain/explain.h"
 
@@ -16,6 +16,7 @@
 #include "cli/config/job.h"
 #include "cli/config/keys.h"
 #include "cli/machine.h"
+#include "cli/new_file.h"
 #include "cli/verbs.h"
 
 typedef struct {
@@ -153,6 +154,8 @@ static Err explain_request(int argc, char **argv, Arena *arena, Arena *temp)
     Args args;
     Config *config;
     TRY(args_split(argc, argv, flags, sizeof flags / sizeof *flags, temp, &args));
+    if (want.svg) TRY(new_file_check("--svg", want.svg));
+    if (want.schedule) TRY(new_file_check("--schedule", want.schedule));
     TRY(ARENA_NEW(temp, 1, &config));
     TRY(config_load(args.file, args.set, args.n_set, temp, config));
     return explain(config, &want, arena, temp);

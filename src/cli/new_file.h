@@ -1,0 +1,12 @@
+/* new_file.h -- the check of files that a flag names for output: --svg, --schedule, --trace. */
+#ifndef CLI_NEW_FILE_H
+#define CLI_NEW_FILE_H
+
+#include "base/err.h"
+
+/* Local. ERR_CONFIG if `path` is a file with contents, or a link to one; `flag` is for the message.
+ * Devices, FIFOs and empty files have nothing to lose. Called before any work, so that a refused
+ * request costs no time. */
+Err new_file_check(const char *flag, const char *path);
+
+#endif

@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# files.sh BINARY -- files of the user are neither overwritten nor lost: run files, traces, drawings,
+# links. Works in a temporary folder.
+. tests/support/e2e.sh
+
+says() { grep -qF -- "$2" "$top/$1" || { echo "  not in $1: $2" && head -n 20 "$top/$1" && false; }; }
+run() { # name of the output, arguments of sheaf...
+    local out=$1
+    shift
+    "$sheaf" "$@" >"$top/$out.out" 2>"$top/$out.err"
+}
+same() { [ "$(cat "$top/$1")" = "$2" ]; } # file, contents
+
+for i in $(seq 1 200); do echo "line $i: the quick brown fox jumps over $((i * i)) lazy dogs"; done >"$top/text"
+yaml() { # run.dir
+    printf 'model:\n  name: llama-tiny\n  num_hidden_layers: 1\ndata:\n  train: %s\n  seq_len: 16\nbatch:\n  global: 2\nrun:\n  steps: 2\n  threads: 1\n  dir: %s\n' "$top/text" "$top/$1"
+}
+yaml a >"$top/run.yaml"
+
+# ---- existing files ----
+mkdir "$top/exp"
+yaml exp >"$top/exp/config.yaml"
+cp "$top/exp/config.yaml" "$top/kept.yaml"
+ok "a run file in the run folder is refused" status 2 run exp train "$top/exp/config.yaml"
+ok "the error names it and the way out" says exp.err "$top/exp/config.yaml: exists already, and no run has written it; the run would overwrite it: move it out of the folder or choose another run.dir"
+ok "it is unchanged" cmp "$top/exp/config.yaml" "$top/kept.yaml"
+ok "nothing is next to it" test "$(ls "$top/exp")" = config.yaml
+ok "so with run.fresh" status 2 run exp train "$top/exp/config.yaml" run.fresh=true
+ok "it is still unchanged" cmp "$top/exp/config.yaml" "$top/kept.yaml"
+ok "a run" status 0 run a train "$top/run.yaml"
+ok "the config.yaml of a run repeats it" status 0 run again train "$top/a/config.yaml" run.steps=3
+ok "and is written again" grep -q 'steps: 3' "$top/a/config.yaml"
+
+echo mine >"$top/mine"
+for flag in --svg --schedule; do
+    ok "explain $flag refuses a file" status 2 run flag explain "$top/run.yaml" $flag "$top/mine"
+    ok "the error names it" says flag.err "$flag $top/mine: exists already; remove it or choose another name"
+    ok "it is unchanged" same mine mine
+done
+ok "a link is followed" ln -s mine "$top/link"
+ok "train --trace refuses it" status 2 run trace train "$top/run.yaml" run.dir="$top/traced" --trace "$top/link"
+ok "the error names it" says trace.err "--trace $top/link: exists already; remove it or choose another name"
+ok "it is unchanged" same mine mine
+ok "no step was trained" test ! -e "$top/traced"
+ok "a device is no such file" status 0 run flag explain "$top/run.yaml" --svg /dev/null
+: >"$top/empty"
+ok "an empty file has nothing to lose" status 0 run flag explain "$top/run.yaml" --svg "$top/empty"
+ok "a new trace" status 0 run trace train "$top/run.yaml" run.dir="$top/traced" --trace "$top/new.json"
+ok "is written" test -s "$top/new.json"
+
+counted
