@@ -35,6 +35,7 @@ Err train_config_hash(const Config *c, Arena *temp, uint64_t *out)
         n = strcspn(text, "\n");
         if (!is_local_key(text)) hash = hash_line(hash, text, n);
     }
+    if (c->run_fresh) hash = hash_line(hash, "fresh", 5); /* not printed */
     *out = hash;
     return OK;
 }

@@ -59,10 +59,17 @@ static bool read_generation(const char *name, Generation *out)
     return true;
 }
 
+/* True also for a link to a folder: a user may keep a checkpoint on another disk. */
 static bool is_folder(const char *path)
 {
     struct stat s;
-    return lstat(path, &s) == 0 && S_ISDIR(s.st_mode);
+    return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
+}
+
+static bool is_link(const char *path)
+{
+    struct stat s;
+    return lstat(path, &s) == 0 && S_ISLNK(s.st_mode);
 }
 
 static int newest_first(const void *a, const void *b)
@@ -163,11 +170,19 @@ static int count_files(DIR *dir)
     return n;
 }
 
+/* The files behind the link belong to the user. */
+static Err remove_link(const char *path)
+{
+    if (unlink(path) == 0 || errno == ENOENT) return OK;
+    return err_fail(ERR_IO, "%s: cannot remove the link: %s", path, strerror(errno));
+}
+
 Err folder_remove(const char *path, void (*half)(void *context), void *context)
 {
-    DIR *dir = opendir(path);
     int gone = 0;
     Err err = OK;
+    if (is_link(path)) return remove_link(path);
+    DIR *dir = opendir(path);
     if (!dir && errno == ENOENT) return OK;
     if (!dir) return err_fail(ERR_IO, "%s: cannot open the folder: %s", path, strerror(errno));
     const int at_half = count_files(dir) / 2;

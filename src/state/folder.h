@@ -54,8 +54,8 @@ typedef struct {
 } Generation;
 Generation generation_of(int64_t step);
 
-/* Local. Lists the checkpoints with a final name, newest first, without opening them. A missing
- * folder is empty. */
+/* Local. Lists the checkpoints with a final name, newest first, without opening them. A link to a
+ * folder counts. A missing folder is empty. */
 Err folder_list(const char *checkpoints, Arena *a, Generation **out, int *n);
 /* Local. Reads `latest`. ERR_CHECK if the line is damaged; the hash detects any flipped byte.
  * *found is false if there is no such file. */

@@ -116,14 +116,39 @@ static Err check_config(const RunDir *d)
                     d->path);
 }
 
-/* The first free name of PATH.1, PATH.2, ... */
-static Err move_aside(RunDir *d)
+/* Writes the path of the folder itself. If run.dir is a link, that is its target: the old and the new
+ * run stay on the disk that the link chooses. */
+static Err resolve(const RunDir *d, char out[sizeof d->path])
 {
     struct stat st;
+    snprintf(out, sizeof d->path, "%s", d->path);
+    if (lstat(d->path, &st) != 0 || !S_ISLNK(st.st_mode)) return OK;
+    char *target = realpath(d->path, NULL);
+    const size_t length = target ? strlen(target) : 0;
+    Err err = OK;
+    if (!target)
+        err = err_fail(ERR_IO, "run.dir=%s: the link cannot be followed: %s", d->path,
+                       strerror(errno));
+    else if (length > MAX_RUN_DIR)
+        err = err_fail(ERR_CONFIG,
+                       "run.dir=%s: a link to a path of %zu characters; at most %d are possible",
+                       d->path, length, MAX_RUN_DIR);
+    else
+        memcpy(out, target, length + 1);
+    free(target);
+    return err;
+}
+
+/* Renames the folder to the first free name of PATH.1, PATH.2, ... and creates an empty one. */
+static Err move_aside(RunDir *d)
+{
+    char path[sizeof d->path];
+    struct stat st;
+    TRY(resolve(d, path));
     for (int i = 1; i < 100000; i++) {
-        snprintf(d->old, sizeof d->old, "%s.%d", d->path, i);
+        snprintf(d->old, sizeof d->old, "%s.%d", path, i);
         if (lstat(d->old, &st) == 0) continue;
-        if (rename(d->path, d->old) == 0) return OK;
+        if (rename(path, d->old) == 0) return make_folders(path);
         return err_fail(ERR_IO, "run.dir=%s: cannot be renamed to %s: %s", d->path, d->old,
                         strerror(errno));
     }
@@ -145,7 +170,6 @@ Err run_dir_open(RunDir *d, const char *path, bool fresh)
     if (!fresh || !has_run(d)) return OK;
     TRY(move_aside(d));
     run_dir_close(d);
-    TRY(make_folders(d->path));
     return take_lock(d);
 }
 

@@ -23,7 +23,7 @@ typedef struct {
 /* Local. Creates the folder and its parents, and locks it. ERR_CONFIG with the pid if another
  * process holds the lock for two seconds; a killed process may take a moment to die. ERR_CONFIG if
  * the folder has a config.yaml but no run: nothing is created then. With `fresh` an earlier run is
- * renamed, never deleted. */
+ * renamed, never deleted; of a linked folder the target is renamed, and the link stays. */
 Err run_dir_open(RunDir *d, const char *path, bool fresh);
 void run_dir_close(RunDir *d);
 /* Local. Creates a folder in it, unless it exists. */

@@ -48,4 +48,31 @@ ok "an empty file has nothing to lose" status 0 run flag explain "$top/run.yaml"
 ok "a new trace" status 0 run trace train "$top/run.yaml" run.dir="$top/traced" --trace "$top/new.json"
 ok "is written" test -s "$top/new.json"
 
+# ---- run.fresh and links ----
+ok "a fresh run" status 0 run fresh train "$top/run.yaml" run.dir="$top/fresh" run.fresh=true
+ok "its config.yaml does not start over" grep -q 'fresh: false' "$top/fresh/config.yaml"
+ok "nor does its manifest" sh -c "! grep -q 'fresh: true' '$top/fresh/checkpoints/step-00000002/manifest.json'"
+ok "run again" status 0 run fresh train "$top/fresh/config.yaml" run.steps=3
+ok "it resumes" says fresh.out "continues at step 3"
+ok "the first folder is the only one" test ! -e "$top/fresh.1"
+
+mkdir -p "$top/disk/b"
+ln -s disk/b "$top/b"
+ok "a run in a linked folder" status 0 run b train "$top/run.yaml" run.dir="$top/b"
+ok "a fresh one" status 0 run b train "$top/run.yaml" run.dir="$top/b/" run.fresh=true
+ok "the link stays" test -L "$top/b"
+ok "the new run is on the disk of the old one" test -s "$top/disk/b/metrics.jsonl"
+ok "the old run is next to it" test -s "$top/disk/b.1/metrics.jsonl"
+ok "and its new name is said" says b.out "the earlier run in $top/b was renamed to $top/disk/b.1"
+
+step=checkpoints/step-00000002
+mv "$top/b/$step" "$top/disk/step"
+ln -s ../../step "$top/b/$step"
+ok "a linked checkpoint" status 0 run b train "$top/run.yaml" run.dir="$top/b" run.steps=3
+ok "is found" says b.out "continues at step 3 from $top/b/$step"
+ok "eval finds it too" status 0 run eval eval "$top/b" --text "$top/text"
+ok "more steps" status 0 run b train "$top/run.yaml" run.dir="$top/b" run.steps=5 run.save_every=1
+ok "remove its link" test ! -L "$top/b/$step"
+ok "and no file behind it" test -s "$top/disk/step/manifest.json"
+
 counted

@@ -54,6 +54,51 @@ static void lock_is_held(void **state)
     run_dir_close(&other);
 }
 
+/* A fresh start of a linked folder renames the target, and the link leads to the new folder. */
+static void fresh_through_a_link(void **state)
+{
+    RunDir d;
+    char disk[96], path[128];
+    struct stat st;
+    (void)state;
+    snprintf(disk, sizeof disk, "%s/disk", root);
+    snprintf(path, sizeof path, "%s/above", root);
+    assert_int_equal(mkdir(disk, 0777), 0);
+    assert_int_equal(mkdir(path, 0777), 0);
+    assert_int_equal(symlink("../disk", dir), 0);
+    DO(run_dir_open(&d, dir, false));
+    run_dir_close(&d);
+    write_metrics();
+    DO(run_dir_open(&d, dir, true));
+    assert_string_equal(d.path, dir);
+    assert_string_equal(strrchr(d.old, '/'), "/disk.1");
+    assert_int_equal(lstat(dir, &st), 0);
+    assert_true(S_ISLNK(st.st_mode));
+    snprintf(path, sizeof path, "%s.1/metrics.jsonl", disk);
+    assert_int_equal(stat(path, &st), 0);
+    snprintf(path, sizeof path, "%s/lock", disk);
+    assert_int_equal(stat(path, &st), 0);
+    run_dir_close(&d);
+}
+
+/* A config.yaml in a folder without a run is the user's. */
+static void config_of_the_user(void **state)
+{
+    RunDir d;
+    char path[256];
+    struct stat st;
+    (void)state;
+    snprintf(path, sizeof path, "mkdir -p %s && echo x > %s/config.yaml", dir, dir);
+    assert_int_equal(system(path), 0);
+    expect_error("config", run_dir_open(&d, dir, false), ERR_CONFIG, "config.yaml: exists already");
+    expect_error("fresh", run_dir_open(&d, dir, true), ERR_CONFIG, "choose another run.dir");
+    snprintf(path, sizeof path, "%s/lock", dir);
+    assert_int_not_equal(stat(path, &st), 0);
+    write_metrics(); /* a run */
+    DO(run_dir_open(&d, dir, false));
+    run_dir_close(&d);
+}
+
 /* Another process: waits for the lock, then holds it for a while. Status 0: it held the right
  * lock. */
 static pid_t start_waiting(void)
@@ -91,6 +136,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(lock_is_held, make_root, remove_root),
+        cmocka_unit_test_setup_teardown(fresh_through_a_link, make_root, remove_root),
+        cmocka_unit_test_setup_teardown(config_of_the_user, make_root, remove_root),
         cmocka_unit_test_setup_teardown(renamed_meanwhile, make_root, remove_root),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

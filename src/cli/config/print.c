@@ -92,8 +92,11 @@ static bool wins(const Config *c, int i)
 }
 
 /* Prints every key of keys.def, so that a later change of a default does not change the run. */
-void config_print(const Config *c, Text *out)
+void config_print(const Config *config, Text *out)
 {
+    Config saved = *config;
+    const Config *c = &saved;
+    saved.run_fresh = false;
     for (int s = 0; s < section_count(); s++) {
         const char *section = section_at(s)->name;
         text_add(out, "%s:\n", section);

@@ -6,8 +6,9 @@
 #include "base/text.h"
 #include "cli/config/config.h"
 
-/* Local. */
-void config_print(const Config *c, Text *out);
+/* Local. Prints run.fresh as false: it is a request for the first start only, and a run file that
+ * starts over does not repeat the run. */
+void config_print(const Config *config, Text *out);
 /* Local. Writes dir/config.yaml; a file that is already there is replaced atomically. */
 Err config_write(const Config *c, const char *dir);
 /* Local. Points to the value of a key in text that config_print wrote; the value ends at the end of
