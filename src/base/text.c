@@ -94,6 +94,30 @@ Err text_read_file(const char *path, size_t limit, Arena *arena, const char **ou
     return err;
 }
 
+/* Returns the number of continuation bytes after the first byte of a UTF-8 sequence, or -1. The
+ * range of the second byte excludes overlong forms, surrogates and code points past U+10FFFF. */
+static int utf8_tail(unsigned char c, unsigned char second)
+{
+    if (c < 0x80) return 0;
+    if (c >= 0xC2 && c <= 0xDF) return 1;
+    if (c >= 0xE0 && c <= 0xEF)
+        return (c == 0xE0 && second < 0xA0) || (c == 0xED && second > 0x9F) ? -1 : 2;
+    if (c >= 0xF0 && c <= 0xF4)
+        return (c == 0xF0 && second < 0x90) || (c == 0xF4 && second > 0x8F) ? -1 : 3;
+    return -1;
+}
+
+size_t text_utf8_bytes(const char *text, size_t length)
+{
+    const unsigned char *at = (const unsigned char *)text;
+    for (size_t i = 0, next; i < length; i = next) {
+        int tail = utf8_tail(at[i], i + 1 < length ? at[i + 1] : 0);
+        for (next = i + 1; tail > 0 && next < length && (at[next] & 0xC0) == 0x80; next++) tail--;
+        if (tail != 0) return i;
+    }
+    return length;
+}
+
 bool text_glob(const char *pattern, const char *name)
 {
     return text_glob_part(pattern, strlen(pattern), name);

@@ -73,9 +73,14 @@ static void print_section(const char *section)
 
 static void print_type(const Key *key)
 {
-    static const char *const type[] = {"a whole number", "a number",
-                                       "true or false",  "a text",
-                                       "one of",         "a list of texts, separated by commas"};
+    static const char *const type[] = {
+        [KEY_INT] = "a whole number",
+        [KEY_FLOAT] = "a number",
+        [KEY_BOOL] = "true or false",
+        [KEY_TEXT] = "a text",
+        [KEY_CHOICE] = "one of",
+        [KEY_LIST] = "a list of texts, separated by commas; \\, is a comma in a text",
+    };
     const char *texts[MAX_CHOICES];
     Option first;
     printf("  type     %s", type[key->type]);

@@ -282,6 +282,9 @@ static void bad_arguments_have_reasons(void **state)
         {"parallel.arrange=true", "parallel.arrange: now parallel.prepack; write"},
         {"parallel.recompute=mlp.*,attn.q.turned", "now parallel.recompute=mlp.*,attn.q.rope"},
         {"parallel.offload=*.turned", "now parallel.offload=*.rope"},
+        {"data.train=a\xff.txt", "data.train: byte 0xFF is not UTF-8"},
+        {"run.dir=\xed\xa0\x80", "run.dir: byte 0xED is not UTF-8"},
+        {"data.train=a\\\\,", "an empty item"}, /* the backslash is escaped, the comma is not */
         {"lr=3", "must be section.key=value"},
         {"optim.=3", "must be section.key=value"},
     };
@@ -316,7 +319,7 @@ static void bad_files_have_positions(void **state)
         {"optim:\n  lr:\n    low: 1\n", 3, "keys hold plain values"},
         {"model:\n  rope_scaling: {factor: 8}\n", 2, "rope_scaling.factor: 8"},
         {"data:\n  train: [a, [b]]\n", 2, "inside of a list"},
-        {"data:\n  train: [a, \"b,c\"]\n", 2, "holds a comma"},
+        {"data:\n  train: [a, \"\"]\n", 2, "an item that is empty"},
         {"optim:\n  lr: [1, 2]\n", 2, "a list, and the key takes one value"},
         {"optim: 3\n", 1, "a section holds keys"},
         {"- a\n- b\n", 1, "not a map of sections"},
@@ -378,6 +381,49 @@ static void odd_bytes_and_sizes(void **state)
                                "e-\xe2\x82\xac-\xf0\x9f\x8c\xbe\n";
     assert_int_equal(load_bytes(f, name, sizeof name - 1, &c), OK); /* UTF-8 of 2, 3 and 4 bytes */
     assert_int_equal(strlen(c.model_name), 2 + 2 + 2 + 2 + 3 + 1 + 4);
+}
+
+/* A byte order mark, as some editors write it, is no part of the first key. */
+static void a_byte_order_mark_is_skipped(void **state)
+{
+    Fixture *f = *state;
+    Config c;
+    static const char yaml[] = "\xef\xbb\xbfmodel:\n  name: gpt2-tiny\noptim:\n  lr: 1e-3\n";
+    if (load_bytes(f, yaml, sizeof yaml - 1, &c) != OK) fail_msg("%s", err_text());
+    assert_string_equal(c.model_name, "gpt2-tiny");
+    assert_true(c.optim_lr == 1e-3);
+}
+
+/* File names may have commas: with a backslash in an argument or a plain value, as they are in a
+ * YAML list. */
+static void a_comma_in_a_file_name(void **state)
+{
+    static const char yaml[] = "model:\n  name: gpt2-tiny\ndata:\n"
+                               "  train: [\"a,b.txt\", 'c\\', 'd\\,e']\n  valid: x\\,y,z\n";
+    Fixture *f = *state;
+    Config c;
+    const char *text;
+    static char first[1 << 16];
+    assert_int_equal(load_arg(f, "data.train=a\\,b.txt,c\\\\,d\\e", &c), OK);
+    assert_int_equal(c.data_train.n, 3);
+    assert_string_equal(c.data_train.at[0], "a,b.txt");
+    assert_string_equal(c.data_train.at[1], "c\\");
+    assert_string_equal(c.data_train.at[2], "d\\e");
+    for (int again = 0; again < 2; again++) { /* as written, and as printed */
+        const char *from = again ? first : yaml;
+        if (load_bytes(f, from, strlen(from), &c) != OK) fail_msg("%s", err_text());
+        assert_int_equal(c.data_train.n, 3);
+        assert_string_equal(c.data_train.at[0], "a,b.txt");
+        assert_string_equal(c.data_train.at[1], "c\\");
+        assert_string_equal(c.data_train.at[2], "d\\,e");
+        assert_int_equal(c.data_valid.n, 2);
+        assert_string_equal(c.data_valid.at[0], "x,y");
+        assert_string_equal(c.data_valid.at[1], "z");
+        Text t = text_in(&f->arena);
+        config_print(&c, &t);
+        assert_int_equal(text_done(&t, &text), OK);
+        snprintf(first, sizeof first, "%s", text);
+    }
 }
 
 /* Any bytes give an error or a configuration. */
@@ -467,6 +513,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(bad_arguments_have_reasons, open_fixture, close_fixture),
         cmocka_unit_test_setup_teardown(bad_files_have_positions, open_fixture, close_fixture),
         cmocka_unit_test_setup_teardown(odd_bytes_and_sizes, open_fixture, close_fixture),
+        cmocka_unit_test_setup_teardown(a_byte_order_mark_is_skipped, open_fixture, close_fixture),
+        cmocka_unit_test_setup_teardown(a_comma_in_a_file_name, open_fixture, close_fixture),
         cmocka_unit_test_setup_teardown(mutated_files_never_crash, open_fixture, close_fixture),
         cmocka_unit_test_setup_teardown(saved_configurations_keep_old_names, open_fixture,
                                         close_fixture),

@@ -2,6 +2,7 @@
  * from several keys. */
 #define _POSIX_C_SOURCE 200809L /* sysconf */
 #include "base/cores.h"
+#include "base/text.h"
 #include "cli/config/mesh.h"
 #include "cli/config/renamed.h"
 
@@ -88,6 +89,19 @@ static Err set_file(Loader *l, const char *path)
     return OK;
 }
 
+/* Refuses bytes that no checkpoint can store: its manifest is JSON, and a run must not find that out
+ * at its first save. */
+static Err check_utf8(const char *section, const char *name, const char *value)
+{
+    const size_t length = strlen(value), valid = text_utf8_bytes(value, length);
+    if (valid == length) return OK;
+    return err_fail(
+        ERR_CONFIG,
+        "command line: %.80s.%.80s: byte 0x%02X is not UTF-8, and checkpoints store all "
+        "values as UTF-8; rename the file, or give a link to it",
+        section, name, (unsigned char)value[valid]);
+}
+
 /* Splits section.key=value. The key may contain dots (rope_scaling.factor), the value any
  * character. */
 static Err set_argument(Loader *l, const char *argument)
@@ -103,6 +117,7 @@ static Err set_argument(Loader *l, const char *argument)
                         argument);
     *dot = *equals = '\0';
     value.text = equals + 1;
+    TRY(check_utf8(copy, dot + 1, value.text));
     return set_one(l, copy, dot + 1, &value);
 }
 

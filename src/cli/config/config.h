@@ -40,7 +40,7 @@ typedef enum {
 typedef struct {
     int n;
     const char *const *at;
-    const char *text; /* joined by commas */
+    const char *text; /* joined by commas; a comma in an item follows a backslash */
 } TextList;
 
 #define TYPE_INT int64_t

@@ -44,7 +44,7 @@ typedef struct {
     const char *text;
     const char *origin; /* "run.yaml:4" or "command line" */
     bool quoted;        /* in YAML: always a text, even if it looks like a number */
-    bool sequence;      /* a YAML list; its items are joined by commas in `text` */
+    bool sequence;      /* a YAML list; `text` is TextList.text */
 } WrittenValue;
 
 /* Local. Converts and checks a value, then stores it in its member of Config. */

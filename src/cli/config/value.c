@@ -91,23 +91,35 @@ static Err read_choice(const Key *key, const WrittenValue *value, Arena *a, Opti
     return refuse(key, value, "must be one of %s (%s)", list, key->meaning);
 }
 
+/* Copies the item at `text` to `item` and returns its length in `text`. A backslash makes a comma or
+ * a backslash after it part of the item; any other backslash is a plain character. */
+static size_t take_item(const char *text, char **item)
+{
+    size_t i = 0;
+    for (; text[i] && text[i] != ','; i++) {
+        if (text[i] == '\\' && (text[i + 1] == ',' || text[i + 1] == '\\')) i++;
+        *(*item)++ = text[i];
+    }
+    *(*item)++ = '\0';
+    return i;
+}
+
 static Err read_list(const Key *key, const WrittenValue *value, Arena *a, TextList *out)
 {
     const char **at;
+    char *item;
     const char *rest = value->text;
     int n = 0;
     TRY(ARENA_NEW(a, MAX_LIST, &at));
+    TRY(ARENA_NEW(a, strlen(rest) + 1, &item)); /* a comma or the NUL follows each item */
     while (*rest) {
-        const size_t length = strcspn(rest, ",");
-        char *item;
         if (n == MAX_LIST)
             return refuse(key, value, "more than %d items; a * matches any sequence of letters",
                           MAX_LIST);
+        at[n++] = item;
+        const size_t length = take_item(rest, &item);
         if (length == 0 || (rest[length] == ',' && rest[length + 1] == '\0'))
             return refuse(key, value, "an empty item; remove the comma");
-        TRY(ARENA_NEW(a, length + 1, &item));
-        memcpy(item, rest, length);
-        at[n++] = item;
         rest += length + (rest[length] == ',');
     }
     *out = (TextList){n, at, value->text};

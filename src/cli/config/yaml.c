@@ -85,7 +85,7 @@ static bool is_empty_scalar(const YamlReader *r)
            r->event.data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
 }
 
-/* Reads the items after "[" and joins them by commas. next() does not allocate from the arena, so
+/* Reads the items after "[" and joins them by commas; a backslash precedes their own. next() does not allocate from the arena, so
  * the text may grow at its end. */
 static Err read_list(YamlReader *r, WrittenValue *value)
 {
@@ -96,10 +96,11 @@ static Err read_list(YamlReader *r, WrittenValue *value)
         if (r->event.type != YAML_SCALAR_EVENT)
             return refuse(r, "a list or map inside of a list", "a list holds plain values");
         const char *item = (const char *)r->event.data.scalar.value;
-        if (!*item || strchr(item, ',') || strlen(item) != r->event.data.scalar.length)
-            return refuse(r, "an item that is empty or holds a comma or a NUL",
-                          "write one value per item");
-        text_add(&joined, "%s%s", n ? "," : "", item);
+        if (!*item || strlen(item) != r->event.data.scalar.length)
+            return refuse(r, "an item that is empty or holds a NUL", "write one value per item");
+        text_add(&joined, "%s", n ? "," : "");
+        for (; *item; item++)
+            text_add(&joined, "%s%c", *item == ',' || *item == '\\' ? "\\" : "", *item);
     }
     value->sequence = value->quoted = true;
     return text_done(&joined, &value->text);
@@ -185,37 +186,23 @@ static Err read_stream(YamlReader *r)
     return OK;
 }
 
-/* Returns the number of continuation bytes after the first byte of a UTF-8 sequence, or -1. The
- * range of the second byte excludes overlong forms, surrogates and code points past U+10FFFF. */
-static int utf8_tail(unsigned char c, unsigned char second)
-{
-    if (c < 0x80) return 0;
-    if (c >= 0xC2 && c <= 0xDF) return 1;
-    if (c >= 0xE0 && c <= 0xEF)
-        return (c == 0xE0 && second < 0xA0) || (c == 0xED && second > 0x9F) ? -1 : 2;
-    if (c >= 0xF0 && c <= 0xF4)
-        return (c == 0xF0 && second < 0x90) || (c == 0xF4 && second > 0x8F) ? -1 : 3;
-    return -1;
-}
-
-/* Checks the encoding before libyaml sees the text, to name the line and the byte. */
+/* Checks the encoding before libyaml sees the text, to name the line and the byte. A NUL follows the
+ * last byte. */
 static Err check_bytes(const char *path, const char *text, size_t length)
 {
+    const size_t nul = strlen(text), valid = text_utf8_bytes(text, length);
+    const size_t end = nul < valid ? nul : valid;
     int line = 1;
-    for (size_t i = 0; i < length; i++) {
-        const unsigned char c = (unsigned char)text[i];
-        if (c == '\0')
-            return err_fail(ERR_CONFIG, "%s:%d: a NUL byte; a run file is text: remove it", path,
-                            line);
-        if (c == '\n') line++;
-        int tail = utf8_tail(c, (unsigned char)text[i + 1]); /* a NUL follows the last byte */
-        for (; tail > 0 && ((unsigned char)text[i + 1] & 0xC0) == 0x80; tail--) i++;
-        if (tail != 0)
-            return err_fail(ERR_CONFIG, "%s:%d: byte 0x%02X is not UTF-8; save the file as UTF-8",
-                            path, line, c);
-    }
-    return OK;
+    if (end == length) return OK;
+    for (size_t i = 0; i < end; i++) line += text[i] == '\n';
+    if (nul == end)
+        return err_fail(ERR_CONFIG, "%s:%d: a NUL byte; a run file is text: remove it", path, line);
+    return err_fail(ERR_CONFIG, "%s:%d: byte 0x%02X is not UTF-8; save the file as UTF-8", path,
+                    line, (unsigned char)text[end]);
 }
+
+/* Returns the bytes of the byte order mark that some editors put before the text. */
+static size_t mark_bytes(const char *text) { return strncmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0; }
 
 Err pairs_read(const char *path, Arena *a, KeyValues *out)
 {
@@ -228,7 +215,8 @@ Err pairs_read(const char *path, Arena *a, KeyValues *out)
     TRY(ARENA_NEW(a, MAX_PAIRS, &out->at));
     if (!yaml_parser_initialize(&r.parser)) return err_fail(ERR_NOMEM, "%s: no memory", path);
     yaml_parser_set_encoding(&r.parser, YAML_UTF8_ENCODING);
-    yaml_parser_set_input_string(&r.parser, (const unsigned char *)text, length);
+    const size_t mark = mark_bytes(text);
+    yaml_parser_set_input_string(&r.parser, (const unsigned char *)text + mark, length - mark);
     const Err err = read_stream(&r);
     yaml_event_delete(&r.event);
     yaml_parser_delete(&r.parser);
