@@ -75,6 +75,8 @@ static Err hashes_text(const StateTensors *t, const RankFile *f, Arena *temp, co
     return OK;
 }
 
+/* Temporary values stay in the arena below the header: one of its own would have to be reserved
+ * during a save, when it is too late to find that it cannot be. */
 static Err make_header(const StateTensors *t, const RankFile *f, Arena *a, const char **head,
                        size_t *bytes)
 {
@@ -85,21 +87,17 @@ static Err make_header(const StateTensors *t, const RankFile *f, Arena *a, const
                             {"chunk_bytes", chunk},
                             {"hashes", NULL}};
     StFile st = {.path = "a rank's file", .n = (int)f->n, .n_pairs = N_PAIRS, .pair = pair};
-    Arena temp;
     snprintf(step, sizeof step, "%lld", (long long)f->step);
     snprintf(rank, sizeof rank, "%d", f->rank);
     snprintf(chunk, sizeof chunk, "%d", CHUNK_BYTES);
-    TRY(arena_open(&temp, "rank's file", ARENA_PLENTY));
-    Err err = hashes_text(t, f, &temp, &pair[N_PAIRS - 1].value);
-    if (err == OK) err = ARENA_NEW(&temp, f->n, &st.tensor);
-    for (int64_t i = 0; err == OK && i < f->n; i++) {
+    TRY(hashes_text(t, f, a, &pair[N_PAIRS - 1].value));
+    TRY(ARENA_NEW(a, f->n, &st.tensor));
+    for (int64_t i = 0; i < f->n; i++) {
         st.tensor[i].at = st.data_bytes;
-        err = tensor_of(t, &f->part[i], &temp, &st.tensor[i]);
+        TRY(tensor_of(t, &f->part[i], a, &st.tensor[i]));
         st.data_bytes += st.tensor[i].bytes;
     }
-    if (err == OK) err = st_header(&st, a, head, bytes);
-    arena_close(&temp);
-    return err;
+    return st_header(&st, a, head, bytes);
 }
 
 Err rank_file_layout(const StateTensors *t, RankFile *f, Arena *temp)

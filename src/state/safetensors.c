@@ -225,30 +225,31 @@ Err st_parse(const char *path, const void *head, size_t bytes, int64_t file_byte
     return OK;
 }
 
-static Err read_open(const char *path, int fd, Arena *temp, Arena *a, StFile *out)
+/* Reads the header into an arena of its size. A save reads headers too, and must not need more
+ * addresses than that at its end. */
+static Err read_open(const char *path, int fd, Arena *a, StFile *out)
 {
     int64_t bytes, data_at;
     unsigned char first[LENGTH_BYTES] = {0};
     void *head;
+    Arena temp;
     TRY(disk_length(fd, path, &bytes));
     TRY(disk_read(fd, path, 0, first, bytes < LENGTH_BYTES ? (size_t)bytes : LENGTH_BYTES));
     TRY(read_length(path, first, bytes, &data_at));
-    TRY(arena_push(temp, (size_t)data_at, &head));
-    TRY(disk_read(fd, path, 0, head, (size_t)data_at));
-    return st_parse(path, head, (size_t)data_at, bytes, a, out);
+    TRY(arena_open(&temp, "safetensors header", (size_t)data_at));
+    Err err = arena_push(&temp, (size_t)data_at, &head);
+    if (err == OK) err = disk_read(fd, path, 0, head, (size_t)data_at);
+    if (err == OK) err = st_parse(path, head, (size_t)data_at, bytes, a, out);
+    arena_close(&temp);
+    return err;
 }
 
 Err st_read(const char *path, Arena *a, StFile *out)
 {
-    Arena temp;
     int fd;
-    TRY(arena_open(&temp, "safetensors header", (size_t)2 * MAX_ST_HEADER_BYTES));
-    Err err = disk_open(path, &fd);
-    if (err == OK) {
-        err = read_open(path, fd, &temp, a, out);
-        disk_close(fd);
-    }
-    arena_close(&temp);
+    TRY(disk_open(path, &fd));
+    const Err err = read_open(path, fd, a, out);
+    disk_close(fd);
     return err;
 }
 

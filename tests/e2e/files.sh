@@ -75,4 +75,21 @@ ok "more steps" status 0 run b train "$top/run.yaml" run.dir="$top/b" run.steps=
 ok "remove its link" test ! -L "$top/b/$step"
 ok "and no file behind it" test -s "$top/disk/step/manifest.json"
 
+# ---- a run that cannot be saved does not start ----
+bad=$top/$(printf 'no\xffutf8')
+ok "a path that is not UTF-8" status 2 run utf8 train "$top/run.yaml" run.dir="$bad"
+ok "is refused with the byte" says utf8.err "run.dir: byte 0xFF is not UTF-8"
+ok "no folder is made" test ! -e "$bad"
+limited() { # bytes of addresses: trains to the end, or fails before the first step
+    rm -rf "$top/limited"
+    (ulimit -v $(($1 / 1024)) && run limited train "$top/run.yaml" run.dir="$top/limited") && return 0
+    says limited.err "ulimit -v" && ! grep '^step' "$top/limited.out"
+}
+if (ulimit -v $((112 << 20)) && "$sheaf" --version) >/dev/null 2>&1; then # not under a sanitizer
+    for gib in $(seq 64 8 112); do
+        ok "$gib GiB of addresses" limited $((gib << 30))
+    done
+    ok "the most is enough" test -s "$top/limited/$step/manifest.json"
+fi
+
 counted
