@@ -81,7 +81,8 @@ static Err build_file(DataBuild *b, const char *path)
 {
     Bytes data;
     TRY(map_file(path, &data));
-    const Err err = build_bytes(b, path, data);
+    Err err = build_bytes(b, path, data);
+    if (map_check() != OK) err = ERR_IO;
     if (!b->tokenizer) b->bytes_done += (int64_t)data.bytes;
     unmap(&data);
     return err;

@@ -6,6 +6,7 @@
 #include <string.h>
 #include "base/text.h"
 #include "comm/nccl.h"
+#include "data/map.h"
 #include "device/registry.h"
 
 const Verb verbs[] = {
@@ -103,5 +104,6 @@ int cli_run(int argc, char **argv)
     if (!verb || !verb->run) return cli_fail(refuse_verb(name));
     const bool asks = argc > 2 && (strcmp(argv[2], "--help") == 0 || strcmp(argv[2], "-h") == 0);
     if (asks && !helps_itself(verb)) return verb_help(2, (char *[]){"help", argv[1], NULL});
-    return verb->run(argc - 1, argv + 1);
+    const int status = verb->run(argc - 1, argv + 1);
+    return status == 0 && map_check() != OK ? cli_fail(ERR_IO) : status;
 }

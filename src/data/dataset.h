@@ -63,8 +63,8 @@ typedef struct {
 } InputRows;
 
 /* Local. Writes the seq_len rows of a sample, beginning at `row`. A query attends to at most
- * `window` keys, itself included; 0: to all. ERR_CHECK for an id outside of the vocabulary.
- * O(seq_len), plus O(log documents) per border. */
+ * `window` keys, itself included; 0: to all. ERR_CHECK for an id outside of the vocabulary,
+ * ERR_IO if a file has been truncated. O(seq_len), plus O(log documents) per border. */
 Err dataset_fill(const Dataset *d, int64_t sample, int64_t window, const InputRows *in,
                  int64_t row);
 

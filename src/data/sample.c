@@ -13,6 +13,7 @@
 #include "data/dataset.h"
 
 #include <string.h>
+#include "data/map.h"
 
 static void put_weight(const InputRows *in, int64_t row, int weight)
 {
@@ -108,5 +109,5 @@ Err dataset_fill(const Dataset *d, int64_t sample, int64_t window, const InputRo
         if (border && !is_end_of_text(d, to)) put_weight(in, to - 1 + shift, 0);
     }
     for (int64_t i = row + n; i < row + T; i++) put_padding(in, i);
-    return OK;
+    return map_check();
 }

@@ -122,6 +122,7 @@ Err tokens_open(const char *path, TokenFormat format, Arena *a, Tokens *out)
     Err err = *idx ? map_file(idx, &index) : OK;
     if (err == OK && format == FORMAT_AUTO) err = tokens_recognise(bin, data, *idx, &format);
     if (err == OK) err = tokens_parse(bin, format, data, index, a, out);
+    if (map_check() != OK) err = ERR_IO; /* an error in lost bytes is not the cause */
     if (err != OK) {
         unmap(&data);
         unmap(&index);
@@ -176,7 +177,7 @@ int64_t tokens_next_start(const Tokens *t, int64_t at, int64_t end)
             low = middle + 1;
     }
     const int64_t next = low < t->n_starts ? start_at(t, low) : end;
-    return next < end ? next : end;
+    return next > at && next < end ? next : end; /* lost pages of a truncated file read as 0 */
 }
 
 Err tokens_bad_id(const Tokens *t, int64_t i, int64_t vocab)

@@ -75,6 +75,18 @@ ok "more steps" status 0 run b train "$top/run.yaml" run.dir="$top/b" run.steps=
 ok "remove its link" test ! -L "$top/b/$step"
 ok "and no file behind it" test -s "$top/disk/step/manifest.json"
 
+# ---- data files ----
+cp "$top/text" "$top/a,b.txt"
+ok "a comma in a name" status 0 run comma train "$top/run.yaml" run.dir="$top/comma" data.train="$top/a\\,b.txt"
+ok "the run again, from its config.yaml" status 0 run comma train "$top/comma/config.yaml" run.steps=3
+ok "it resumes" says comma.out "continues at step 3"
+head -c 1000000 /dev/zero | tr '\0' x >"$top/long"
+run cut train "$top/run.yaml" run.dir="$top/cut" run.steps=1000000 data.train="$top/long" &
+for _ in $(seq 200); do [ -s "$top/cut/metrics.jsonl" ] || sleep 0.05; done
+truncate -s 4096 "$top/long"
+ok "a data file that is truncated ends a run" status 1 wait $!
+ok "with its name" says cut.err "$top/long: was truncated while it was read"
+
 # ---- a run that cannot be saved does not start ----
 bad=$top/$(printf 'no\xffutf8')
 ok "a path that is not UTF-8" status 2 run utf8 train "$top/run.yaml" run.dir="$bad"
