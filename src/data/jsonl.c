@@ -9,7 +9,12 @@
  * token file. */
 static const size_t max_bytes = (size_t)1 << 30;
 
-Jsonl jsonl_open(const char *path, Bytes data) { return (Jsonl){.path = path, .left = data}; }
+/* Skips a byte order mark, which some editors put before the first line. */
+Jsonl jsonl_open(const char *path, Bytes data)
+{
+    const size_t mark = data.bytes >= 3 && memcmp(data.at, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+    return (Jsonl){.path = path, .left = {data.at + mark, data.bytes - mark}};
+}
 
 void jsonl_close(Jsonl *j)
 {
@@ -31,6 +36,25 @@ static void list_names(json_t *object, char *out, size_t bytes)
     }
 }
 
+static const char *type_name(const json_t *value)
+{
+    switch (json_typeof(value)) {
+    case JSON_OBJECT:
+        return "an object";
+    case JSON_ARRAY:
+        return "a list";
+    case JSON_STRING:
+        return "a string";
+    case JSON_INTEGER:
+    case JSON_REAL:
+        return "a number";
+    case JSON_NULL:
+        return "null";
+    default:
+        return "true or false";
+    }
+}
+
 static Err text_of(Jsonl *j, Bytes *text)
 {
     char names[128];
@@ -41,12 +65,14 @@ static Err text_of(Jsonl *j, Bytes *text)
                         "\"...\"}",
                         j->path, (long long)j->line);
     list_names(j->value, names, sizeof names);
+    if (!field)
+        return err_fail(
+            ERR_CHECK,
+            "%s:%lld: there is no \"text\" in the object (it has: %s); name the field so", j->path,
+            (long long)j->line, *names ? names : "nothing");
     if (!json_is_string(field))
-        return err_fail(ERR_CHECK,
-                        "%s:%lld: %s \"text\" in the object (it has: %s); name the "
-                        "field so",
-                        j->path, (long long)j->line, field ? "not a string as" : "there is no",
-                        *names ? names : "nothing");
+        return err_fail(ERR_CHECK, "%s:%lld: \"text\" is %s; it must be a string", j->path,
+                        (long long)j->line, type_name(field));
     *text = (Bytes){(const unsigned char *)json_string_value(field), json_string_length(field)};
     return OK;
 }

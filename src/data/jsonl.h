@@ -1,7 +1,8 @@
 /* jsonl.h -- iterates over the texts of a JSONL file.
  *
  *     {"text": "To be, or not", "source": "hamlet"}        each line is an object with a "text"
- *     {"text": "to be"}                                    lines of white space are skipped */
+ *     {"text": "to be"}                                    lines of white space are skipped,
+ *                                                          and a byte order mark before line 1 */
 #ifndef DATA_JSONL_H
 #define DATA_JSONL_H
 

@@ -118,7 +118,7 @@ static void jsonl_is_its_texts(void **state)
     const int64_t id[] = {'h', 'i', 0xC3, 0xA4, 0, '"', 'x'};
     const int border[] = {2, 6};
     Tokens t;
-    opens(scratch_text("a.jsonl", "{\"text\": \"hi\", \"n\": 1}\n\n  \r\n"
+    opens(scratch_text("a.jsonl", "\xEF\xBB\xBF{\"text\": \"hi\", \"n\": 1}\n\n  \r\n"
                                   "{\"text\": \"\xC3\xA4\\u0000\\\"\"}\r\n{\"text\": \"\"}\n"
                                   "{\"id\": [1], \"text\": \"x\"}"),
           FORMAT_AUTO, FORMAT_JSONL, &t);

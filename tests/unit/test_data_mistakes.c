@@ -118,11 +118,14 @@ static void mistakes_with_jsonl(void **state)
         {"\"a\"\n", "x.jsonl:1: not a JSON object; each line of JSONL is one"},
         {"{\"content\": \"a\", \"url\": 1}",
          "x.jsonl:1: there is no \"text\" in the object (it has: "},
-        {"{\"text\": 5}", "not a string as \"text\""},
+        {"{\"text\": 5}", "x.jsonl:1: \"text\" is a number; it must be a string"},
+        {"{\"text\": \"a\"}\n{\"text\": [\"a\"]}",
+         "x.jsonl:2: \"text\" is a list; it must be a string"},
+        {"{\"text\": null}", "x.jsonl:1: \"text\" is null; it must be a string"},
         {"{\"text\": \"a\", \"text\": \"b\"}", "duplicate object key"},
         {"{\"text\": \"\xFF\"}", "not JSON: unable to decode byte 0xff"},
     };
-    for (int i = 0; i < 6; i++)
+    for (size_t i = 0; i < sizeof line / sizeof *line; i++)
         refused(opened(scratch_text("x.jsonl", line[i][0]), FORMAT_AUTO), ERR_CHECK, line[i][1]);
 }
 
