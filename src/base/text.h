@@ -28,8 +28,8 @@ Err text_done(Text *t, const char **out);
  * reason, also for a file above `limit` bytes. */
 Err text_read_file(const char *path, size_t limit, Arena *arena, const char **out, size_t *length);
 
-/* The bytes of the longest prefix that is UTF-8: `length` if all of it is. Overlong forms, surrogates
- * and code points past U+10FFFF are not. */
+/* The bytes of the longest prefix that is UTF-8: `length` if all of it is. Overlong forms,
+ * surrogates and code points past U+10FFFF are not. */
 size_t text_utf8_bytes(const char *text, size_t length);
 /* True if the name matches the pattern, in which * stands for any run of characters. */
 bool text_glob(const char *pattern, const char *name);

@@ -1,8 +1,8 @@
 /* map.c -- maps files with mmap. The mapping stays valid after the descriptor is closed.
  *
- * A read past the new end of a truncated file raises SIGBUS. The handler finds the file in a table of
- * mappings, notes its name, and puts zero pages in place of the lost ones, so that the reader goes on
- * to its next map_check. Any other SIGBUS is left to the handler before this one. */
+ * A read past the new end of a truncated file raises SIGBUS. The handler finds the file in a table
+ * of mappings, notes its name, and puts zero pages in place of the lost ones, so that the reader
+ * goes on to its next map_check. Any other SIGBUS is left to the handler before this one. */
 #define _DEFAULT_SOURCE
 #include "data/map.h"
 
@@ -18,8 +18,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* More mappings than two lists of 256 pairs have. One beyond them is not in the table; its loss ends
- * the process. */
+/* More mappings than two lists of 256 pairs have. One beyond them is not in the table; its loss
+ * ends the process. */
 enum { MAX_MAPS = 2048, MAX_NAME = 512 };
 
 typedef struct {

@@ -116,8 +116,8 @@ static Err check_config(const RunDir *d)
                     d->path);
 }
 
-/* Writes the path of the folder itself. If run.dir is a link, that is its target: the old and the new
- * run stay on the disk that the link chooses. */
+/* Writes the path of the folder itself. If run.dir is a link, that is its target: the old and the
+ * new run stay on the disk that the link chooses. */
 static Err resolve(const RunDir *d, char out[sizeof d->path])
 {
     struct stat st;

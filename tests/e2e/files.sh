@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# files.sh BINARY -- files of the user are neither overwritten nor lost: run files, traces, drawings,
-# links. Works in a temporary folder.
+# files.sh BINARY -- files of the user are neither overwritten nor lost: run files, traces,
+# drawings, links, data. Works in a temporary folder.
 . tests/support/e2e.sh
 
 says() { grep -qF -- "$2" "$top/$1" || { echo "  not in $1: $2" && head -n 20 "$top/$1" && false; }; }

@@ -1,5 +1,5 @@
-/* test_data_truncated.c -- a data file that is truncated while it is mapped gives an error that names
- * it, and no crash. */
+/* test_data_truncated.c -- a data file that is truncated while it is mapped gives an error that
+ * names it, and no crash. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdlib.h>
 #include <string.h>

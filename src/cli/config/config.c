@@ -89,8 +89,8 @@ static Err set_file(Loader *l, const char *path)
     return OK;
 }
 
-/* Refuses bytes that no checkpoint can store: its manifest is JSON, and a run must not find that out
- * at its first save. */
+/* Refuses bytes that no checkpoint can store, because its manifest is JSON. The first save would be
+ * too late for this error. */
 static Err check_utf8(const char *section, const char *name, const char *value)
 {
     const size_t length = strlen(value), valid = text_utf8_bytes(value, length);

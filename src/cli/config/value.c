@@ -91,8 +91,8 @@ static Err read_choice(const Key *key, const WrittenValue *value, Arena *a, Opti
     return refuse(key, value, "must be one of %s (%s)", list, key->meaning);
 }
 
-/* Copies the item at `text` to `item` and returns its length in `text`. A backslash makes a comma or
- * a backslash after it part of the item; any other backslash is a plain character. */
+/* Copies the item at `text` to `item` and returns its length in `text`. A backslash makes a comma
+ * or a backslash after it part of the item; any other backslash is a plain character. */
 static size_t take_item(const char *text, char **item)
 {
     size_t i = 0;

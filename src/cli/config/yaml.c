@@ -85,8 +85,8 @@ static bool is_empty_scalar(const YamlReader *r)
            r->event.data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
 }
 
-/* Reads the items after "[" and joins them by commas; a backslash precedes their own. next() does not allocate from the arena, so
- * the text may grow at its end. */
+/* Reads the items after "[" and joins them by commas; a backslash precedes commas and backslashes
+ * of an item. next() does not allocate from the arena, so the text may grow at its end. */
 static Err read_list(YamlReader *r, WrittenValue *value)
 {
     Text joined = text_in(r->arena);
@@ -186,8 +186,8 @@ static Err read_stream(YamlReader *r)
     return OK;
 }
 
-/* Checks the encoding before libyaml sees the text, to name the line and the byte. A NUL follows the
- * last byte. */
+/* Checks the encoding before libyaml sees the text, to name the line and the byte. A NUL follows
+ * the last byte. */
 static Err check_bytes(const char *path, const char *text, size_t length)
 {
     const size_t nul = strlen(text), valid = text_utf8_bytes(text, length);
