@@ -97,6 +97,7 @@ static Err verify_settings(const Config *c, const VerifyFlags *want, Verificatio
 {
     JobSettings job;
     TRY(config_job(c, &v->model, &job));
+    memcpy(v->stage, job.stage, sizeof v->stage);
     TRY(machine_device(c, &v->device));
     v->shrunken = !want->full && verify_shrink(&v->model, &v->trial_model);
     if (!v->shrunken) v->trial_model = v->model;
@@ -106,6 +107,8 @@ static Err verify_settings(const Config *c, const VerifyFlags *want, Verificatio
         .device = v->device,
         .dtype = job.dtype,
         .compile = job.compile,
+        .stage = v->stage,
+        .n_stage_rules = job.n_stage_rules,
         .schedule = "1f1b",
         .optim = job.optim,
         .lr = c->optim_lr,

@@ -10,7 +10,8 @@ typedef struct {
     ModelConfig trial_model; /* a shrunken copy of the model, or the model itself */
     bool shrunken;
     const Device *device;
-    VerifySettings set;
+    StageRecompute stage[MAX_STAGE_RULES];
+    VerifySettings set; /* points to `stage` and `tried` */
     ParallelSettings *layout;
     int n_layouts;
     VerifyLine *line;

@@ -127,15 +127,40 @@ static Err add_transfers(Job *job, Arena *arena)
     return OK;
 }
 
-/* Flops of a unit, forward and backward, at full extents. */
-static double unit_cost(const Job *job, int unit)
+static double program_flops(const Program *p)
 {
-    const Program *p = &job->program[job->model.unit[unit].kind];
     double flops = 0;
     for (int i = 0; i < p->n_instr; i++)
         if (p->instr[i].phase == PHASE_F || p->instr[i].phase == PHASE_B)
             flops += p->instr[i].flops;
     return flops;
+}
+
+/* Flops of each unit, forward and backward, of the whole model on one rank. Every rank must get the
+ * same costs, so these do not depend on its shards (uneven over tp), on the recomputation of its
+ * stage, or on the job's kind: a forward job for validation has the weights of the training job. */
+static Err unit_costs(const Job *job, Arena *temp, double *cost)
+{
+    const Model *m = &job->model;
+    CompileOptions o = job_options(job);
+    Mesh one;
+    double of_kind[MAX_KINDS];
+    TRY(mesh_sized(&(MeshSizes){0}, &one));
+    o.mesh = &one;
+    o.rank = 0;
+    o.slice_rows = 0;
+    o.prepack = NULL;
+    o.recompute = job->settings.compile.recompute;
+    o.backward = job->settings.kind != JOB_GENERATE;
+    for (int k = 0; k < m->n_kinds; k++) {
+        Program p;
+        const size_t mark = arena_mark(temp);
+        TRY(compile_unit(&m->kind[k], &o, NULL, NULL, temp, &p));
+        of_kind[k] = program_flops(&p);
+        arena_rewind(temp, mark);
+    }
+    for (int u = 0; u < m->n_units; u++) cost[u] = of_kind[m->unit[u].kind];
+    return OK;
 }
 
 /* *out is true if a schedule file lists the units of its chunks. One unit each is the default of a
@@ -170,7 +195,7 @@ static Err cut_units(Job *job, Arena *arena)
     int16_t *stage;
     TRY(ARENA_NEW(arena, units, &cost));
     TRY(ARENA_NEW(arena, units, &stage));
-    for (int u = 0; u < units; u++) cost[u] = unit_cost(job, u);
+    if (split && strcmp(split, "cost") == 0) TRY(unit_costs(job, arena, cost));
     const ChunkRequest request = {split ? split : "even", units, job->chunks.chunks, cost};
     bool given;
     TRY(units_of_file(job, &given));

@@ -13,7 +13,7 @@
 typedef struct {
     const char *split;
     int units, chunks;
-    const double *cost; /* [units], for the split by cost */
+    const double *cost; /* [units], for the split by cost; equal on all ranks */
 } ChunkRequest;
 
 /* Local. `split` is one of

@@ -7,7 +7,7 @@
 #include <string.h>
 #include "schedule/gen/generate.h"
 
-enum { REPLICATE, SHARD, TP, STAGES, ZERO, EACH, SEQUENCE, KEEP, N_OPTIONS };
+enum { REPLICATE, SHARD, TP, STAGES, ZERO, EACH, SEQUENCE, KEEP, BY_COST, N_OPTIONS };
 
 typedef struct {
     int value[N_OPTIONS];
@@ -168,6 +168,7 @@ static ParallelSettings settings_of(const OptionRow *r)
         .reduce_each = r->value[EACH],
         .sequence = r->value[SEQUENCE],
         .keep_gathered = r->value[KEEP],
+        .split = r->value[BY_COST] ? "cost" : NULL,
     };
 }
 
@@ -177,6 +178,7 @@ static bool is_plain(const OptionRow *r)
     if (r->value[SEQUENCE] && r->value[TP] == 1) return false;
     if (r->value[KEEP] && !r->value[SEQUENCE]) return false;
     if (r->value[EACH] && r->value[ZERO] >= 2) return false;
+    if (r->value[BY_COST] && r->value[STAGES] == 1) return false;
     if (r->value[REPLICATE] * r->value[SHARD] == 1)
         return r->value[ZERO] == 0 && !r->value[EACH]; /* one dp rank has no state to share */
     return r->value[REPLICATE] == 1 || r->value[SHARD] > 1;
@@ -184,15 +186,17 @@ static bool is_plain(const OptionRow *r)
 
 static Err all_rows(int ranks, int stages, Arena *arena, OptionRow **out, int *n)
 {
+    enum { SWITCHES = 64 }; /* values of all options but the sizes of the mesh */
     OptionRow *row;
     int count = 0;
-    TRY(ARENA_NEW(arena, (int64_t)ranks * ranks * ranks * stages * 32 + 1, &row));
+    TRY(ARENA_NEW(arena, (int64_t)ranks * ranks * ranks * stages * SWITCHES + 1, &row));
     for (int r = 1; r <= ranks; r++)
         for (int s = 1; r * s <= ranks; s++)
             for (int t = 1; r * s * t <= ranks; t++)
-                for (int k = 0; k < 32 * stages; k++) {
-                    const int p = 1 + k / 32;
-                    const OptionRow one = {{r, s, t, p, k & 3, k >> 2 & 1, k >> 3 & 1, k >> 4 & 1}};
+                for (int k = 0; k < SWITCHES * stages; k++) {
+                    const int p = 1 + k / SWITCHES;
+                    const OptionRow one = {
+                        {r, s, t, p, k & 3, k >> 2 & 1, k >> 3 & 1, k >> 4 & 1, k >> 5 & 1}};
                     const int world = r * s * t * p;
                     if (world > 1 && world <= ranks && is_plain(&one)) row[count++] = one;
                 }

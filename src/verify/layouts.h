@@ -20,9 +20,9 @@ Err layout_parse(const char *words, size_t length, ParallelSettings *out);
 int layout_ranks(const ParallelSettings *p);
 
 /* Local. Layouts of at most `ranks` ranks and `stages` pipeline stages, such that every possible
- * pair of values of (dp_replicate, dp_shard, tp, pp, zero, reduce, sequence, regather) occurs in
- * one of them. Options without effect are left out: sequence parallelism on one tp rank, ZeRO on
- * one dp rank. Deterministic. */
+ * pair of values of (dp_replicate, dp_shard, tp, pp, zero, reduce, sequence, regather, split)
+ * occurs in one of them. Options without effect are left out: sequence parallelism on one tp rank,
+ * ZeRO on one dp rank, a split by cost on one stage. Deterministic. */
 Err layouts_covering(int ranks, int stages, Arena *arena, ParallelSettings **out, int *n);
 
 #endif

@@ -24,7 +24,9 @@ typedef struct {
     int64_t global; /* sequences a step; 0: two micro-batches per dp rank, the last one short */
     const Device *device; /* of the grades exact and bounded */
     DType dtype;
-    CompileOptions compile; /* recompute and offload */
+    CompileOptions compile;      /* recompute and offload */
+    const StageRecompute *stage; /* [n_stage_rules]: as in JobSettings, for every layout */
+    int n_stage_rules;
     const char *schedule;
     OptimSettings optim;
     double lr;

@@ -107,6 +107,36 @@ static void wrong_device_fails(void **state)
     assert_true(line[1].worst[0]);
 }
 
+static int gemms;
+
+static Err counted_gemm(const Call *c)
+{
+    __atomic_fetch_add(&gemms, 1, __ATOMIC_RELAXED);
+    return honest->kernel[KERNEL_gemm](c);
+}
+
+/* Rules for stages are part of the trials: a stage that recomputes runs more GEMMs. */
+static void stages_recompute_in_trials(void **state)
+{
+    static Device counting;
+    static const StageRecompute rule = {RECOMPUTE_FULL, 1, 1};
+    VerifyLine line[MAX_VERIFY_LINES];
+    int n, with[2];
+    (void)state;
+    DO(device_cpu_open(NULL, &honest));
+    counting = *honest;
+    counting.kernel[KERNEL_gemm] = counted_gemm;
+    VerifySettings s = settings(&counting);
+    s.stage = &rule;
+    for (s.n_stage_rules = 0; s.n_stage_rules < 2; s.n_stage_rules++) {
+        gemms = 0;
+        lines_of(&s, "pp=2 split=cost", line, &n);
+        for (int i = 0; i < n; i++) assert_true(line[i].ok);
+        with[s.n_stage_rules] = gemms;
+    }
+    assert_true(with[1] > with[0]);
+}
+
 static void layouts_round_trip(void **state)
 {
     static const char *const words[] = {"dp=4 zero=3 live=1",
@@ -153,6 +183,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(grades_and_references),
         cmocka_unit_test(wrong_device_fails),
+        cmocka_unit_test(stages_recompute_in_trials),
         cmocka_unit_test(layouts_round_trip),
         cmocka_unit_test(large_models_shrink),
     };
