@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <jansson.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,12 +12,32 @@
 #include <time.h>
 #include <unistd.h>
 #include "cli/args.h"
-#include "cli/config/config.h"
+#include "cli/config/job.h"
 #include "cli/verbs.h"
 #include "comm/mpi.h"
 #include "state/folder.h"
+#include "train/replicas.h"
 
-enum { MAX_RESTARTS = 1000000, MAX_STUCK = 2, NEW_WORDS = 4, WORD_BYTES = 48 };
+enum { MAX_RESTARTS = 1000000, WORD_BYTES = 48 };
+
+/* Pauses before a restart. The pause doubles while restarts make no progress: 20 of them outlast a
+ * file server that is away for ten minutes. */
+#define FIRST_PAUSE_S 0.1
+#define LONGEST_PAUSE_S 60.0
+
+/* Arguments that the supervisor sets; each has its own word. */
+typedef enum {
+    SET_FRESH,
+    SET_DP,
+    SET_DP_REPLICATE,
+    SET_DP_SHARD,
+    SET_RANKS,
+    SET_CHECK_EVERY,
+    N_SETTINGS
+} SupervisorKey;
+
+static const char *const set_key[N_SETTINGS] = {"run.fresh",     "mesh.dp",   "mesh.dp_replicate",
+                                                "mesh.dp_shard", "run.ranks", "run.check_every"};
 
 /* The last step in the metrics and the newest checkpoint of a run; 0: none. */
 typedef struct {
@@ -29,10 +50,11 @@ typedef struct {
     bool fewer;
     int argc; /* of the next worker */
     char **argv;
-    char word[NEW_WORDS][WORD_BYTES];
-    Config config; /* of the next worker, with --fewer */
+    char word[N_SETTINGS][WORD_BYTES];
+    Config config;  /* of the next worker, with --fewer */
+    bool unchecked; /* run.check_every was set to 0 for the next worker */
     RunPosition at;
-    int stuck; /* consecutive restarts without progress */
+    double pause_s; /* before the next worker */
 } Supervisor;
 
 /* ---- arguments of the next worker ---- */
@@ -43,22 +65,58 @@ static bool sets(const char *word, const char *key)
     return strncmp(word, key, length) == 0 && word[length] == '=';
 }
 
-/* Replaces every argument for `key` by key=value, stored in word[slot]. */
-static void set_word(Supervisor *v, int slot, const char *key, long long value)
+/* Replaces every argument for the key by key=value. */
+static void set_word(Supervisor *v, SupervisorKey key, const char *value)
 {
     int n = 0;
     for (int i = 0; i < v->argc; i++)
-        if (!sets(v->argv[i], key)) v->argv[n++] = v->argv[i];
-    snprintf(v->word[slot], WORD_BYTES, "%s=%lld", key, value);
-    v->argv[n++] = v->word[slot];
+        if (!sets(v->argv[i], set_key[key])) v->argv[n++] = v->argv[i];
+    snprintf(v->word[key], WORD_BYTES, "%s=%s", set_key[key], value);
+    v->argv[n++] = v->word[key];
     v->argv[v->argc = n] = NULL;
 }
 
-/* run.fresh=true of the first worker must not rename the run folder that this worker made. */
-static void set_not_fresh(Supervisor *v)
+static void set_number(Supervisor *v, SupervisorKey key, int64_t value)
 {
-    set_word(v, 0, "run.fresh", 0);
-    snprintf(v->word[0], WORD_BYTES, "run.fresh=false");
+    char text[24];
+    snprintf(text, sizeof text, "%lld", (long long)value);
+    set_word(v, key, text);
+}
+
+/* *out is false if no two ranks hold the same weights. Compiled for a device without a driver: the
+ * parent process must not open CUDA. */
+static Err have_copies(const Config *config, Arena *arena, bool *out)
+{
+    Config *c;
+    Job *job;
+    ModelConfig *model;
+    JobSettings set;
+    TRY(ARENA_NEW(arena, 1, &c));
+    TRY(ARENA_NEW(arena, 1, &job));
+    TRY(ARENA_NEW(arena, 1, &model));
+    *c = *config;
+    c->run_device = c->precision_compute == COMPUTE_F64 ? DEVICE_REF : DEVICE_CPU;
+    c->parallel_prepack = false;
+    TRY(config_model(c, arena, model));
+    TRY(config_job(c, model, &set));
+    TRY(job_compile(&set, arena, job));
+    *out = replicas_possible(&job->linked, (int)c->run_ranks, arena) == OK;
+    return OK;
+}
+
+/* Sets run.check_every=0 if the remaining ranks have nothing to compare: the worker would refuse
+ * it. Other errors are left to the worker, which reports them. */
+static void set_check_every(Supervisor *v)
+{
+    Arena arena;
+    bool copies = true;
+    v->unchecked = false;
+    if (v->config.run_check_every == 0 || arena_open(&arena, "copies", ARENA_PLENTY) != OK) return;
+    v->unchecked = have_copies(&v->config, &arena, &copies) == OK && !copies;
+    arena_close(&arena);
+    if (!v->unchecked) return;
+    v->config.run_check_every = 0;
+    set_number(v, SET_CHECK_EVERY, 0);
 }
 
 /* Removes one data-parallel rank. All derived keys are set too, since the arguments may contain
@@ -69,20 +127,21 @@ static void set_fewer(Supervisor *v)
     const int64_t others = c->mesh_tp * c->mesh_cp * c->mesh_pp;
     const bool two = strcmp(c->origin[KEY_mesh_dp_replicate], "default") != 0 ||
                      strcmp(c->origin[KEY_mesh_dp_shard], "default") != 0;
+    v->unchecked = false;
     if (c->mesh_dp < 2) return;
     if (!two) {
         c->mesh_dp_shard = --c->mesh_dp;
-        set_word(v, 1, "mesh.dp", (long long)c->mesh_dp);
     } else {
         if (c->mesh_dp_replicate > 1)
-            set_word(v, 1, "mesh.dp_replicate", (long long)--c->mesh_dp_replicate);
+            set_number(v, SET_DP_REPLICATE, --c->mesh_dp_replicate);
         else
-            set_word(v, 1, "mesh.dp_shard", (long long)--c->mesh_dp_shard);
+            set_number(v, SET_DP_SHARD, --c->mesh_dp_shard);
         c->mesh_dp = c->mesh_dp_replicate * c->mesh_dp_shard;
-        set_word(v, 2, "mesh.dp", (long long)c->mesh_dp);
     }
     c->run_ranks = c->mesh_dp * others;
-    set_word(v, 3, "run.ranks", (long long)c->run_ranks);
+    set_number(v, SET_DP, c->mesh_dp);
+    set_number(v, SET_RANKS, c->run_ranks);
+    set_check_every(v);
 }
 
 /* ---- progress of the run ---- */
@@ -112,13 +171,14 @@ static int64_t last_step(const char *dir)
     return last;
 }
 
-/* A restart makes progress if it comes past the last step or the last checkpoint of all before. */
+/* Sets the pause before the next restart. A restart makes progress if it comes past the last step or the last checkpoint of all before. */
 static void note_progress(Supervisor *v, const WorkerEnd *end, bool restarted)
 {
     const RunPosition now = {end->dir[0] ? last_step(end->dir) : 0,
                              end->dir[0] ? newest_checkpoint(v, end->dir) : 0};
     const bool further = now.step > v->at.step || now.checkpoint > v->at.checkpoint;
-    v->stuck = further || !restarted ? 0 : v->stuck + 1;
+    const double longer_s = fmin(2 * v->pause_s, LONGEST_PAUSE_S);
+    v->pause_s = further || !restarted ? FIRST_PAUSE_S : longer_s;
     if (now.step > v->at.step) v->at.step = now.step;
     if (now.checkpoint > v->at.checkpoint) v->at.checkpoint = now.checkpoint;
 }
@@ -147,15 +207,20 @@ static void log_restart(const Supervisor *v, const WorkerEnd *end, int restart)
     json_decref(o);
 }
 
-static void report_restart(const Supervisor *v, const WorkerEnd *end, int restart, double pause_s)
+static void report_restart(const Supervisor *v, const WorkerEnd *end, int restart)
 {
-    char ranks[64] = "";
-    if (v->fewer) snprintf(ranks, sizeof ranks, ", on %lld ranks", (long long)v->config.run_ranks);
+    char ranks[160] = "";
+    if (v->fewer)
+        snprintf(ranks, sizeof ranks, ", on %lld rank%s%s", (long long)v->config.run_ranks,
+                 v->config.run_ranks == 1 ? "" : "s",
+                 v->unchecked
+                     ? "; no two ranks hold the same weights: run.check_every=0 from here on"
+                     : "");
     fprintf(
         stderr,
         "sheaf: restart %d of %d in %.1f s%s: the worker ended with status %d at step %lld; the "
         "newest checkpoint is of step %lld%s%s\n",
-        restart, v->times, pause_s, ranks, end->status, (long long)v->at.step,
+        restart, v->times, v->pause_s, ranks, end->status, (long long)v->at.step,
         (long long)v->at.checkpoint, end->why[0] ? "; " : "", end->why);
 }
 
@@ -195,7 +260,7 @@ static Err prepare(Supervisor *v, int argc, char **argv)
 {
     TRY(read_flags(v, argc, argv));
     v->argc = argc;
-    TRY(ARENA_NEW(&v->arena, argc + NEW_WORDS + 1, &v->argv));
+    TRY(ARENA_NEW(&v->arena, argc + N_SETTINGS + 1, &v->argv));
     memcpy(v->argv, argv, sizeof *argv * (size_t)argc);
     return OK;
 }
@@ -207,27 +272,29 @@ static bool is_final(const WorkerEnd *end)
     return end->status == 0 || end->status == 2 || asked || end->by_user;
 }
 
+static void pause_for(double seconds)
+{
+    const time_t whole = (time_t)seconds;
+    nanosleep(&(struct timespec){whole, (long)(1e9 * (seconds - (double)whole))}, NULL);
+}
+
 static int keep_running(Supervisor *v, int (*work)(int, char **, FlightRecorder *))
 {
-    double pause_s = 0.1;
     for (int restart = 1;; restart++) {
         WorkerEnd end;
         worker_run(work, v->argc, v->argv, &end);
         if (is_final(&end)) return end.status;
         note_progress(v, &end, restart > 1);
-        if (restart > v->times || v->stuck == MAX_STUCK) {
-            fprintf(stderr, "sheaf: no more restarts: %s\n",
-                    v->stuck == MAX_STUCK ? "the last two made no progress"
-                                          : "the limit of --supervise is reached");
+        if (restart > v->times) {
+            fprintf(stderr, "sheaf: no more restarts: the limit of --supervise is reached\n");
             return end.status;
         }
-        if (end.dir[0]) set_not_fresh(v);
+        if (end.dir[0]) set_word(v, SET_FRESH, "false"); /* keeps the folder that this run made */
         if (v->fewer) set_fewer(v);
         unsetenv("SHEAF_KILL_AT"); /* a fault injected by a test happens once */
         log_restart(v, &end, restart);
-        report_restart(v, &end, restart, pause_s);
-        usleep((useconds_t)(1e6 * pause_s));
-        if (pause_s < 5) pause_s *= 2;
+        report_restart(v, &end, restart);
+        pause_for(v->pause_s);
     }
 }
 

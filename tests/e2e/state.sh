@@ -218,10 +218,6 @@ ok "on fewer ranks" status 0 train w run.ranks=3 parallel.zero=2 --supervise 2 -
 ok "two are left" contains w.out "2 ranks of 1 threads"
 ok "with the same samples" diff "$top/a/samples.jsonl" "$top/w/samples.jsonl"
 unset SHEAF_KILL_AT
-ok "a run without progress is given up" status 1 train q run.device=ref optim.kind=sgd optim.lr=1000 optim.clip=0 \
-    run.steps=30 --supervise 9
-ok "after two restarts" test "$(wc -l <"$top/q/restarts.jsonl")" = 2
-ok "with the reason" contains q.err "the last two made no progress"
 ok "a refused run is not restarted" status 2 train z data.train= --supervise 3
 ok "--supervise needs a number" status 2 train z --supervise many
 ok "--fewer needs --supervise" status 2 train z --fewer
