@@ -8,6 +8,7 @@
 void verify_print_head(const Verification *v)
 {
     const ModelConfig *c = &v->trial_model;
+    const char *grade = grade_name(v->set.dtype == BF16 ? GRADE_BF16 : GRADE_BOUNDED);
     char device[DEVICE_TEXT_BYTES];
     printf("%s%s: %lld layers, width %lld, %lld heads and %lld of keys, vocabulary %lld; "
            "sequences of %lld\n",
@@ -17,19 +18,24 @@ void verify_print_head(const Verification *v)
     printf("f64 on ref: 1 step of SGD and %d of AdamW; %s", v->set.steps,
            v->set.is_plain ? "\n" : "");
     if (!v->set.is_plain)
-        printf("exact and bounded in %s on %s\n", dtype_name(v->set.dtype),
+        printf("exact and %s in %s on %s\n", grade, dtype_name(v->set.dtype),
                device_text(v->device, device));
-    printf("deviations are relative to the largest entry of each tensor\n\n");
+    printf("deviations are relative to the largest entry of each tensor%s\n\n",
+           v->set.dtype == BF16 ? "; those of grade bf16 are errors against f64, as multiples of "
+                                  "the error of one rank in bf16"
+                                : "");
     printf("%-48s %-8s %9s %9s %9s %9s %12s %12s\n", "layout", "grade", "loss", "gradients",
            "weights", "bound", "sent", "predicted");
 }
 
 /* Prints a deviation. An exact comparison shows `=` for equal bits, so that 0.0e+00 always means a
  * value rounded to 0. */
-static void print_gap(bool exact, double gap)
+static void print_gap(Grade grade, double gap)
 {
-    if (exact && gap == 0)
+    if (grade == GRADE_EXACT && gap == 0)
         printf(" %9s", "=");
+    else if (grade == GRADE_BF16)
+        printf(" %9.2f", gap);
     else
         printf(" %9.1e", gap);
 }
@@ -41,15 +47,14 @@ void verify_print_lines(const VerifyLine *line, int n)
     char words[LAYOUT_TEXT_BYTES], reference[LAYOUT_TEXT_BYTES], sent[24], predicted[24];
     for (int i = 0; i < n; i++) {
         const VerifyLine *l = &line[i];
-        const bool exact = l->grade == GRADE_EXACT;
         printf("%-48s %-8s", i ? "" : layout_words(&l->layout, words), grade_name(l->grade));
-        print_gap(exact, l->loss);
-        print_gap(exact, l->gradient);
-        print_gap(exact, l->weight);
-        if (exact)
+        print_gap(l->grade, l->loss);
+        print_gap(l->grade, l->gradient);
+        print_gap(l->grade, l->weight);
+        if (l->grade == GRADE_EXACT)
             printf(" %9s", "bits");
         else
-            printf(" %9.1e", l->bound);
+            print_gap(l->grade, l->bound);
         printf(" %12s %12s  %s\n", text_bytes(l->sent_bytes, sent),
                text_bytes(l->predicted_bytes, predicted), l->ok ? "ok" : "DEVIATES");
         if (l->ok) continue;

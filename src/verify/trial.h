@@ -55,4 +55,11 @@ typedef struct {
 } TrialGap;
 TrialGap trial_gap(const Trial *one, const Trial *other, int steps);
 
+/* Errors of `other` against the f64 trial `exact`, as multiples of the errors of `one`. An error is
+ * the root mean square, over all parameters, of |error| / |exact value| of each, in Frobenius
+ * norms: averages over many roundings, which vary far less than the largest entry does. The error
+ * of a loss is a single number and may be near 0 by chance, so it counts as at least one rounding
+ * of bf16. gradient_at is the parameter whose error grew most; `same` is not set. */
+TrialGap trial_error(const Trial *exact, const Trial *one, const Trial *other, int steps);
+
 #endif

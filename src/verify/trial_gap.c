@@ -1,4 +1,4 @@
-/* trial_gap.c -- difference of two trials. */
+/* trial_gap.c -- difference of two trials; their errors against a third. */
 #include "verify/trial.h"
 
 #include <math.h>
@@ -10,6 +10,8 @@
  * rounding by rounding; such a weight is compared relative to the model's largest weight. */
 #define SMALL 1e-3
 #define NEGLIGIBLE 1e-6
+
+#define BF16_ROUNDOFF 0x1p-9
 
 /* The largest absolute entry of a tensor; infinite if an entry is NaN. */
 static double largest(const double *a, int64_t n)
@@ -60,5 +62,69 @@ TrialGap trial_gap(const Trial *one, const Trial *other, int steps)
     g.same = memcmp(one->weight, other->weight, all) == 0 &&
              memcmp(one->gradient, other->gradient, all) == 0 &&
              memcmp(one->loss, other->loss, each) == 0 && memcmp(one->norm, other->norm, each) == 0;
+    return g;
+}
+
+/* ---- errors against f64 ---- */
+
+static double norm(const double *a, int64_t n)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += a[i] * a[i];
+    return sqrt(sum);
+}
+
+static double distance(const double *a, const double *b, int64_t n)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += (a[i] - b[i]) * (a[i] - b[i]);
+    return isnan(sum) ? (double)INFINITY : sqrt(sum);
+}
+
+/* The norm that an error of parameter p is divided by; see SMALL and NOTHING. */
+static double norm_of(const Trial *exact, const double *a, int p)
+{
+    const int64_t n = exact->at[p + 1] - exact->at[p];
+    const double part = sqrt((double)n / (double)exact->count); /* of a model of equal entries */
+    const double all = part * norm(a, exact->count), own = norm(a + exact->at[p], n);
+    const double steep = part * norm(exact->gradient, exact->count);
+    const bool still = norm(exact->gradient + exact->at[p], n) <= NOTHING * steep;
+    return fmax(own, (still ? 1 : SMALL) * all);
+}
+
+/* The error of b over that of a, both against x; *name is the parameter with the largest growth. */
+static double params_error(const Trial *exact, const double *x, const double *a, const double *b,
+                           const char **name)
+{
+    double one = 0, other = 0, most = 0;
+    *name = "";
+    for (int p = 0; p < exact->model->n_params; p++) {
+        const int64_t at = exact->at[p], n = exact->at[p + 1] - at;
+        const double size = norm_of(exact, x, p);
+        const double e = distance(x + at, a + at, n) / size, f = distance(x + at, b + at, n) / size;
+        one += e * e;
+        other += f * f;
+        if (!(f * f - e * e > most)) continue;
+        most = f * f - e * e;
+        *name = exact->model->param[p].name;
+    }
+    return other == one ? 1 : sqrt(other / one);
+}
+
+/* The largest relative error of a loss, at least one rounding. */
+static double loss_error(const Trial *exact, const Trial *t, int steps)
+{
+    double most = BF16_ROUNDOFF;
+    for (int i = 0; i < steps; i++)
+        most = fmax(most, tensor_gap(&exact->loss[i], &t->loss[i], 1, 0));
+    return most;
+}
+
+TrialGap trial_error(const Trial *exact, const Trial *one, const Trial *other, int steps)
+{
+    TrialGap g = {.loss = loss_error(exact, other, steps) / loss_error(exact, one, steps)};
+    g.gradient =
+        params_error(exact, exact->gradient, one->gradient, other->gradient, &g.gradient_at);
+    g.weight = params_error(exact, exact->weight, one->weight, other->weight, &g.weight_at);
     return g;
 }

@@ -10,10 +10,11 @@
 #include "job/batch.h"
 
 #define F64_BOUND 1e-10
+#define BF16_BOUND 1.5
 
 const char *grade_name(Grade g)
 {
-    static const char *const name[N_GRADES] = {"f64", "exact", "bounded"};
+    static const char *const name[N_GRADES] = {"f64", "exact", "bounded", "bf16"};
     return name[g];
 }
 
@@ -57,7 +58,22 @@ static TrialSettings with_sgd(TrialSettings t)
     return t;
 }
 
-/* Runs the trial under the layout and under its reference. */
+static double bound_of(Grade grade, const Trial *reference)
+{
+    switch (grade) {
+    case GRADE_F64:
+        return F64_BOUND;
+    case GRADE_EXACT:
+        return 0;
+    case GRADE_BF16:
+        return BF16_BOUND;
+    default:
+        return reference->bound;
+    }
+}
+
+/* Runs the trial under the layout and under its reference; in grade bf16 the reference in f64
+ * too. */
 static Err compare(const TrialSettings *t, VerifyLine *line, Arena *arena, TrialGap *gap,
                    double *bound)
 {
@@ -66,8 +82,17 @@ static Err compare(const TrialSettings *t, VerifyLine *line, Arena *arena, Trial
     other.job.parallel = line->reference;
     TRY(trial_run(t, arena, &here));
     TRY(trial_run(&other, arena, &there));
-    *gap = trial_gap(&there, &here, t->steps);
-    *bound = there.bound;
+    if (line->grade == GRADE_BF16) {
+        Trial exact;
+        other.job.dtype = F64;
+        other.job.compile.prepack = NULL; /* ref has no panel format */
+        other.device = &device_ref;
+        TRY(trial_run(&other, arena, &exact));
+        *gap = trial_error(&exact, &there, &here, t->steps);
+    } else {
+        *gap = trial_gap(&there, &here, t->steps);
+    }
+    *bound = bound_of(line->grade, &there);
     if (here.copies > line->copies) line->copies = here.copies;
     line->sent_bytes += here.sent_bytes;
     line->predicted_bytes += here.predicted_bytes;
@@ -93,11 +118,11 @@ static Err run_line(const VerifySettings *s, VerifyLine *line, Arena *arena)
     const size_t mark = arena_mark(arena);
     TRY(compare(&sgd, line, arena, &gap, &bound));
     take_worse(line, &gap);
-    if (line->grade != GRADE_BOUNDED) {
+    if (line->grade == GRADE_F64 || line->grade == GRADE_EXACT) {
         TRY(compare(&adamw, line, arena, &later, &bound));
         if (line->grade == GRADE_F64) take_worse(line, &later);
     }
-    line->bound = line->grade == GRADE_F64 ? F64_BOUND : line->grade == GRADE_EXACT ? 0 : bound;
+    line->bound = bound;
     const bool near =
         line->loss <= line->bound && line->gradient <= line->bound && line->weight <= line->bound;
     const bool same = gap.same && later.same;
@@ -190,7 +215,8 @@ Err verify_layout(const VerifySettings *s, const ParallelSettings *layout, Arena
         if (exact_reference(s, layout, arena, &reference))
             line[(*n)++] =
                 (VerifyLine){.layout = *layout, .reference = reference, .grade = GRADE_EXACT};
-        line[(*n)++] = (VerifyLine){.layout = *layout, .grade = GRADE_BOUNDED};
+        line[(*n)++] =
+            (VerifyLine){.layout = *layout, .grade = s->dtype == BF16 ? GRADE_BF16 : GRADE_BOUNDED};
     }
     for (int i = 0; i < *n; i++) TRY(run_line(s, &line[i], arena));
     return OK;

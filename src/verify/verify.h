@@ -1,4 +1,4 @@
-/* verify.h -- checks that a layout computes the same model, in three grades.
+/* verify.h -- checks that a layout computes the same model, in four grades.
  *
  *     grade     device        reference                                  bound
  *     f64       ref           one rank: one SGD step, some of AdamW      1e-10
@@ -6,6 +6,10 @@
  *                             ZeRO 0 on the same mesh, one stage, or
  *                             one rank with numerics.fold
  *     bounded   the run's     one rank: loss, gradients, one SGD step    derived: see trial.h
+ *     bf16      the run's     the same; errors of both against f64       1.5 times that of one rank
+ *
+ * A run in bf16 has grade bf16 in place of bounded: bf16 has 8 bits, so the derived bound is near 1
+ * and no fault exceeds it. Deviations of grade bf16 are multiples of the error of one rank.
  *
  * AdamW in f32 divides rounding by rounding where a gradient is nearly zero; so AdamW is compared
  * in f64; in f32 only its loss curve is. Bytes sent are compared with the prediction and must be
@@ -16,13 +20,13 @@
 #include "verify/layouts.h"
 #include "verify/trial.h"
 
-typedef enum { GRADE_F64, GRADE_EXACT, GRADE_BOUNDED, N_GRADES } Grade;
+typedef enum { GRADE_F64, GRADE_EXACT, GRADE_BOUNDED, GRADE_BF16, N_GRADES } Grade;
 
 typedef struct {
     const ModelConfig *config;
     BatchShape batch;
     int64_t global; /* sequences a step; 0: two micro-batches per dp rank, the last one short */
-    const Device *device; /* of the grades exact and bounded */
+    const Device *device; /* of all grades but f64 */
     DType dtype;
     CompileOptions compile;      /* recompute and offload */
     const StageRecompute *stage; /* [n_stage_rules]: as in JobSettings, for every layout */
