@@ -15,6 +15,7 @@
 #include <unistd.h>
 #include "base/team.h"
 #include "cli/verbs.h"
+#include "comm/mpi.h"
 
 enum { MAX_REPORTED = 16, LATEST = 2 }; /* ranks in a crash report; transfers of each */
 
@@ -91,20 +92,48 @@ static const char *signal_name(int signal_number, char buffer[24])
     return buffer;
 }
 
+/* The rank of a worker that is one rank of a launcher; -1: its ranks are threads. */
+static int launched_rank(const FlightRecorder *b, int *ranks)
+{
+    MpiLaunch by;
+    *ranks = b->ranks;
+    if (b->n_here > 0) return b->n_here == 1 && b->ranks > 1 ? b->status[0].rank : -1;
+    if (!mpi_launched(getenv, &by) || by.ranks == 1) return -1;
+    *ranks = by.ranks;
+    return by.rank;
+}
+
+/* "rank 2 of 4 (node7, pid 4711) was killed by SIGKILL in step 160". False if the worker is not one
+ * rank of a launcher. */
+static bool killed_text(const FlightRecorder *b, const char *signal_name, pid_t pid, Text *t)
+{
+    char where[WATCH_TEXT_BYTES] = "before its first step", host[256] = "";
+    int ranks;
+    const int rank = launched_rank(b, &ranks);
+    if (rank < 0) return false;
+    gethostname(host, sizeof host - 1);
+    if (b->n_here > 0) watch_text(&b->status[0].watch, where);
+    const bool in_step = strncmp(where, "step ", 5) == 0;
+    text_add(t, "rank %d of %d (%s, pid %d) was killed by %s %s%s", rank, ranks, host, (int)pid,
+             signal_name, in_step ? "in " : "", where);
+    return true;
+}
+
 /* "rank 2 of 4 died of SIGSEGV in step 3, layer.3, F of micro-batch 1, instruction 17 linear" */
-static void crash_text(const FlightRecorder *b, int signal_number, Text *t)
+static void crash_text(const FlightRecorder *b, int signal_number, pid_t pid, Text *t)
 {
     char name[24], where[WATCH_TEXT_BYTES];
     const int rank = atomic_load(&b->crashed) - 1, by = atomic_load(&b->sent_by);
     const RankStatus *s = rank >= 0 ? flight_recorder_of(b, rank) : NULL;
     signal_name(signal_number, name);
-    if (by)
-        text_add(t, "the worker died of %s, which process %d sent", name, by);
-    else if (s)
+    if (s && !by) {
         text_add(t, "rank %d of %d died of %s in %s", rank, b->ranks, name,
                  watch_text(&s->watch, where));
-    else
-        text_add(t, "the worker died of %s%s", name, b->ranks ? "" : ", before its ranks ran");
+    } else {
+        if (!killed_text(b, name, pid, t))
+            text_add(t, "the worker died of %s%s", name, b->ranks ? "" : ", before its ranks ran");
+        if (by) text_add(t, ", which process %d sent", by);
+    }
     if (signal_number == SIGKILL)
         text_add(t, "; if you did not send it, the machine was out of memory: see `dmesg`");
 }
@@ -119,14 +148,14 @@ const char *worker_dump(const FlightRecorder *b, const char *reason, char path[1
     return flight_recorder_write(b, path, reason) == OK ? path : NULL;
 }
 
-static void report_crash(FlightRecorder *b, int signal_number)
+static void report_crash(FlightRecorder *b, int signal_number, pid_t pid)
 {
     Arena arena;
     const char *end = "", *words;
     char path[1200];
     if (arena_open(&arena, "crash", (size_t)1 << 26) != OK) return;
     Text t = text_in(&arena);
-    crash_text(b, signal_number, &t);
+    crash_text(b, signal_number, pid, &t);
     if (text_done(&t, &end) == OK) fprintf(stderr, "sheaf: %s\n", end);
     snprintf(b->why, sizeof b->why, "%s", end);
     t = text_in(&arena);
@@ -144,13 +173,13 @@ static bool is_stop_signal(int signal_number)
     return false;
 }
 
-static void report_status(FlightRecorder *b, int status, WorkerEnd *end)
+static void report_status(FlightRecorder *b, int status, pid_t pid, WorkerEnd *end)
 {
     if (WIFEXITED(status)) {
         end->status = WEXITSTATUS(status);
         return;
     }
-    if (WTERMSIG(status) != SIGINT) report_crash(b, WTERMSIG(status));
+    if (WTERMSIG(status) != SIGINT) report_crash(b, WTERMSIG(status), pid);
     end->by_user |= is_stop_signal(WTERMSIG(status));
     end->status = 128 + WTERMSIG(status);
 }
@@ -163,7 +192,7 @@ static void wait_for_end(pid_t pid, const sigset_t *held, FlightRecorder *b, Wor
         siginfo_t info;
         const pid_t ended = waitpid(pid, &status, WNOHANG);
         if (ended == pid) {
-            report_status(b, status, end);
+            report_status(b, status, pid, end);
             return;
         }
         if (ended < 0) {

@@ -1,8 +1,8 @@
 /* signature.c -- checks that all members posted the same transfer (kind, dtype, count, root, tag).
  *
- * A rank that skips a transfer, or takes another branch of its program, posts a transfer that does
- * not belong to those of the other members. The comparison detects this before any element
- * moves. */
+ * A rank that was compiled for another plan posts a transfer that does not belong to those of the
+ * other members. Configurations are compared at the start of a run, so this is a fault of the
+ * compiler. The comparison detects it before any element moves. */
 #include "comm/backend.h"
 
 /* FNV-1a of the counts; 0 if all are equal, so that explicit equal counts match NULL. */
@@ -54,10 +54,10 @@ Err signature_mismatch(const PendingTransfer *p, const char *what, MemberSignatu
     char name[TRANSFER_NAME_BYTES];
     return err_fail(
         ERR_CHECK,
-        "comm: %s: its members differ in their %s: rank %d began %s of %lld %s, tag %d, "
-        "instruction %d; rank %d began %s of %lld %s, tag %d, instruction %d. Did one of them skip "
-        "a transfer?",
-        transfer_name(&p->t, p->sequence, name), what, a.rank,
+        "comm: ranks %d and %d were compiled for different plans: in %s they differ in their %s: "
+        "rank %d began %s of %lld %s, tag %d, instruction %d; rank %d began %s of %lld %s, tag %d, "
+        "instruction %d; this is a bug of sheaf: report it with the config.yaml of the run",
+        a.rank, b.rank, transfer_name(&p->t, p->sequence, name), what, a.rank,
         comm_kind_name((CommKind)a.signature->kind), (long long)a.signature->count,
         dtype_name((DType)a.signature->dtype), a.signature->tag, a.signature->instr, b.rank,
         comm_kind_name((CommKind)b.signature->kind), (long long)b.signature->count,

@@ -150,6 +150,16 @@ if command -v mpirun >/dev/null && [ -e "$(dirname "$sheaf")/sheaf-mpi.so" ]; th
     ok "run.ranks under mpirun is refused" status 2 mpi both 2 run.ranks=2
     ok "with the reason" contains both.err "mpirun started 2 ranks already.*remove run.ranks"
     ok "reported once" test "$(grep -c "remove run.ranks" "$top/both.err")" = 1
+    ok "tp does not divide the ranks" status 2 mpi odd 3 mesh.tp=2
+    ok "the way out is mpirun's" contains odd.err "mpirun started 3 ranks, and tp x cp x pp = 2 .* use -n 2 or -n 4"
+    mpi killed 2 run.steps=100000 run.valid_every=0 &
+    pid=$!
+    running killed
+    worker=$(cat "$top/killed/lock")
+    kill -KILL "$worker"
+    wait $pid
+    ok "SIGKILL under mpirun: names rank, host, pid and step" contains killed.err \
+        "rank 0 of 2 \($(hostname), pid $worker\) was killed by SIGKILL (in step [0-9]+|between steps)"
 fi
 
 counted

@@ -50,6 +50,43 @@ static int whole_cores(void)
     return c.n;
 }
 
+/* The message names what the user can change: the launcher's number of ranks. */
+static void ranks_that_do_not_fit_the_mesh(void **state)
+{
+    static const struct {
+        int ranks;
+        const char *set[2], *message;
+    } row[] = {
+        {3,
+         {"mesh.tp=2", "mesh.pp=1"},
+         "mpirun started 3 ranks, and tp x cp x pp = 2 x 1 x 1 = 2 does not divide them; use -n 2 "
+         "or -n 4"},
+        {3,
+         {"mesh.tp=2", "mesh.pp=4"},
+         "mpirun started 3 ranks, and tp x cp x pp = 2 x 1 x 4 = 8 does not divide them; use -n "
+         "8, or change the mesh"},
+        {6,
+         {"mesh.tp=2", "mesh.dp=2"},
+         "mpirun started 6 ranks, and the mesh dp x tp x cp x pp = 2 x 2 x 1 x 1 has 4; use -n 4, "
+         "or mesh.dp=-1"},
+        {6, {"mesh.tp=2", "mesh.dp=-1"}, NULL},
+        {6, {"mesh.tp=2", "mesh.dp_shard=3"}, NULL},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        Arena arena;
+        Config config;
+        Launch l = {.by = {.ranks = row[i].ranks, .by = "mpirun"}};
+        const char *set[] = {"model.name=gpt2-tiny", row[i].set[0], row[i].set[1]};
+        const Args args = {.set = set, .n_set = 3};
+        assert_int_equal(arena_open(&arena, "launch", (size_t)1 << 28), OK);
+        const Err err = launch_config(&l, &args, &arena, &config);
+        assert_int_equal(err, row[i].message ? ERR_CONFIG : OK);
+        if (row[i].message && !strstr(err_text(), row[i].message)) fail_msg("%s", err_text());
+        arena_close(&arena);
+    }
+}
+
 static void threads_of_one_process(void **state)
 {
     const int n = whole_cores();
@@ -114,6 +151,7 @@ static void bound_process(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_that_do_not_fit_the_mesh),
         cmocka_unit_test(threads_of_one_process),
         cmocka_unit_test(processes_of_one_machine),
         cmocka_unit_test(bound_process),

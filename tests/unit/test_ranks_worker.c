@@ -209,6 +209,34 @@ static void statuses_are_those_of_the_worker(void **state)
     assert_printed("the worker died of SIGILL, before its ranks ran\n");
 }
 
+/* The third of four processes of a launcher, in step 160. */
+static int killed_in_a_step(int argc, char **argv, FlightRecorder *b)
+{
+    (void)argc, (void)argv;
+    if (flight_recorder_rank(b, 4, 2, 1, 64) != OK) return 1;
+    atomic_store(&b->status[0].watch.action, -1);
+    atomic_store(&b->status[0].watch.step, 160);
+    return raise(SIGKILL);
+}
+
+static void a_killed_process_names_its_rank(void **state)
+{
+    char host[256] = "", words[512];
+    (void)state;
+    gethostname(host, sizeof host - 1);
+    snprintf(words, sizeof words, "sheaf: rank 2 of 4 (%s, pid ", host);
+    assert_int_equal(run_worker(killed_in_a_step), 128 + SIGKILL);
+    assert_printed(words);
+    assert_printed(") was killed by SIGKILL in step 160; if you did not send it");
+    setenv("OMPI_COMM_WORLD_SIZE", "4", 1);
+    setenv("OMPI_COMM_WORLD_RANK", "2", 1);
+    assert_int_equal(run_worker(killed), 128 + SIGKILL);
+    assert_printed(words);
+    assert_printed(") was killed by SIGKILL before its first step; if you did not send it");
+    unsetenv("OMPI_COMM_WORLD_SIZE");
+    unsetenv("OMPI_COMM_WORLD_RANK");
+}
+
 static void a_crash_names_rank_and_instruction(void **state)
 {
     (void)state;
@@ -343,6 +371,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(statuses_are_those_of_the_worker),
+        cmocka_unit_test(a_killed_process_names_its_rank),
         cmocka_unit_test(a_crash_names_rank_and_instruction),
         cmocka_unit_test(team_threads_report_their_rank),
         cmocka_unit_test(stack_overflow_is_reported),
