@@ -65,13 +65,6 @@ static void settle_pin(Launch *l, const Config *c)
 
 static bool was_given(const Config *c, KeyId key) { return strcmp(c->origin[key], "default") != 0; }
 
-/* True if the keys set dp to a number, so that it does not follow from the ranks. A dp of 1 may be
- * the settled value of -1. */
-static bool is_dp_fixed(const Config *c)
-{
-    return c->mesh_dp > 1 || was_given(c, KEY_mesh_dp_replicate) || was_given(c, KEY_mesh_dp_shard);
-}
-
 /* ERR_CONFIG if the launcher's ranks do not fit the mesh of the keys: run.ranks is no way out under
  * a launcher, but its number of ranks is. */
 static Err check_ranks(const Launch *l, const Config *c)
@@ -79,7 +72,7 @@ static Err check_ranks(const Launch *l, const Config *c)
     const long long tp = c->mesh_tp, cp = c->mesh_cp, pp = c->mesh_pp, dp = c->mesh_dp;
     const long long others = tp * cp * pp, ranks = l->by.ranks, low = ranks / others * others;
     char use[64];
-    if (is_dp_fixed(c) && dp * others != ranks)
+    if (!c->dp_follows && dp * others != ranks)
         return err_fail(ERR_CONFIG,
                         "%s started %lld ranks, and the mesh dp x tp x cp x pp = %lld x %lld x "
                         "%lld x %lld has %lld; use -n %lld, or mesh.dp=-1: the ranks that the "

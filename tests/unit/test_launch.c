@@ -69,6 +69,9 @@ static void ranks_that_do_not_fit_the_mesh(void **state)
          {"mesh.tp=2", "mesh.dp=2"},
          "mpirun started 6 ranks, and the mesh dp x tp x cp x pp = 2 x 2 x 1 x 1 has 4; use -n 4, "
          "or mesh.dp=-1"},
+        {2,
+         {"mesh.dp=1", "mesh.pp=1"},
+         "mpirun started 2 ranks, and the mesh dp x tp x cp x pp = 1 x 1 x 1 x 1 has 1; use -n 1"},
         {6, {"mesh.tp=2", "mesh.dp=-1"}, NULL},
         {6, {"mesh.tp=2", "mesh.dp_shard=3"}, NULL},
     };

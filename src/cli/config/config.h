@@ -57,6 +57,7 @@ typedef struct {
     const char *origin[N_KEYS];     /* "default", "run.yaml:4" or "command line" */
     const ModelField *model_fields; /* model.* keys that are no rows here, for model_config_load */
     int n_model_fields;
+    bool dp_follows; /* mesh.dp is -1: it follows from the number of ranks */
 } Config;
 #undef KEY
 #undef OPTION

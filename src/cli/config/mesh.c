@@ -31,7 +31,8 @@ static Err settle_dp(Config *c, int64_t others)
 {
     if (was_given(c, KEY_mesh_dp_replicate) || was_given(c, KEY_mesh_dp_shard))
         return settle_two(c);
-    if (c->mesh_dp == -1) {
+    c->dp_follows = c->mesh_dp == -1;
+    if (c->dp_follows) {
         if (c->run_ranks % others != 0)
             return err_fail(ERR_CONFIG,
                             "%s: run.ranks=%lld is no multiple of the other axes, tp x cp x pp = "
