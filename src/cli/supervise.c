@@ -171,7 +171,8 @@ static int64_t last_step(const char *dir)
     return last;
 }
 
-/* Sets the pause before the next restart. A restart makes progress if it comes past the last step or the last checkpoint of all before. */
+/* Sets the pause before the next restart. A restart makes progress if it comes past the last step
+ * or the last checkpoint of all before. */
 static void note_progress(Supervisor *v, const WorkerEnd *end, bool restarted)
 {
     const RunPosition now = {end->dir[0] ? last_step(end->dir) : 0,

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# supervise.sh BINARY -- workers that fail again and again: on fewer and fewer ranks, with longer and
-# longer pauses, and with a file that is away for a while. Works in a temporary folder.
+# supervise.sh BINARY -- workers that fail again and again: on fewer and fewer ranks, with growing
+# pauses, and with a file that is away for a while. Works in a temporary folder.
 . tests/support/e2e.sh
 
 train() { # folder, argument...
