@@ -254,7 +254,9 @@ static void bad_arguments_have_reasons(void **state)
         {"parallel.zero=4", "too large; the most is 3"}, /* invalid, not unsupported */
         {"run.log_samples=maybe", "true or false"},
         {"precision.compute=fp8", "f32, bf16, f64"},
-        {"run.device=gpu", "auto, cuda, cpu, ref"},
+        {"run.device=gpu", "run.device=gpu: NVIDIA cards are called cuda; it is one of auto, cuda"},
+        {"run.device=cpuu", "did you mean cpu? It is one of auto, cuda, cpu, ref"},
+        {"precision.compute=float32", "32-bit floats are called f32; it is one of f32, bf16, f64"},
         {"run.save_every=-5", "too small; the least is 0"},
         {"optim.skip=-3", "too small; the least is 0"},
         {"run.pin=no", "auto, true, false"},

@@ -73,6 +73,28 @@ static Err read_bool(const Key *key, const WrittenValue *value, bool *out)
     return refuse(key, value, "must be true or false (%s)", key->meaning);
 }
 
+/* Names that other tools use for a value. Their spelling is near none, or near another value: gpu
+ * differs from cpu by one letter. */
+static const struct {
+    const char *path, *text, *hint;
+} foreign_names[] = {
+    {"run.device", "gpu", "NVIDIA cards are called cuda"},
+    {"run.device", "nvidia", "NVIDIA cards are called cuda"},
+    {"precision.compute", "fp32", "32-bit floats are called f32"},
+    {"precision.compute", "float32", "32-bit floats are called f32"},
+    {"precision.compute", "bfloat16", "bfloat16 is called bf16"},
+};
+
+/* The hint for the name that another tool uses, or NULL. */
+static const char *foreign_hint(const Key *key, const char *text)
+{
+    for (size_t i = 0; i < sizeof foreign_names / sizeof *foreign_names; i++)
+        if (strcmp(foreign_names[i].path, key->path) == 0 &&
+            strcmp(foreign_names[i].text, text) == 0)
+            return foreign_names[i].hint;
+    return NULL;
+}
+
 static Err read_choice(const Key *key, const WrittenValue *value, Arena *a, Option *out)
 {
     const char *texts[MAX_CHOICES], *list;
@@ -86,6 +108,8 @@ static Err read_choice(const Key *key, const WrittenValue *value, Arena *a, Opti
     Text t = text_in(a);
     for (int i = 0; i < n; i++) text_add(&t, "%s%s", i ? ", " : "", texts[i]);
     TRY(text_done(&t, &list));
+    const char *hint = foreign_hint(key, value->text);
+    if (hint) return refuse(key, value, "%s; it is one of %s", hint, list);
     const char *nearest = text_nearest(value->text, texts, n);
     if (nearest) return refuse(key, value, "did you mean %s? It is one of %s", nearest, list);
     return refuse(key, value, "must be one of %s (%s)", list, key->meaning);
