@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include "base/write_error.h"
 #include "state/disk.h"
 #include "state/folder.h"
 #include "state/folder_parts.h"
@@ -45,7 +46,7 @@ static Err tmp_path(const char *checkpoints, int64_t step, char *out)
 static Err move(const char *from, const char *to, const char *folder)
 {
     if (rename(from, to) != 0)
-        return err_fail(ERR_IO, "%s: cannot rename to %s: %s", from, to, strerror(errno));
+        return err_fail(ERR_IO, "%s: cannot rename to %s: %s", from, to, write_error_text(errno));
     return disk_sync_folder(folder);
 }
 
@@ -219,7 +220,7 @@ Err folder_begin(const char *checkpoints, int64_t step, char *path, size_t path_
     char made[DISK_PATH_BYTES];
     TRY(tmp_path(checkpoints, step, made));
     if (mkdir(made, 0777) != 0 && errno != EEXIST)
-        return err_fail(ERR_IO, "%s: cannot make the folder: %s", made, strerror(errno));
+        return err_fail(ERR_IO, "%s: cannot make the folder: %s", made, write_error_text(errno));
     MUST(strlen(made) < path_bytes, "%zu bytes for %s", path_bytes, made);
     snprintf(path, path_bytes, "%s", made);
     return OK;

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "base/write_error.h"
 #include "state/disk.h"
 
 enum { MAX_IO_BYTES = 1 << 30 }; /* Linux transfers less than 2 GiB per call */
@@ -22,6 +23,11 @@ Err disk_path(const char *folder, const char *name, char *out)
 static Err failed(const char *path, const char *what)
 {
     return err_fail(ERR_IO, "%s: cannot %s: %s", path, what, strerror(errno));
+}
+
+static Err failed_to_write(const char *path, const char *what)
+{
+    return err_fail(ERR_IO, "%s: cannot %s: %s", path, what, write_error_text(errno));
 }
 
 Err disk_open(const char *path, int *fd)
@@ -70,7 +76,7 @@ void disk_close(int fd) { close(fd); }
 Err disk_create(const char *path, int *fd)
 {
     const int got = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (got < 0) return failed(path, "create");
+    if (got < 0) return failed_to_write(path, "create");
     *fd = got;
     return OK;
 }
@@ -78,7 +84,7 @@ Err disk_create(const char *path, int *fd)
 Err disk_reopen(const char *path, int *fd)
 {
     *fd = open(path, O_WRONLY | O_CLOEXEC);
-    return *fd < 0 ? failed(path, "open for writing") : OK;
+    return *fd < 0 ? failed_to_write(path, "open for writing") : OK;
 }
 
 Err disk_write(int fd, const char *path, int64_t at, const void *from, size_t bytes)
@@ -87,7 +93,7 @@ Err disk_write(int fd, const char *path, int64_t at, const void *from, size_t by
     while (bytes > 0) {
         const ssize_t n = pwrite(fd, next, bytes < MAX_IO_BYTES ? bytes : MAX_IO_BYTES, at);
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return failed(path, "write");
+        if (n < 0) return failed_to_write(path, "write");
         next += n, at += n, bytes -= (size_t)n;
     }
     return OK;
@@ -95,8 +101,8 @@ Err disk_write(int fd, const char *path, int64_t at, const void *from, size_t by
 
 Err disk_finish(int fd, const char *path)
 {
-    const Err err = fsync(fd) != 0 ? failed(path, "sync") : OK;
-    if (close(fd) != 0 && err == OK) return failed(path, "close"); /* NFS: disk full */
+    const Err err = fsync(fd) != 0 ? failed_to_write(path, "sync") : OK;
+    if (close(fd) != 0 && err == OK) return failed_to_write(path, "close"); /* NFS: disk full */
     return err;
 }
 

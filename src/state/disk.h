@@ -1,6 +1,7 @@
 /* disk.h -- file operations of a checkpoint: positioned reads, complete writes, and fsync.
  *
- * Every error names the file and the reason: "cannot write: No space left on device". */
+ * Every error names the file and the reason: "cannot write: No space left on device". Failed writes
+ * also name the way out. */
 #ifndef STATE_DISK_H
 #define STATE_DISK_H
 

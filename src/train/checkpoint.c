@@ -78,19 +78,19 @@ static void report_committed(const TrainLoop *l)
     fflush(l->s->out);
 }
 
-/* The error of a failed save, with the checkpoint that is left. */
-static Err save_error(const TrainLoop *l, Err err)
+/* The error of a failed save, with the checkpoint that is left. Its cause and the way out are in
+ * err_text(). run.on_save_error=continue has no effect on the last save of a run. */
+static Err save_error(const TrainLoop *l, Err err, bool last)
 {
-    char before[64] = "no checkpoint was written before it";
+    char left[96] = "no checkpoint was written before it: the run starts again at step 1";
     if (l->saved_step > 0)
-        snprintf(before, sizeof before, "the checkpoint of step %lld is complete",
+        snprintf(left, sizeof left,
+                 "the checkpoint of step %lld is complete: started again, the run resumes there",
                  (long long)l->saved_step);
-    return err_fail(
-        err,
-        "step %lld: its checkpoint cannot be written: %s; %s; free disk space, then start "
-        "the run again to resume from there%s",
-        (long long)l->saving_step, err_text(), before,
-        l->s->save.despite_errors ? "" : "; or set run.on_save_error=continue");
+    const bool can_continue = !last && !l->s->save.despite_errors;
+    return err_fail(err, "step %lld: its checkpoint cannot be written: %s; %s%s",
+                    (long long)l->saving_step, err_text(), left,
+                    can_continue ? "; run.on_save_error=continue trains on without it" : "");
 }
 
 /* Ends a save that failed on some rank: all ranks get the error, and the incomplete checkpoint is
@@ -103,9 +103,9 @@ static Err end_failed(TrainLoop *l)
     err = world_agree(w, err);
     MUST(err != OK, "a save failed on no rank");
     if (err == ERR_PEER) return err;
-    err = save_error(l, err);
     const bool ends = l->at.step == l->s->lr.steps || l->sums->stops > 0;
     const bool last = ends && l->saving_step == l->at.step;
+    err = save_error(l, err, last);
     if (l->s->save.despite_errors && !last) {
         if (loop_is_first(l))
             loop_warn(l, "%s; training continues (run.on_save_error=continue)", err_text());

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/write_error.h"
 
 /* True for a complete line of a step up to `step`. */
 static bool counts(const char *line, ssize_t length, int64_t step)
@@ -57,7 +58,7 @@ Err lines_open(const char *path, int64_t step, FILE **out)
 {
     TRY(lines_cut(path, step));
     *out = fopen(path, "a");
-    return *out ? OK : err_fail(ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
+    return *out ? OK : err_fail(ERR_IO, "%s: cannot be written: %s", path, write_error_text(errno));
 }
 
 void lines_number(FILE *f, const char *key, double x)

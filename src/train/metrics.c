@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 #include "base/text.h"
+#include "base/write_error.h"
 #include "train/lines.h"
 
 /* ---- metrics.jsonl ---- */
@@ -25,7 +26,7 @@ static Err jsonl_write(MetricsSink *s, const Metrics *m)
     if (m->has_valid) lines_number(f, "valid_loss", m->valid_loss);
     fprintf(f, "}\n");
     if (fflush(f) == 0) return OK;
-    return err_fail(ERR_IO, "%s: cannot be written: %s", s->path, strerror(errno));
+    return err_fail(ERR_IO, "%s: cannot be written: %s", s->path, write_error_text(errno));
 }
 
 static Err jsonl_open(MetricsSink *s, const MetricsSettings *settings)
@@ -64,7 +65,8 @@ Err metrics_close(MetricsSinks *s)
     Err err = OK;
     for (int i = 0; i < s->n; i++)
         if (fclose(s->sink[i].file) != 0)
-            err = err_fail(ERR_IO, "%s: cannot be closed: %s", s->sink[i].path, strerror(errno));
+            err = err_fail(ERR_IO, "%s: cannot be closed: %s", s->sink[i].path,
+                           write_error_text(errno));
     *s = (MetricsSinks){0};
     return err;
 }

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include "base/write_error.h"
 #include "train/lines.h"
 
 static void name_file(const SampleFiles *f, const char *name, char path[1100])
@@ -36,7 +37,7 @@ static Err write_line(const SampleFiles *f, FILE *to, const SampleStep *s, bool 
     fputs("]}\n", to);
     if (fflush(to) == 0) return OK;
     return err_fail(ERR_IO, "%s: cannot write the samples of step %lld: %s", f->dir,
-                    (long long)s->step, strerror(errno));
+                    (long long)s->step, write_error_text(errno));
 }
 
 Err samples_write(SampleFiles *f, const SampleStep *s)
@@ -53,7 +54,9 @@ Err samples_close(SampleFiles *f)
 {
     int bad = f->all ? fclose(f->all) : 0;
     if (f->skipped) bad |= fclose(f->skipped);
-    if (bad) return err_fail(ERR_IO, "%s: cannot write the samples: %s", f->dir, strerror(errno));
+    if (bad)
+        return err_fail(ERR_IO, "%s: cannot write the samples: %s", f->dir,
+                        write_error_text(errno));
     f->all = f->skipped = NULL;
     return OK;
 }

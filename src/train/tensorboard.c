@@ -11,6 +11,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/write_error.h"
 #include "train/metrics.h"
 
 typedef struct {
@@ -83,7 +84,8 @@ static Err write_record(const MetricsSink *s, const EventBuffer *b)
                       fwrite(&head_crc, 1, sizeof head_crc, f) == sizeof head_crc &&
                       fwrite(b->at, 1, b->n, f) == b->n &&
                       fwrite(&crc, 1, sizeof crc, f) == sizeof crc && fflush(f) == 0;
-    return good ? OK : err_fail(ERR_IO, "%s: cannot be written: %s", s->path, strerror(errno));
+    return good ? OK
+                : err_fail(ERR_IO, "%s: cannot be written: %s", s->path, write_error_text(errno));
 }
 
 static void put_time(EventBuffer *b)
@@ -139,7 +141,7 @@ static Err create_file(MetricsSink *s, const char *dir)
         if (s->file) return OK;
         if (errno != EEXIST) break;
     }
-    return err_fail(ERR_IO, "%s: cannot be written: %s", s->path, strerror(errno));
+    return err_fail(ERR_IO, "%s: cannot be written: %s", s->path, write_error_text(errno));
 }
 
 Err tensorboard_open(MetricsSink *s, const MetricsSettings *settings)

@@ -196,12 +196,17 @@ ok "a run with space" status 0 train u1 run.steps=6
 cp -r "$top/u1" "$top/u2"
 ok "full disk: stop" status 1 full u1 run.steps=12
 ok "is reported" contains u1.err "its checkpoint cannot be written"
+ok "with the way out" contains u1.err "File too large; raise the limit of the size of a file (ulimit -f)"
+ok "or without it" contains u1.err "run.on_save_error=continue trains on without it"
 ok "with the latest complete checkpoint" contains u1.err "the checkpoint of step 6 is complete"
 ok "earlier checkpoints stay" test "$(checkpoints u1 | tr '\n' ' ')" = "step-00000003 step-00000006 "
 ok "no temporary files are left" test -z "$(ls "$top/u1/checkpoints" | grep tmp)"
+ok "full disk at the last step" status 1 full u1 run.steps=9
+ok "has the way out" contains u1.err "ulimit -f"
+ok "without the advice to continue" test -z "$(grep on_save_error "$top/u1.err")"
 ok "with space it resumes" status 0 train u1
 ok "with the same result" same_end a u1 00000009
-ok "full disk: continue, but the last step must be saved" status 1 full u2 run.steps=12 run.on_save_error=continue
+ok "full disk: continue; the last must be saved" status 1 full u2 run.steps=12 run.on_save_error=continue
 ok "with a warning per failure" test "$(grep -c 'WARNING.*training continues' "$top/u2.err")" = 1
 ok "all steps are done" test "$(losses u2 | wc -l)" = 12
 ok "the earlier checkpoint is complete" status 0 "$sheaf" inspect "$top/u2/checkpoints/step-00000006" --check >/dev/null
