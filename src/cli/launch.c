@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "world/flight_recorder.h"
 
 Err launch_open(Launch *l)
 {
@@ -116,6 +117,7 @@ Err launch_config(Launch *l, const Args *args, Arena *a, Config *out)
                         l->by.ranks, l->by.by);
     if (launched) TRY(check_ranks(l, out));
     l->here = launched ? 1 : (int)out->run_ranks;
+    if (!launched) TRY(flight_recorder_check(out->run_ranks));
     find_sharing(l);
     if (launched) TRY(config_launched(l, args, a, out));
     l->ranks = (int)out->run_ranks;

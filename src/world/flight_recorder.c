@@ -11,6 +11,9 @@
 /* FLIGHT_RECORDER_BYTES are addresses; pages are taken when they are written. */
 enum { FLIGHT_RECORDER_BYTES = 256 << 20, MIN_RECORDS = 16, ALTERNATE_BYTES = 64 << 10 };
 
+/* Bytes of one rank without its records: its status, its alternate stack, and their alignment. */
+enum { RANK_BYTES = sizeof(RankStatus) + ALTERNATE_BYTES + 3 * ARENA_ALIGN };
+
 Err flight_recorder_open(FlightRecorder **out)
 {
     void *at = mmap(NULL, FLIGHT_RECORDER_BYTES, PROT_READ | PROT_WRITE,
@@ -26,18 +29,25 @@ Err flight_recorder_open(FlightRecorder **out)
 
 void flight_recorder_close(FlightRecorder *f) { munmap(f, FLIGHT_RECORDER_BYTES); }
 
+Err flight_recorder_check(int64_t n)
+{
+    const size_t all = FLIGHT_RECORDER_BYTES - align_up(sizeof(FlightRecorder));
+    const int64_t most = (int64_t)(all / (RANK_BYTES + MIN_RECORDS * sizeof(Record)));
+    if (n <= most) return OK;
+    return err_fail(ERR_CONFIG,
+                    "%lld ranks as threads of one process: %lld are the most; start more as "
+                    "processes, with mpirun",
+                    (long long)n, (long long)most);
+}
+
 /* Divides the memory that is left equally among the ranks of this process. */
 Err flight_recorder_rank(FlightRecorder *f, int ranks, int first, int n, int64_t records)
 {
     RankStatus *status;
-    TRY(ARENA_NEW(&f->arena, n, &status));
+    TRY(flight_recorder_check(n));
     const size_t left = f->arena.cap_bytes - f->arena.used_bytes;
-    const int64_t each = (int64_t)left / n - ALTERNATE_BYTES - 2 * ARENA_ALIGN;
-    const int64_t room = each / (int64_t)sizeof(Record);
-    if (room < MIN_RECORDS)
-        return err_fail(ERR_CONFIG,
-                        "%d ranks in one process: too many for the flight recorder of %d MiB", n,
-                        FLIGHT_RECORDER_BYTES >> 20);
+    const int64_t room = ((int64_t)left / n - RANK_BYTES) / (int64_t)sizeof(Record);
+    TRY(ARENA_NEW(&f->arena, n, &status));
     for (int i = 0; i < n; i++) {
         Recorder *r = &status[i].recorder;
         status[i].rank = first + i;

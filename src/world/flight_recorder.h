@@ -51,8 +51,10 @@ typedef struct FlightRecorder {
 /* Local. In memory that child processes share; flight_recorder_close unmaps it. */
 Err flight_recorder_open(FlightRecorder **out);
 void flight_recorder_close(FlightRecorder *f);
+/* Local. ERR_CONFIG if n ranks in one process are more than the flight recorder has memory for. */
+Err flight_recorder_check(int64_t n);
 /* Local. Creates the status blocks of ranks first .. first + n - 1 of `ranks`. Each keeps `records`
- * records, or as many as fit; ERR_CONFIG if fewer than 16 fit. Before the ranks start. */
+ * records, or as many as fit; ERR_CONFIG as flight_recorder_check. Before the ranks start. */
 Err flight_recorder_rank(FlightRecorder *f, int ranks, int first, int n, int64_t records);
 /* Local. Marks the calling thread, and the teams that it opens from now on, as that rank's. */
 void flight_recorder_enter(const RankStatus *s);

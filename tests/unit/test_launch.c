@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "cli/launch.h"
+#include "world/flight_recorder.h"
 
 /* A run with these keys, launched as process `mine` of `ranks` on this machine; ranks == 1: without
  * a launcher. */
@@ -151,10 +152,41 @@ static void bound_process(void **state)
     assert_int_equal(l.cores.cpu[0], c.cpu[n - 1]);
 }
 
+/* Refused before anything is allocated for each rank. */
+static void too_many_threads_are_refused(void **state)
+{
+    const char *set[] = {"model.name=gpt2-tiny", "mesh.dp=1048576", "batch.global=1048576"};
+    const Args args = {.set = set, .n_set = 3};
+    Launch l = {.by = {.ranks = 1}};
+    Arena arena;
+    Config config;
+    (void)state;
+    assert_int_equal(arena_open(&arena, "launch", (size_t)1 << 28), OK);
+    assert_int_equal(launch_config(&l, &args, &arena, &config), ERR_CONFIG);
+    assert_non_null(strstr(err_text(), "1048576 ranks as threads of one process: "));
+    assert_non_null(strstr(err_text(), " are the most; start more as processes, with mpirun"));
+    arena_close(&arena);
+}
+
+static void the_most_threads_fit_the_flight_recorder(void **state)
+{
+    FlightRecorder *f;
+    int64_t most = 1;
+    (void)state;
+    while (flight_recorder_check(most + 1) == OK) most++;
+    assert_true(most >= 1024);
+    assert_int_equal(flight_recorder_open(&f), OK);
+    assert_int_equal(flight_recorder_rank(f, (int)most, 0, (int)most, 1 << 20), OK);
+    assert_true(f->status[most - 1].recorder.cap >= 16);
+    flight_recorder_close(f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_that_do_not_fit_the_mesh),
+        cmocka_unit_test(too_many_threads_are_refused),
+        cmocka_unit_test(the_most_threads_fit_the_flight_recorder),
         cmocka_unit_test(threads_of_one_process),
         cmocka_unit_test(processes_of_one_machine),
         cmocka_unit_test(bound_process),
