@@ -135,20 +135,34 @@ static bool is_kept(const Program *p, int t)
     return false;
 }
 
+/* The names of all kept values, each after a space: " mlp.act mid". */
+static Err list_kept(const NamesTarget *target, Arena *temp, const char **out)
+{
+    Text t = text_in(temp);
+    for (int k = 0; k < target->n; k++) {
+        const Program *p = &target->program[k];
+        for (int i = 0; i < p->n_tensors; i++)
+            if (is_kept(p, i)) text_add(&t, " %s", p->tensor[i].name);
+    }
+    return text_done(&t, out);
+}
+
 Err names_check_effect(const char *key, const char *patterns, NamesEffect effect,
-                       const Program *program, int n_programs, Arena *temp)
+                       const NamesTarget *target, Arena *temp)
 {
     NamePattern one;
     for (const char *rest = patterns; next_pattern(&rest, &one);) {
         const char *list;
         bool found = false;
-        for (int k = 0; k < n_programs; k++) found = found || has_effect(&program[k], one, effect);
+        for (int k = 0; k < target->n; k++)
+            found = found || has_effect(&target->program[k], one, effect);
         if (found) continue;
-        Text t = text_in(temp);
-        for (int k = 0; k < n_programs; k++)
-            for (int i = 0; i < program[k].n_tensors; i++)
-                if (is_kept(&program[k], i)) text_add(&t, " %s", program[k].tensor[i].name);
-        TRY(text_done(&t, &list));
+        TRY(list_kept(target, temp, &list));
+        if (!*list)
+            return err_fail(ERR_CONFIG,
+                            "%s=%.*s: with parallel.recompute=%.80s nothing is kept for the "
+                            "backward phases, so it would change nothing; remove one of the two",
+                            key, shown(one), one.at, target->recompute);
         return err_fail(
             ERR_CONFIG,
             "%s=%.*s: no value of that name is kept for the backward phases, so it would change "

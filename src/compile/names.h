@@ -11,9 +11,15 @@ bool names_listed(const char *patterns, const char *name);
 Err names_check(const char *key, const char *patterns, const Graph *kind, int n_kinds, Arena *temp);
 
 typedef enum { NAMES_RECOMPUTED, NAMES_OFFLOAD } NamesEffect;
+typedef struct {
+    const Program *program; /* [n], one per unit kind */
+    int n;
+    const char *recompute; /* parallel.recompute of these programs, as it is written */
+} NamesTarget;
 /* Local. ERR_CONFIG if a pattern changed none of the programs: no value of that name is kept, so
- * nothing is recomputed or offloaded for it. Lists the values that are kept. */
+ * nothing is recomputed or offloaded for it. Lists the values that are kept, or names the
+ * recomputation that keeps none. */
 Err names_check_effect(const char *key, const char *patterns, NamesEffect effect,
-                       const Program *program, int n_programs, Arena *temp);
+                       const NamesTarget *target, Arena *temp);
 
 #endif

@@ -64,16 +64,23 @@ static Err compile_slices(Job *job, Arena *arena)
     return OK;
 }
 
+static const char *recompute_text(const CompileOptions *o)
+{
+    static const char *const word[] = {
+        [RECOMPUTE_NONE] = "none", [RECOMPUTE_SELECTIVE] = "selective", [RECOMPUTE_FULL] = "full"};
+    return o->recompute == RECOMPUTE_NAMED ? o->recompute_names : word[o->recompute];
+}
+
 static Err compile_kinds(Job *job, Arena *arena)
 {
     const CompileOptions o = job_options(job);
+    const NamesTarget target = {job->program, job->model.n_kinds, recompute_text(&o)};
     TRY(compile_slices(job, arena));
     if (!o.backward) return OK;
     if (o.recompute == RECOMPUTE_NAMED)
-        TRY(names_check_effect("parallel.recompute", o.recompute_names, NAMES_RECOMPUTED,
-                               job->program, job->model.n_kinds, arena));
-    return names_check_effect("parallel.offload", o.offload_names, NAMES_OFFLOAD, job->program,
-                              job->model.n_kinds, arena);
+        TRY(names_check_effect("parallel.recompute", o.recompute_names, NAMES_RECOMPUTED, &target,
+                               arena));
+    return names_check_effect("parallel.offload", o.offload_names, NAMES_OFFLOAD, &target, arena);
 }
 
 /* True if attention is causal within whole sequences: no window, no slices, no KV cache. */
