@@ -88,7 +88,7 @@ static double norm_of(const Trial *exact, const double *a, int p)
     const double part = sqrt((double)n / (double)exact->count); /* of a model of equal entries */
     const double all = part * norm(a, exact->count), own = norm(a + exact->at[p], n);
     const double steep = part * norm(exact->gradient, exact->count);
-    const bool still = norm(exact->gradient + exact->at[p], n) <= NOTHING * steep;
+    const bool still = norm(exact->gradient + exact->at[p], n) <= NEGLIGIBLE * steep;
     return fmax(own, (still ? 1 : SMALL) * all);
 }
 
