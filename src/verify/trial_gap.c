@@ -81,7 +81,7 @@ static double distance(const double *a, const double *b, int64_t n)
     return isnan(sum) ? (double)INFINITY : sqrt(sum);
 }
 
-/* The norm that an error of parameter p is divided by; see SMALL and NOTHING. */
+/* The norm that an error of parameter p is divided by; see SMALL and NEGLIGIBLE. */
 static double norm_of(const Trial *exact, const double *a, int p)
 {
     const int64_t n = exact->at[p + 1] - exact->at[p];

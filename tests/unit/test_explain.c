@@ -179,7 +179,7 @@ static void bad_requests_exit_with_2(void **state)
         assert_int_equal(status, strstr(bad[i].word, ".yaml") ? 1 : 2);
     }
     assert_int_equal(explain(2, "parallel.recompute=full", "parallel.offload=mlp.*", NULL), 2);
-    assert_said("parallel.offload=mlp.*: with parallel.recompute=full nothing is kept");
+    assert_printed("parallel.offload=mlp.*: with parallel.recompute=full nothing is kept");
     assert_int_equal(explain_only(2, NULL), 2);
     assert_printed("model.name is not set");
     assert_int_equal(
