@@ -27,9 +27,9 @@ Err infer_begin(InferContext *ctx, const char *verb, FlightRecorder *recorder)
 static Err check_keys(const InferContext *ctx)
 {
     const Config *c = &ctx->config;
-    const char *const run[] = {"run.ranks",         "run.threads", "run.pin",
-                               "run.device",        "run.comm",    "run.timeout_s",
-                               "precision.compute", "model.name",  "parallel.split"};
+    const char *const run[] = {"run.ranks",    "run.threads",   "run.pin",           "run.device",
+                               "run.comm",     "run.timeout_s", "precision.compute", "model.name",
+                               "model.ignore", "parallel.split"};
     for (int i = 0; i < N_KEYS; i++) {
         const Key *key = key_at((KeyId)i);
         bool known = strcmp(key->section, "mesh") == 0;
@@ -39,10 +39,15 @@ static Err check_keys(const InferContext *ctx)
         return err_fail(
             ERR_CONFIG,
             "command line: %s: %s does not read it; it reads mesh.*, run.ranks, "
-            "run.threads, run.pin, run.device, run.comm, run.timeout_s, precision.compute and "
-            "parallel.split",
+            "run.threads, run.pin, run.device, run.comm, run.timeout_s, precision.compute, "
+            "parallel.split and model.ignore",
             key->path, ctx->verb);
     }
+    if (c->model_ignore.n > 0 && ctx->source.kind != SOURCE_HF)
+        return err_fail(ERR_CONFIG,
+                        "command line: model.ignore=%.80s: %s is a checkpoint, whose model has no "
+                        "unknown keys; remove it",
+                        c->model_ignore.text, ctx->source.dir);
     if (c->n_model_fields > 0)
         return err_fail(ERR_CONFIG, "command line: model.%s: the model is that of %s",
                         c->model_fields[0].key, ctx->source.dir);
@@ -181,16 +186,19 @@ Err infer_encode(const InferContext *ctx, const char *what, Bytes text, Arena *a
 Err infer_open(InferContext *ctx, const Args *args, const char *tokenizer)
 {
     bool f64 = false;
+    IgnoredKeys ignore;
     if (!args->file)
         return err_fail(
             ERR_CONFIG,
             "%s: no model; give a run folder, a checkpoint or a Hugging Face folder, as "
             "in `sheaf %s runs/NAME`",
             ctx->verb, ctx->verb);
-    /* The element type is needed to open the source, before the other keys can be read. */
+    /* The element type and model.ignore are needed to open the source, before the other keys can be
+     * read. */
     for (int i = 0; i < args->n_set; i++)
         f64 = f64 || strcmp(args->set[i], "precision.compute=f64") == 0;
-    TRY(source_open(args->file, f64 ? F64 : F32, &ctx->arena, &ctx->source));
+    TRY(config_ignored_keys(args->set, args->n_set, &ctx->arena, &ignore));
+    TRY(source_open(args->file, f64 ? F64 : F32, &ignore, &ctx->arena, &ctx->source));
     if (ctx->source.note[0] && ctx->launch.by.rank == 0)
         fprintf(stderr, "sheaf: %s\n", ctx->source.note);
     TRY(read_keys(ctx, args));

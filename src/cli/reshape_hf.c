@@ -132,12 +132,12 @@ Err reshape_to_hf(Reshape *r)
                          .temp = &r->temp};
     int threads;
     Team *team;
-    if (r->n_set > 0)
-        return err_fail(
-            ERR_CONFIG,
-            "reshape: %.80s: has no effect with --hf, which writes whole tensors; remove "
-            "it",
-            r->set[0]);
+    for (int i = 0; i < r->n_set; i++)
+        if (!reshape_is_ignore(r, i))
+            return err_fail(
+                ERR_CONFIG,
+                "reshape: %.80s: has no effect with --hf, which writes whole tensors; remove it",
+                r->set[i]);
     TRY(parse_type(r->dtype, &w.type));
     TRY(parse_size(r->shard, &w.shard_bytes));
     TRY(parse_threads(r->threads, &threads));
@@ -170,7 +170,10 @@ Err reshape_extra_files(Reshape *r)
     TRY(hf_copy_tokenizer(r->from.extra_dir, dir, &carried));
     TRY(disk_sync_folder(dir));
     if (r->from.kind == SOURCE_HF &&
-        model_config_load(r->from.dir, NULL, 0, &r->arena, &trains) != OK)
+        model_config_open(
+            &(ModelSource){.name = r->from.dir,
+                           .ignore = {r->config.model_ignore.at, r->config.model_ignore.n}},
+            &r->arena, &trains) != OK)
         printf("%s: its config.json has dropout, which this version does not support: the run "
                "trains without it\n",
                r->from.dir);

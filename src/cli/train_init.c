@@ -71,7 +71,8 @@ Err train_init(TrainSession *s)
     if (n > 0) return OK;
     TRY(config_job(&s->config, &s->model, &set));
     TRY(ARENA_NEW(&s->arena, 1, &s->init));
-    TRY(source_open(s->config.model_init, dtype_wide(set.dtype), &s->arena, s->init));
+    const IgnoredKeys ignore = {s->config.model_ignore.at, s->config.model_ignore.n};
+    TRY(source_open(s->config.model_init, dtype_wide(set.dtype), &ignore, &s->arena, s->init));
     if (s->init->note[0]) fprintf(stderr, "sheaf: %s\n", s->init->note);
     return check_model(s);
 }

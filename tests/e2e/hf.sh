@@ -73,6 +73,15 @@ check "a type that is none" refused "f32, bf16 or f16" "$sheaf" reshape "$d/a" "
 check "a flag without --hf" refused "only with --hf" "$sheaf" reshape "$d/a" "$d/y" --dtype f16
 sed -i 's/"rms_norm_eps": [^,]*/"rms_norm_eps": 0.0625, "attn_logit_softcapping": 50/' "$top/other/config.json"
 check "a feature that we do not honour" refused "attn_logit_softcapping" "$sheaf" reshape "$top/other" "$d/y"
+check "it names the way out" grep -q "set model.ignore=attn_logit_softcapping" "$top/said"
+ignore=model.ignore=attn_logit_softcapping
+check "it can be ignored: reshape" "$sheaf" reshape "$top/other" "$d/ignoring" $ignore
+check "reshape --hf" "$sheaf" reshape "$top/other" "$d/ignoring-hf" --hf $ignore
+check "generate" "$sheaf" generate "$top/other" -p "The " -n 3 --tokenizer bytes $ignore
+check "train" train model.init="$top/other" run.dir="$d/ignored" $ignore
+check "which resumes by its config.yaml" says "nothing to do" "$sheaf" train "$d/ignored/config.yaml" run.dir="$d/ignored"
+check "the run of reshape too" train model.name="$d/ignoring/hf" run.dir="$d/ignoring" $ignore
+check "a checkpoint has none" refused "is a checkpoint" "$sheaf" generate "$d/ignored" -p "The " -n 3 $ignore
 check "nothing is left of these" test ! -e "$d/y" -a ! -e "$d/y.tmp" -a ! -e "$d/hf.tmp"
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

@@ -29,7 +29,7 @@ static void bench_open(Bench *b, const char *path)
     state_folder(b->base);
     snprintf(b->to, sizeof b->to, "%s/out", b->base);
     DO(team_open(&b->team, 3, NULL));
-    if (path) DO(source_open(path, F32, &b->arena, &b->source));
+    if (path) DO(source_open(path, F32, NULL, &b->arena, &b->source));
 }
 
 static void bench_close(Bench *b)
@@ -252,7 +252,7 @@ static void tensors_of_several_chunks(void **state)
     DO(write_as(&b, ST_F32, 15000000));
     assert_int_equal(b.result.files, 3);
     compare_whole(&b, &x);
-    DO(source_open(b.to, F32, &b.arena, &theirs));
+    DO(source_open(b.to, F32, NULL, &b.arena, &theirs));
     assert_true(part_chunks(&theirs.manifest.tensors, &theirs.manifest.part[0]) > 1);
     x.from = &theirs;
     other.words = "tp=3";
@@ -326,7 +326,7 @@ static void no_partial_output_stays(void **state)
     bench_open(&b, NULL);
     snprintf(copy, sizeof copy, "%s/in", b.base);
     hf_folder_copy(HF_GOLDEN "gpt2", copy);
-    DO(source_open(copy, F32, &b.arena, &b.source));
+    DO(source_open(copy, F32, NULL, &b.arena, &b.source));
     snprintf(path, sizeof path, "%s/model.safetensors", copy);
     assert_int_equal(truncate(path, 20000), 0);
     expect_error("short", write_as(&b, ST_F32, HF_SHARD_BYTES), ERR_CHECK, "the file ends");
@@ -343,7 +343,7 @@ static void overflow_is_counted(void **state)
     bench_open(&b, NULL);
     snprintf(copy, sizeof copy, "%s/in", b.base);
     hf_folder_copy(HF_GOLDEN "llama", copy);
-    DO(source_open(copy, F32, &b.arena, &b.source));
+    DO(source_open(copy, F32, NULL, &b.arena, &b.source));
     snprintf(path, sizeof path, "%s/model.safetensors", copy);
     FILE *f = fopen(path, "r+b");
     fseek(f, (long)b.source.manifest.part[3].at + 40, SEEK_SET);
