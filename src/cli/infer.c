@@ -81,21 +81,36 @@ static Err read_keys(InferContext *ctx, const Args *args)
     return check_keys(ctx);
 }
 
-/* Finds the tokenizer: --tokenizer, else tokenizer.json next to the weights, else data.tokenizer of
- * the training run. A run on token files may have left data.tokenizer at its default, bytes; with a
- * vocabulary other than 256 that default is not the tokenizer of the files, and *out is NULL. */
+/* True if data.tokenizer=bytes of a run means bytes. Earlier versions, which had no model.ignore,
+ * wrote bytes for token files too; a vocabulary other than 256 was then not that of bytes. */
+static bool means_bytes(const Source *s, const char *tokenizer)
+{
+    if (!tokenizer || strcmp(tokenizer, "bytes") != 0) return false;
+    return s->model.vocab == BYTE_VOCAB ||
+           config_yaml_value(s->manifest.scalars.config, "model", "ignore");
+}
+
+/* Finds the tokenizer: --tokenizer, else data.tokenizer of the training run, else tokenizer.json next
+ * to the weights or in RUN/hf. *out is NULL if there is none. */
 static Err find_tokenizer(InferContext *ctx, const char *given, const char **out)
 {
     const Source *s = &ctx->source;
     char path[1200];
     struct stat st;
+    const char *trained = NULL;
     *out = given;
     if (given) return OK;
+    if (s->kind != SOURCE_HF)
+        TRY(config_yaml_text(s->manifest.scalars.config, "data", "tokenizer", &ctx->arena,
+                             &trained));
+    const bool named = trained && strcmp(trained, "auto") != 0 && strcmp(trained, "bytes") != 0;
+    if (means_bytes(s, trained) || (named && stat(trained, &st) == 0)) {
+        *out = trained;
+        return OK;
+    }
     snprintf(path, sizeof path, "%.1100s/tokenizer.json", s->extra_dir ? s->extra_dir : "");
     if (s->extra_dir && stat(path, &st) == 0) return arena_string(&ctx->arena, path, out);
-    if (s->kind == SOURCE_HF) return OK;
-    TRY(config_yaml_text(s->manifest.scalars.config, "data", "tokenizer", &ctx->arena, out));
-    if (*out && strcmp(*out, "bytes") == 0 && s->model.vocab != BYTE_VOCAB) *out = NULL;
+    if (named) *out = trained; /* the file is gone; loading it says so */
     return OK;
 }
 

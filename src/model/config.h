@@ -109,6 +109,10 @@ const char *model_preset_words(int i);
 /* Local. ERR_CONFIG, with the nearest key, unless some family has this key. */
 Err model_key_check(const char *key, const char *origin);
 
+/* Local. True if a field of the model is read from this key of a config.json, or from members of
+ * it. */
+bool model_key_is_read(const char *key, Family family);
+
 /* Local. Key i that a config.json or model.KEY may set; false past the last. Bookkeeping keys,
  * which change nothing, are not listed. */
 typedef struct {

@@ -99,6 +99,25 @@ static void check_config(const Bench *b, const char *key, const char *want)
     json_decref(o);
 }
 
+static json_t *read_config(const char *dir)
+{
+    char path[300];
+    json_error_t why;
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    json_t *o = json_load_file(path, 0, &why);
+    if (!o) fail_msg("%s: %s", path, why.text);
+    return o;
+}
+
+/* Every key and value of the folder's config.json, and no other. */
+static void check_config_kept(const Bench *b, const char *from)
+{
+    json_t *is = read_config(b->to), *want = read_config(from);
+    if (!json_equal(is, want)) fail_msg("%s: %s", from, json_dumps(is, JSON_SORT_KEYS));
+    json_decref(is);
+    json_decref(want);
+}
+
 static void from_theirs(void **state)
 {
     (void)state;
@@ -169,7 +188,7 @@ static void by_way_of_a_checkpoint(void **state)
             b.source.kind = SOURCE_CHECKPOINT;
             b.source.dir = step;
             DO(write_as(&b, HF_AS_STORED, HF_SHARD_BYTES));
-            check_config(&b, "torch_dtype", "float32");
+            check_config_kept(&b, from); /* the recorded type too: of some folders bf16 or f16 */
             compare(&b, from, ST_F32);
             state_world_close(&w);
             bench_close(&b);
