@@ -228,6 +228,26 @@ static void generate_refuses(void **state)
 }
 
 /* A line that is not a prompt is refused with its number; no invalid id is read as token 0. */
+/* Inference has no master weights: bf16 takes about half of the memory of f32, on one rank and with
+ * tensor parallelism. */
+static void bf16_takes_less_memory(void **state)
+{
+    (void)state;
+    static const char *const mesh[] = {"mesh.tp=1", "mesh.tp=2"};
+    static const char *const type[] = {"precision.compute=f32", "precision.compute=bf16"};
+    for (int m = 0; m < 2; m++) {
+        double bytes[2];
+        for (int t = 0; t < 2; t++) {
+            DO_SHEAF("generate", run, "-p", "ab", "-n", "2", "--json", mesh[m], type[t]);
+            json_t *o = said_json();
+            bytes[t] = (double)json_integer_value(json_object_get(o, "memory_bytes"));
+            json_decref(o);
+        }
+        assert_true(bytes[1] > 0.4 * bytes[0]);
+        if (bytes[1] > 0.7 * bytes[0]) fail_msg("bf16 %g, f32 %g bytes", bytes[1], bytes[0]);
+    }
+}
+
 /* A NUL is a byte like any other: in JSONL, in ids and in the decoded text. */
 static void nul_bytes_are_kept(void **state)
 {
@@ -454,6 +474,7 @@ int main(void)
         cmocka_unit_test(stop_strings_end_the_text),
         cmocka_unit_test(the_context_ends),
         cmocka_unit_test(generate_refuses),
+        cmocka_unit_test(bf16_takes_less_memory),
         cmocka_unit_test(nul_bytes_are_kept),
         cmocka_unit_test(bad_prompts_are_refused),
         cmocka_unit_test(perplexity_is_the_trainers),
