@@ -90,8 +90,8 @@ static bool means_bytes(const Source *s, const char *tokenizer)
            config_yaml_value(s->manifest.scalars.config, "model", "ignore");
 }
 
-/* Finds the tokenizer: --tokenizer, else data.tokenizer of the training run, else tokenizer.json next
- * to the weights or in RUN/hf. *out is NULL if there is none. */
+/* Finds the tokenizer: --tokenizer, else data.tokenizer of the training run, else tokenizer.json
+ * next to the weights or in RUN/hf. *out is NULL if there is none. */
 static Err find_tokenizer(InferContext *ctx, const char *given, const char **out)
 {
     const Source *s = &ctx->source;

@@ -46,8 +46,8 @@ typedef struct {
     int n_before, n_after;
 } Tokenizer;
 
-/* Local. Returns the file that a path refers to: the path itself, or the tokenizer.json in a folder.
- * ERR_CONFIG if the folder has none. */
+/* Local. Returns the file that a path refers to: the path itself, or the tokenizer.json in a
+ * folder. ERR_CONFIG if the folder has none. */
 Err tokenizer_file(const char *path, Arena *a, const char **out);
 /* Local. Loads a tokenizer.json, or that of a folder. Allocates in the arena; tokenizer_close frees
  * the compiled patterns. ERR_CONFIG names the file, the place in it and the problem. `path` must

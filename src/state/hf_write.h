@@ -52,13 +52,14 @@ Err hf_layout(const HfWriteSettings *w, Arena *a, HfShards *out);
  * are several. */
 Err hf_make_files(const HfShards *s, const char *dir, Arena *temp);
 
-/* Local. Returns the text of config.json. If the source is a Hugging Face folder, or a run that came
- * from one: the folder's own with every key; keys that the run has changed, and the type if one is
- * requested, are new. Else generated from the model, with token ids if a tokenizer provides them. */
+/* Local. Returns the text of config.json. If the source is a Hugging Face folder, or a run that
+ * came from one: the folder's own with every key; keys that the run has changed, and the type if
+ * one is requested, are new. Else generated from the model, with token ids if a tokenizer provides
+ * them. */
 Err hf_config_text(const HfWriteSettings *w, Arena *a, const char **out);
-/* Local. Makes the folder `dir`, hf/ of a run, with the config.json of a source that has an extra_dir
- * and, if requested, its tokenizer files. A config.json with dropout is kept as HF_ORIGINAL_CONFIG,
- * next to one without it, which the run trains. */
+/* Local. Makes the folder `dir`, hf/ of a run, with the config.json of a source that has an
+ * extra_dir and, if requested, its tokenizer files. A config.json with dropout is kept as
+ * HF_ORIGINAL_CONFIG, next to one without it, which the run trains. */
 Err hf_keep_files(const Source *from, const char *dir, bool tokenizer, Arena *a);
 /* Local. Copies the files of a tokenizer, and generation_config.json; *n: their number. */
 Err hf_copy_tokenizer(const char *from, const char *to, int *n);
