@@ -10,7 +10,7 @@ sheaf=${1:-build/release/sheaf}
 top=$(mktemp -d "${2:-.}/reshape_bench_XXXXXX")
 trap 'rm -rf "$top"' EXIT
 head -c 100000 /dev/urandom | base64 >"$top/text"
-"$sheaf" train model.name=gpt2-124m data.train="$top/text" data.seq_len=16 batch.global=2 run.steps=1 run.save_every=1 \
+"$sheaf" train model.name=gpt2-124m data.train="$top/text" data.tokenizer=bytes data.seq_len=16 batch.global=2 run.steps=1 run.save_every=1 \
     run.ranks=2 mesh.dp=2 parallel.zero=1 run.dir="$top/a" >/dev/null
 mib=$(du -sm "$top/a/checkpoints" | cut -f1)
 cat "$top"/a/checkpoints/*/* >/dev/null # both then read from the page cache

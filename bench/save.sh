@@ -10,7 +10,7 @@ sheaf=${1:-build/release/sheaf}
 top=$(mktemp -d "${2:-.}/save_bench_XXXXXX")
 trap 'rm -rf "$top"' EXIT
 head -c 100000 /dev/urandom | base64 >"$top/text"
-"$sheaf" train model.name=gpt2-124m data.train="$top/text" data.seq_len=1024 batch.global=4 batch.micro=4 run.steps=4 \
+"$sheaf" train model.name=gpt2-124m data.train="$top/text" data.tokenizer=bytes data.seq_len=1024 batch.global=4 batch.micro=4 run.steps=4 \
     run.save_every=2 run.dir="$top/a" | tee "$top/out" | grep -a 'step\|whole' | sed "s:$top/::"
 awk -F'"step_ms": ' '{ split($2, a, ","); ms[NR] = a[1] } END { print ms[2], ms[3] }' "$top/a/metrics.jsonl" >"$top/steps"
 waited=$(grep -a 'checkpoint of step 2 ' "$top/out" | sed 's/.*waited \([0-9.]*\) ms.*/\1/')

@@ -9,7 +9,9 @@
 static const char *const usage =
     "sheaf data build IN... -o OUT    convert text and JSONL files to a token file\n"
     "    --tokenizer bytes            one token per byte, a vocabulary of 256 (the default)\n"
-    "    --tokenizer FILE             a tokenizer.json: byte-level BPE of GPT-2, Llama 3, Qwen\n"
+    "    --tokenizer FILE             a tokenizer.json or its folder: byte-level BPE of GPT-2, "
+    "Llama\n"
+    "                                 3, Qwen\n"
     "    --format tokens              llm.c's format (the default): a special token starts each\n"
     "                                 document; bytes have none, and documents are joined\n"
     "    --format megatron            OUT.bin and OUT.idx; keeps the document borders\n"

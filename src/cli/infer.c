@@ -27,9 +27,9 @@ Err infer_begin(InferContext *ctx, const char *verb, FlightRecorder *recorder)
 static Err check_keys(const InferContext *ctx)
 {
     const Config *c = &ctx->config;
-    const char *const run[] = {"run.ranks",         "run.threads", "run.pin",
-                               "run.device",        "run.comm",    "run.timeout_s",
-                               "precision.compute", "model.name",  "parallel.split"};
+    const char *const run[] = {"run.ranks",    "run.threads",   "run.pin",           "run.device",
+                               "run.comm",     "run.timeout_s", "precision.compute", "model.name",
+                               "model.ignore", "parallel.split"};
     for (int i = 0; i < N_KEYS; i++) {
         const Key *key = key_at((KeyId)i);
         bool known = strcmp(key->section, "mesh") == 0;
@@ -39,10 +39,15 @@ static Err check_keys(const InferContext *ctx)
         return err_fail(
             ERR_CONFIG,
             "command line: %s: %s does not read it; it reads mesh.*, run.ranks, "
-            "run.threads, run.pin, run.device, run.comm, run.timeout_s, precision.compute and "
-            "parallel.split",
+            "run.threads, run.pin, run.device, run.comm, run.timeout_s, precision.compute, "
+            "parallel.split and model.ignore",
             key->path, ctx->verb);
     }
+    if (c->model_ignore.n > 0 && ctx->source.kind != SOURCE_HF)
+        return err_fail(ERR_CONFIG,
+                        "command line: model.ignore=%.80s: %s is a checkpoint, whose model has no "
+                        "unknown keys; remove it",
+                        c->model_ignore.text, ctx->source.dir);
     if (c->n_model_fields > 0)
         return err_fail(ERR_CONFIG, "command line: model.%s: the model is that of %s",
                         c->model_fields[0].key, ctx->source.dir);
@@ -76,21 +81,36 @@ static Err read_keys(InferContext *ctx, const Args *args)
     return check_keys(ctx);
 }
 
-/* Finds the tokenizer: --tokenizer, else tokenizer.json next to the weights, else data.tokenizer of
- * the training run. A run on token files may have left data.tokenizer at its default, bytes; with a
- * vocabulary other than 256 that default is not the tokenizer of the files, and *out is NULL. */
+/* True if data.tokenizer=bytes of a run means bytes. Earlier versions, which had no model.ignore,
+ * wrote bytes for token files too; a vocabulary other than 256 was then not that of bytes. */
+static bool means_bytes(const Source *s, const char *tokenizer)
+{
+    if (!tokenizer || strcmp(tokenizer, "bytes") != 0) return false;
+    return s->model.vocab == BYTE_VOCAB ||
+           config_yaml_value(s->manifest.scalars.config, "model", "ignore");
+}
+
+/* Finds the tokenizer: --tokenizer, else data.tokenizer of the training run, else tokenizer.json
+ * next to the weights or in RUN/hf. *out is NULL if there is none. */
 static Err find_tokenizer(InferContext *ctx, const char *given, const char **out)
 {
     const Source *s = &ctx->source;
     char path[1200];
     struct stat st;
+    const char *trained = NULL;
     *out = given;
     if (given) return OK;
+    if (s->kind != SOURCE_HF)
+        TRY(config_yaml_text(s->manifest.scalars.config, "data", "tokenizer", &ctx->arena,
+                             &trained));
+    const bool named = trained && strcmp(trained, "auto") != 0 && strcmp(trained, "bytes") != 0;
+    if (means_bytes(s, trained) || (named && stat(trained, &st) == 0)) {
+        *out = trained;
+        return OK;
+    }
     snprintf(path, sizeof path, "%.1100s/tokenizer.json", s->extra_dir ? s->extra_dir : "");
     if (s->extra_dir && stat(path, &st) == 0) return arena_string(&ctx->arena, path, out);
-    if (s->kind == SOURCE_HF) return OK;
-    TRY(config_yaml_text(s->manifest.scalars.config, "data", "tokenizer", &ctx->arena, out));
-    if (*out && strcmp(*out, "bytes") == 0 && s->model.vocab != BYTE_VOCAB) *out = NULL;
+    if (named) *out = trained; /* the file is gone; loading it says so */
     return OK;
 }
 
@@ -181,16 +201,19 @@ Err infer_encode(const InferContext *ctx, const char *what, Bytes text, Arena *a
 Err infer_open(InferContext *ctx, const Args *args, const char *tokenizer)
 {
     bool f64 = false;
+    IgnoredKeys ignore;
     if (!args->file)
         return err_fail(
             ERR_CONFIG,
             "%s: no model; give a run folder, a checkpoint or a Hugging Face folder, as "
             "in `sheaf %s runs/NAME`",
             ctx->verb, ctx->verb);
-    /* The element type is needed to open the source, before the other keys can be read. */
+    /* The element type and model.ignore are needed to open the source, before the other keys can be
+     * read. */
     for (int i = 0; i < args->n_set; i++)
         f64 = f64 || strcmp(args->set[i], "precision.compute=f64") == 0;
-    TRY(source_open(args->file, f64 ? F64 : F32, &ctx->arena, &ctx->source));
+    TRY(config_ignored_keys(args->set, args->n_set, &ctx->arena, &ignore));
+    TRY(source_open(args->file, f64 ? F64 : F32, &ignore, &ctx->arena, &ctx->source));
     if (ctx->source.note[0] && ctx->launch.by.rank == 0)
         fprintf(stderr, "sheaf: %s\n", ctx->source.note);
     TRY(read_keys(ctx, args));

@@ -6,8 +6,8 @@
  *       each    settings, threads                        infer_job, infer_team
  *               memory check, transport, weights         infer_start, infer_load
  *
- * These verbs read the keys that place the work: mesh.*, parallel.split, precision.compute and some
- * of run.*. Any other key is refused, because it would have no effect. */
+ * These verbs read the keys that place the work: mesh.*, parallel.split, precision.compute,
+ * model.ignore and some of run.*. Any other key is refused, because it would have no effect. */
 #ifndef CLI_INFER_H
 #define CLI_INFER_H
 
@@ -46,8 +46,7 @@ typedef struct {
 Err infer_begin(InferContext *ctx, const char *verb, FlightRecorder *recorder);
 /* Local. Encodes a text with the model's tokenizer. Rank 0 prints a warning with the name `what` if
  * the text is not UTF-8. */
-Err infer_encode(const InferContext *ctx, const char *what, Bytes text, Arena *a,
-                 EncodedText *out);
+Err infer_encode(const InferContext *ctx, const char *what, Bytes text, Arena *a, EncodedText *out);
 /* Local. Opens the model `args.file`, its tokenizer (`tokenizer`: the value of --tokenizer, or
  * NULL) and the device. */
 Err infer_open(InferContext *ctx, const Args *args, const char *tokenizer);

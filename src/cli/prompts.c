@@ -43,17 +43,13 @@ static Err add_prompt(PromptReader *r, EncodedText ids, Bytes text)
     return OK;
 }
 
-/* Adds a prompt of ids. Its text is the decoded ids, or empty without a tokenizer. */
+/* Adds a prompt of ids. Its text is the decoded ids, NUL bytes included, or empty without a
+ * tokenizer. */
 static Err add_ids(PromptReader *r, EncodedText ids)
 {
-    Text t = text_in(r->arena);
-    const char *text;
-    for (int64_t i = 0; i < ids.n && !r->infer->no_text; i++) {
-        const Bytes b = decode_token(r->infer->tokenizer, ids.id[i]);
-        text_add(&t, "%.*s", (int)b.bytes, b.bytes ? (const char *)b.at : "");
-    }
-    TRY(text_done(&t, &text));
-    return add_prompt(r, ids, (Bytes){(const unsigned char *)text, strlen(text)});
+    Bytes text = {NULL, 0};
+    if (!r->infer->no_text) TRY(decode_text(r->infer->tokenizer, &ids, r->arena, &text));
+    return add_prompt(r, ids, text);
 }
 
 /* Reads ids separated by white space or commas, as --ids prints them or a list has them. */
@@ -109,13 +105,16 @@ static Err add_list(PromptReader *r, const json_t *list)
 static Err add_json(PromptReader *r, Bytes line)
 {
     json_error_t why;
-    const char *copy;
     Err err = OK;
-    json_t *root = json_loadb((const char *)line.at, line.bytes, JSON_REJECT_DUPLICATES, &why);
+    json_t *root = json_loadb((const char *)line.at, line.bytes,
+                              JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
     const json_t *text = json_object_get(root, "prompt"), *list = json_object_get(root, "ids");
     if (json_is_string(text) && !list) {
-        err = arena_string(r->arena, json_string_value(text), &copy);
-        if (err == OK) err = add_text(r, (Bytes){(const unsigned char *)copy, strlen(copy)});
+        void *copy;
+        const size_t bytes = json_string_length(text);
+        err = arena_push(r->arena, bytes + 1, &copy);
+        if (err == OK) memcpy(copy, json_string_value(text), bytes + 1);
+        if (err == OK) err = add_text(r, (Bytes){copy, bytes});
     } else if (json_is_array(list) && !text) {
         err = add_list(r, list);
     } else {

@@ -32,7 +32,8 @@ static const char *const usage =
     "                     its shards\n"
     "    DST              a new run folder; `sheaf train ... run.dir=DST` resumes from it\n"
     "    key=value        mesh.*, parallel.*, numerics.*, precision.*, run.*, batch.micro; for a\n"
-    "                     Hugging Face SRC all but model.*\n"
+    "                     Hugging Face SRC all but model.*; model.ignore=KEY skips an unknown\n"
+    "                     key of its config.json, also with --hf\n"
     "    --buffer MIB     memory for tensors (64)\n"
     "sheaf reshape SRC DST --hf               write the weights as a Hugging Face folder\n"
     "    --dtype T        convert to f32, bf16 or f16, rounded to nearest (as stored in SRC)\n"
@@ -203,7 +204,9 @@ static Err reshape(Reshape *r, int argc, char **argv)
     TRY(arena_open(&r->arena, "reshape", ARENA_PLENTY));
     TRY(arena_open(&r->temp, "reshape scratch", ARENA_PLENTY));
     TRY(parse(r, argc, argv));
-    TRY(source_open(r->source, F32, &r->arena, &r->from));
+    IgnoredKeys ignore;
+    TRY(config_ignored_keys(r->set, r->n_set, &r->arena, &ignore));
+    TRY(source_open(r->source, F32, &ignore, &r->arena, &r->from));
     if (r->from.note[0]) fprintf(stderr, "sheaf: %s\n", r->from.note);
     if (r->hf) return reshape_to_hf(r);
     TRY(reshape_check_keys(r));

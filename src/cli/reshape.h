@@ -28,6 +28,8 @@ typedef struct {
 
 /* Local. ERR_CONFIG for a key that changes the model, the data or the optimizer. */
 Err reshape_check_keys(const Reshape *r);
+/* Local. True if argument i is the model.ignore of a Hugging Face source. */
+bool reshape_is_ignore(const Reshape *r, int i);
 /* Local. Writes the weights of the source to DST as a Hugging Face folder. */
 Err reshape_to_hf(Reshape *r);
 /* Local. Copies the other files of a Hugging Face source, config.json and tokenizer, to

@@ -7,6 +7,11 @@
 #include "cli/config/job.h"
 #include "cli/config/print.h"
 
+bool reshape_is_ignore(const Reshape *r, int i)
+{
+    return r->from.kind == SOURCE_HF && strncmp(r->set[i], "model.ignore=", 13) == 0;
+}
+
 /* Only the distribution over ranks may change. A Hugging Face source has no training state yet, so
  * data and optimizer may be set too, but not the model. */
 Err reshape_check_keys(const Reshape *r)
@@ -20,7 +25,8 @@ Err reshape_check_keys(const Reshape *r)
         if (strncmp(r->set[i], "run.dir=", 8) == 0)
             return err_fail(ERR_CONFIG, "reshape: %s: the run folder is DST, %s", r->set[i],
                             r->target);
-        if (r->from.kind == SOURCE_HF) fine = strncmp(r->set[i], "model.", 6) != 0;
+        if (r->from.kind == SOURCE_HF)
+            fine = strncmp(r->set[i], "model.", 6) != 0 || reshape_is_ignore(r, i);
         if (!fine)
             return err_fail(ERR_CONFIG,
                             "reshape: %.80s: changes what is trained, not how it is distributed; "

@@ -62,7 +62,8 @@ static Err parse_threads(const char *text, int *out)
 }
 
 /* Finds the tokenizer of the run's configuration. The whole folder of a tokenizer.json is used. A
- * file of another name is used alone, because other files in its folder need not belong to it. */
+ * file of another name is used alone, because other files in its folder need not belong to it. If
+ * the file is gone, the copies in RUN/hf are used. */
 static Err find_tokenizer(Reshape *r, HfWriteSettings *w)
 {
     struct stat s;
@@ -132,16 +133,16 @@ Err reshape_to_hf(Reshape *r)
                          .temp = &r->temp};
     int threads;
     Team *team;
-    if (r->n_set > 0)
-        return err_fail(
-            ERR_CONFIG,
-            "reshape: %.80s: has no effect with --hf, which writes whole tensors; remove "
-            "it",
-            r->set[0]);
+    for (int i = 0; i < r->n_set; i++)
+        if (!reshape_is_ignore(r, i))
+            return err_fail(
+                ERR_CONFIG,
+                "reshape: %.80s: has no effect with --hf, which writes whole tensors; remove it",
+                r->set[i]);
     TRY(parse_type(r->dtype, &w.type));
     TRY(parse_size(r->shard, &w.shard_bytes));
     TRY(parse_threads(r->threads, &threads));
-    if (!w.extra_dir) TRY(find_tokenizer(r, &w));
+    if (r->from.kind != SOURCE_HF) TRY(find_tokenizer(r, &w));
     TRY(team_open(&team, threads, NULL));
     w.team = team;
     const Err err = write_hf(r, &w, threads);
@@ -151,26 +152,16 @@ Err reshape_to_hf(Reshape *r)
 
 /* ---- a run that starts from a Hugging Face folder ---- */
 
-/* Writes the settled config.json, the model that is trained, instead of a copy of the source's. */
 Err reshape_extra_files(Reshape *r)
 {
     char dir[MAX_RUN_DIR + 16];
     ModelConfig trains;
-    Source settled = r->from;
-    HfWriteSettings w = {.from = &settled, .extra_dir = r->from.extra_dir, .type = HF_AS_STORED};
-    const char *text;
-    int carried;
+    const ModelSource from = {.name = r->from.dir,
+                              .ignore = {r->config.model_ignore.at, r->config.model_ignore.n}};
     if (!r->from.extra_dir) return OK;
-    settled.kind = SOURCE_CHECKPOINT;
     snprintf(dir, sizeof dir, "%s/" HF_EXTRA_DIR, r->dir);
-    if (mkdir(dir, 0777) != 0)
-        return err_fail(ERR_IO, "%s: cannot be made: %s", dir, strerror(errno));
-    TRY(hf_config_text(&w, &r->arena, &text));
-    TRY(hf_put_text(dir, "config.json", text));
-    TRY(hf_copy_tokenizer(r->from.extra_dir, dir, &carried));
-    TRY(disk_sync_folder(dir));
-    if (r->from.kind == SOURCE_HF &&
-        model_config_load(r->from.dir, NULL, 0, &r->arena, &trains) != OK)
+    TRY(hf_keep_files(&r->from, dir, true, &r->arena));
+    if (r->from.kind == SOURCE_HF && model_config_open(&from, &r->arena, &trains) != OK)
         printf("%s: its config.json has dropout, which this version does not support: the run "
                "trains without it\n",
                r->from.dir);

@@ -24,60 +24,29 @@
 #include "cli/train_state.h"
 #include "cli/verbs.h"
 #include "cli/worker.h"
-#include "data/tokenizer.h"
 
 enum { IN_FLIGHT = 64, RECORDS = 4096, VALID_SEQUENCES = 64 };
-
-/* ERR_CONFIG for a text file if a tokenizer is set: training reads text byte by byte, so `sheaf
- * data build` must tokenize it first. */
-static Err check_files(const Dataset *d, const char *tokenizer)
-{
-    if (strcmp(tokenizer, "bytes") == 0) return OK;
-    for (int i = 0; i < d->settings.n_paths; i++) {
-        const Tokens *t = &d->file[i];
-        if (t->format != FORMAT_TEXT && t->format != FORMAT_JSONL) continue;
-        return err_fail(ERR_CONFIG,
-                        "data.tokenizer=%.200s: %s is %s; make a token file of it and train on "
-                        "that: sheaf data build %s --tokenizer %.200s -o NAME.bin",
-                        tokenizer, t->path, tokens_describe(t), t->path, tokenizer);
-    }
-    return OK;
-}
-
-/* The embedding must have a row for every id of the tokenizer. */
-static Err check_tokenizer(TrainSession *s)
-{
-    const char *path = s->config.data_tokenizer;
-    Tokenizer *t;
-    if (strcmp(path, "bytes") == 0) return OK;
-    const size_t mark = arena_mark(&s->arena);
-    TRY(tokenizer_load(path, &s->arena, &t));
-    const int64_t ids = t->n_ids;
-    tokenizer_close(t);
-    arena_rewind(&s->arena, mark);
-    if (ids > s->model.vocab)
-        return err_fail(ERR_CONFIG,
-                        "data.tokenizer=%.200s: has %lld ids, but the model's vocabulary has %lld; "
-                        "set model.vocab_size=%lld or more",
-                        path, (long long)ids, (long long)s->model.vocab, (long long)ids);
-    return OK;
-}
 
 static Err open_data(TrainSession *s)
 {
     const Config *c = &s->config;
+    const char *tokenizer;
+    TRY(train_tokenizer(s, &tokenizer));
     DatasetSettings set = {.path = c->data_train.at,
                            .n_paths = c->data_train.n,
                            .format = config_token_format(c),
                            .seq_len = c->data_seq_len,
                            .pack = c->data_pack,
                            .vocab = s->model.vocab,
+                           .tokenizer = tokenizer,
+                           .threads = (int)c->run_threads,
                            .seed = (uint64_t)c->run_seed};
     if (set.n_paths == 0)
         return err_fail(ERR_CONFIG,
                         "data.train: no file is set; set it to a text or a token file, as in "
                         "`sheaf train run.yaml data.train=mytext.txt`");
     TRY(dataset_open(&set, &s->arena, &s->train));
+    TRY(train_check_bytes(s, &s->train));
     if (c->run_valid_every > 0 && c->data_valid.n == 0)
         return err_fail(ERR_CONFIG,
                         "run.valid_every=%lld: data.valid is not set; set it, or "
@@ -87,7 +56,8 @@ static Err open_data(TrainSession *s)
     set.path = c->data_valid.at;
     set.n_paths = c->data_valid.n;
     set.seed = 0; /* the same samples in every run, for any run.seed */
-    return dataset_open(&set, &s->arena, &s->valid);
+    TRY(dataset_open(&set, &s->arena, &s->valid));
+    return train_check_bytes(s, &s->valid);
 }
 
 /* True if a line of standard output can be overwritten. */
@@ -159,10 +129,7 @@ static Err prepare(TrainSession *s, int argc, char **argv)
     TRY(config_model(&s->config, &s->arena, &s->model));
     snprintf(s->dir_name, sizeof s->dir_name, "%s", s->config.run_dir);
     if (!s->dir_name[0]) config_run_name(s->file, s->model.name, s->dir_name, sizeof s->dir_name);
-    TRY(check_tokenizer(s));
     TRY(open_data(s));
-    TRY(check_files(&s->train, s->config.data_tokenizer));
-    TRY(check_files(&s->valid, s->config.data_tokenizer));
     TRY(machine_device(&s->config, &s->device));
     snprintf(s->checkpoints, sizeof s->checkpoints, "%s/checkpoints", s->dir_name);
     TRY(train_scalars(s, &s->scalars));

@@ -2,11 +2,16 @@
  *
  * Its model must equal that of the run, except for keys that the run sets itself
  * (model.rope_theta=...) and initializer_range, which only affects random weights. */
+#define _POSIX_C_SOURCE 200809L
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include "cli/train_state.h"
+#include "state/disk.h"
+#include "state/folder_parts.h"
+#include "state/hf_write.h"
 
 enum { VALUE_BYTES = 80 };
 
@@ -71,7 +76,34 @@ Err train_init(TrainSession *s)
     if (n > 0) return OK;
     TRY(config_job(&s->config, &s->model, &set));
     TRY(ARENA_NEW(&s->arena, 1, &s->init));
-    TRY(source_open(s->config.model_init, dtype_wide(set.dtype), &s->arena, s->init));
+    const IgnoredKeys ignore = {s->config.model_ignore.at, s->config.model_ignore.n};
+    TRY(source_open(s->config.model_init, dtype_wide(set.dtype), &ignore, &s->arena, s->init));
     if (s->init->note[0]) fprintf(stderr, "sheaf: %s\n", s->init->note);
     return check_model(s);
+}
+
+/* True if the run's tokenizer is that of the folder, or not known. */
+static bool has_tokenizer_of(const Config *c, const char *dir)
+{
+    char path[DISK_PATH_BYTES];
+    struct stat theirs, mine;
+    if (strcmp(c->data_tokenizer, "auto") == 0) return true;
+    return disk_path(dir, "tokenizer.json", path) == OK && stat(path, &theirs) == 0 &&
+           stat(c->data_tokenizer, &mine) == 0 && theirs.st_dev == mine.st_dev &&
+           theirs.st_ino == mine.st_ino;
+}
+
+Err train_keep_files(TrainSession *s)
+{
+    char dir[DISK_PATH_BYTES];
+    Arena temp;
+    if (!s->init || !s->init->extra_dir) return OK;
+    Source from = *s->init;
+    from.model = s->model; /* with the keys that the run sets */
+    TRY(disk_path(s->run.folder.path, HF_EXTRA_DIR, dir));
+    (void)folder_remove(dir, NULL, NULL); /* of a start that ended before its first checkpoint */
+    TRY(arena_open(&temp, "config", (size_t)1 << 26));
+    const Err err = hf_keep_files(&from, dir, has_tokenizer_of(&s->config, from.extra_dir), &temp);
+    arena_close(&temp);
+    return err;
 }

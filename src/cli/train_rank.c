@@ -133,9 +133,10 @@ static Err write_trace(const TrainSession *s, TrainRank *r)
     return OK;
 }
 
-static Err begin_run(const TrainSession *s, const TrainStart *start)
+static Err begin_run(TrainSession *s, const TrainStart *start)
 {
     report_start(s, start);
+    if (start->init) TRY(train_keep_files(s));
     return config_write(&s->config, s->run.folder.path);
 }
 

@@ -127,8 +127,20 @@ static void report_resumed(const TrainSession *s, const TrainStart *start)
                start->from->scalars.device);
 }
 
+/* "text.txt is encoded by DIR/tokenizer.json: 1.2k tokens" */
+static void report_encoded(const TrainSession *s)
+{
+    char tokens[24];
+    const Dataset *d = &s->train;
+    if (d->n_encoded == 0) return;
+    printf("%s%s encoded by %s: %s tokens\n", d->settings.path[0],
+           d->settings.n_paths > 1 ? " and the other files are" : " is", d->settings.tokenizer,
+           text_count((double)d->n_tokens, tokens));
+}
+
 void report_start(const TrainSession *s, const TrainStart *start)
 {
+    report_encoded(s);
     if (start->restarted)
         printf("the earlier run in this folder ended before its first checkpoint: training starts "
                "again at step 1 from the initial weights\n");

@@ -8,9 +8,18 @@
 /* Local. The scalars that are equal in every checkpoint of the run; texts are in the session's
  * arena. */
 Err train_scalars(TrainSession *s, StateScalars *out);
+/* Local. Settles data.tokenizer in the configuration: a file, bytes, or auto if there is none.
+ * *out: the file that encodes text; NULL: text is read as bytes. */
+Err train_tokenizer(TrainSession *s, const char **out);
+/* Local. ERR_CONFIG if text was opened as bytes under a larger vocabulary, and bytes were not asked
+ * for. */
+Err train_check_bytes(const TrainSession *s, const Dataset *d);
 /* Local. Opens model.init as s->init and checks its model. Opens nothing if the run folder has a
  * checkpoint to resume from. */
 Err train_init(TrainSession *s);
+/* Local, on rank 0. Writes RUN/hf for a run that starts from a Hugging Face folder, or from a run
+ * with such a folder: its config.json, and its tokenizer unless the run has another. */
+Err train_keep_files(TrainSession *s);
 /* Local. Folder, interval and contents of checkpoints. */
 SaveSettings train_save_settings(TrainSession *s);
 /* Local, on rank 0. Prints the state that the run starts from. */

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include "data/encoded.h"
 
 enum { HASHED_TOKENS = 4096, HASHED_SAMPLES = 256 };
 enum { MAX_SCANNED_TOKENS = 1 << 28 }; /* scanned in about a second */
@@ -46,11 +47,26 @@ static Err scan_files(const Dataset *d)
     return OK;
 }
 
+/* Replaces text by its ids if there is a tokenizer, which is loaded only for that. */
+static Err encode_text_file(Dataset *d, Tokens *t, Arena *a)
+{
+    const DatasetSettings *s = &d->settings;
+    Tokenizer *tokenizer;
+    if (!s->tokenizer || (t->format != FORMAT_TEXT && t->format != FORMAT_JSONL)) return OK;
+    TRY(tokenizer_load(s->tokenizer, a, &tokenizer));
+    Err err = tokenizer_check_vocab(tokenizer, s->vocab);
+    if (err == OK) err = tokens_encode(t, tokenizer, s->threads > 0 ? s->threads : 1, a);
+    tokenizer_close(tokenizer);
+    d->n_encoded += err == OK;
+    return err;
+}
+
 static Err open_files(Dataset *d, Arena *a)
 {
     const DatasetSettings *s = &d->settings;
     for (int f = 0; f < s->n_paths; f++) {
         TRY(tokens_open(s->path[f], s->format, a, &d->file[f]));
+        TRY(encode_text_file(d, &d->file[f], a));
         TRY(check_vocab(&d->file[f], s->vocab));
         d->first[f + 1] = d->first[f] + d->file[f].n_tokens;
     }

@@ -30,8 +30,10 @@ typedef struct {
     TokenFormat format;
     int64_t seq_len;
     bool pack;
-    int64_t vocab; /* vocabulary size of the model */
-    uint64_t seed; /* seed of the sample order */
+    int64_t vocab;         /* vocabulary size of the model */
+    uint64_t seed;         /* seed of the sample order */
+    const char *tokenizer; /* tokenizer.json that encodes text and JSONL; NULL: bytes */
+    int threads;           /* that encode; 0: one */
 } DatasetSettings;
 
 typedef struct {
@@ -39,6 +41,7 @@ typedef struct {
     Tokens *file;
     int64_t *first; /* [n_paths + 1] position of each file's first token in the stream */
     int64_t n_tokens, n_samples;
+    int n_encoded; /* files that the tokenizer encoded */
 } Dataset;
 
 /* Local. Paths must outlive *out. ERR_CONFIG if there is nothing to learn, or if bytes exceed

@@ -43,6 +43,21 @@ Bytes decode_token(const Tokenizer *t, int32_t id)
     return id >= 0 && id < BYTE_VOCAB ? (Bytes){&byte[id], 1} : (Bytes){NULL, 0};
 }
 
+Err decode_text(const Tokenizer *t, const EncodedText *ids, Arena *a, Bytes *out)
+{
+    size_t bytes = 0;
+    unsigned char *to;
+    for (int64_t i = 0; i < ids->n; i++) bytes += decode_token(t, ids->id[i]).bytes;
+    TRY(ARENA_NEW(a, bytes + 1, &to));
+    *out = (Bytes){to, bytes};
+    for (int64_t i = 0; i < ids->n; i++) {
+        const Bytes b = decode_token(t, ids->id[i]);
+        if (b.bytes) memcpy(to, b.at, b.bytes);
+        to += b.bytes;
+    }
+    return OK;
+}
+
 size_t decode_max_bytes(const Tokenizer *t)
 {
     size_t max = 1;

@@ -18,6 +18,8 @@ typedef struct {
 Err encode_text(const Tokenizer *t, Bytes text, bool special, Arena *a, EncodedText *out);
 /* Local. Returns the bytes of an id; empty for an unused id. */
 Bytes decode_token(const Tokenizer *t, int32_t id);
+/* Local. Writes the bytes of all ids to the arena. */
+Err decode_text(const Tokenizer *t, const EncodedText *ids, Arena *a, Bytes *out);
 /* Local. Returns the maximum number of bytes of an id. */
 size_t decode_max_bytes(const Tokenizer *t);
 /* Local. Returns the token that ends a text or precedes one: <|endoftext|>, <|end_of_text|> or

@@ -9,6 +9,15 @@ void tokenizer_close(Tokenizer *t)
     t->n_stages = 0;
 }
 
+Err tokenizer_check_vocab(const Tokenizer *t, int64_t vocab)
+{
+    if (t->n_ids <= vocab) return OK;
+    return err_fail(ERR_CONFIG,
+                    "data.tokenizer=%.200s: has %lld ids, but the model's vocabulary has %lld; set "
+                    "model.vocab_size=%lld or more",
+                    t->path, (long long)t->n_ids, (long long)vocab, (long long)t->n_ids);
+}
+
 Bytes tokenizer_bytes(const Tokenizer *t, int64_t id)
 {
     return id >= 0 && id < t->n_ids ? t->bpe.token[id] : (Bytes){0};

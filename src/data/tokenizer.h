@@ -46,10 +46,16 @@ typedef struct {
     int n_before, n_after;
 } Tokenizer;
 
-/* Local. Allocates in the arena; tokenizer_close frees the compiled patterns. ERR_CONFIG names the
- * file, the place in it and the problem. `path` must outlive *out. */
+/* Local. Returns the file that a path refers to: the path itself, or the tokenizer.json in a
+ * folder. ERR_CONFIG if the folder has none. */
+Err tokenizer_file(const char *path, Arena *a, const char **out);
+/* Local. Loads a tokenizer.json, or that of a folder. Allocates in the arena; tokenizer_close frees
+ * the compiled patterns. ERR_CONFIG names the file, the place in it and the problem. `path` must
+ * outlive *out. */
 Err tokenizer_load(const char *path, Arena *a, Tokenizer **out);
 void tokenizer_close(Tokenizer *t);
+/* Local. ERR_CONFIG if an id of the tokenizer is outside of the model's vocabulary. */
+Err tokenizer_check_vocab(const Tokenizer *t, int64_t vocab);
 
 /* Local. Returns the id of a token by its content (added tokens) or its bytes; -1: there
  * is none. */

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include "base/text.h"
 
 enum { MAX_TOKENIZER_BYTES = 1 << 28 };
@@ -135,11 +136,24 @@ static Err read_text(TokenizerFile *f, const char *text, size_t length)
     return err;
 }
 
+Err tokenizer_file(const char *path, Arena *a, const char **out)
+{
+    struct stat st;
+    *out = path;
+    if (stat(path, &st) != 0 || !S_ISDIR(st.st_mode)) return OK;
+    Text t = text_in(a);
+    text_add(&t, "%s%stokenizer.json", path, path[strlen(path) - 1] == '/' ? "" : "/");
+    TRY(text_done(&t, out));
+    if (stat(*out, &st) == 0) return OK;
+    return err_fail(ERR_CONFIG, "%s: the folder contains no tokenizer.json; give the file", path);
+}
+
 Err tokenizer_load(const char *path, Arena *a, Tokenizer **out)
 {
     Arena temp;
     const char *text;
     size_t length;
+    TRY(tokenizer_file(path, a, &path));
     TokenizerFile f = {.path = path, .arena = a};
     TRY(ARENA_NEW(a, 1, &f.t));
     f.t->path = path;

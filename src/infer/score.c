@@ -7,6 +7,7 @@ JobSettings score_settings(const JobSettings *base, int64_t seq_len, int micros)
 {
     JobSettings set = *base;
     set.kind = JOB_LOSS;
+    set.inference = true;
     set.batch = (BatchShape){1, seq_len};
     set.micros = micros;
     set.schedule = "1f1b";

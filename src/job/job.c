@@ -150,6 +150,7 @@ static Err link_job(Job *job, Arena *arena)
     const LinkInput in = {.model = &job->model,
                           .program = job->program,
                           .n_moments = moments_of(set),
+                          .no_master = set->inference || set->kind == JOB_GENERATE,
                           .mesh = &job->mesh,
                           .rank = set->parallel.rank,
                           .use = use,

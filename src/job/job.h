@@ -59,6 +59,8 @@ enum { MAX_STAGE_RULES = 16 };
 
 typedef struct {
     JobKind kind;
+    bool inference; /* no training job shares its state: weights have no f32 master copy. JOB_LOSS
+                     * only; always so for JOB_GENERATE */
     const ModelConfig *config;
     DType dtype;
     BatchShape batch;     /* of a micro-batch */

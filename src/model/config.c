@@ -133,22 +133,25 @@ static Err finish(Entries *e, const char *source, const ModelField *set, int n, 
     return OK;
 }
 
-Err model_config_load(const char *name, const ModelField *set, int n, Arena *a, ModelConfig *out)
+Err model_config_open(const ModelSource *from, Arena *a, ModelConfig *out)
 {
-    Entries e = {.arena = a, .trains = true};
+    Entries e = {.arena = a, .trains = !from->inference, .ignore = from->ignore};
     const char *source;
     TRY(ARENA_NEW(a, MAX_ENTRIES, &e.at));
-    TRY(add_source(&e, name, &source));
-    return finish(&e, source, set, n, out);
+    TRY(add_source(&e, from->name, &source));
+    return finish(&e, source, from->set, from->n_set, out);
+}
+
+Err model_config_load(const char *name, const ModelField *set, int n, Arena *a, ModelConfig *out)
+{
+    const ModelSource from = {.name = name, .set = set, .n_set = n};
+    return model_config_open(&from, a, out);
 }
 
 Err model_config_inference(const char *name, Arena *a, ModelConfig *out)
 {
-    Entries e = {.arena = a};
-    const char *source;
-    TRY(ARENA_NEW(a, MAX_ENTRIES, &e.at));
-    TRY(add_source(&e, name, &source));
-    return finish(&e, source, NULL, 0, out);
+    const ModelSource from = {.name = name, .inference = true};
+    return model_config_open(&from, a, out);
 }
 
 Err model_config_parse(const char *name, const char *text, size_t bytes, Arena *a, ModelConfig *out)

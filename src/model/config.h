@@ -5,8 +5,8 @@
  *     model.KEY=VALUE     --+        later sources win              one table of rows
  *
  * All sources use the keys of Hugging Face's config.json, so one parser serves them all. An unknown
- * key or an unsupported feature is an error that names it: no model is built that differs from the
- * requested one.
+ * key or an unsupported feature is an error that names it, unless the caller ignores the key: no
+ * model is built that differs from the requested one.
  *
  * Mistral, Qwen2 and Qwen3 are options of the llama builder. Code tests the options, not the
  * family. */
@@ -67,10 +67,26 @@ typedef struct {
     int level;          /* 1 file, 2 argument; the higher level wins, equal levels must agree */
 } ModelField;
 
-/* Local. `name` is a preset, a config.json or a folder that contains one. `set` overrides it, lower
- * levels first. Strings of *out are stored in the arena. */
+/* Keys of a config.json that are skipped although they are unknown or their feature is unsupported:
+ * the caller decides that they change nothing. A key that this version reads cannot be skipped. */
+typedef struct {
+    const char *const *key;
+    int n;
+} IgnoredKeys;
+
+typedef struct {
+    const char *name;      /* a preset, a config.json or a folder that contains one */
+    const ModelField *set; /* overrides, lower levels first */
+    int n_set;
+    IgnoredKeys ignore;
+    bool inference; /* dropout affects training only, so any value is accepted */
+} ModelSource;
+
+/* Local. Strings of *out are stored in the arena. */
+Err model_config_open(const ModelSource *from, Arena *a, ModelConfig *out);
+/* Local. The same for training, with no ignored key. */
 Err model_config_load(const char *name, const ModelField *set, int n, Arena *a, ModelConfig *out);
-/* Local. The same for inference: dropout affects training only, so any value is accepted. */
+/* Local. The same for inference. */
 Err model_config_inference(const char *name, Arena *a, ModelConfig *out);
 /* Local. As model_config_inference, from the text of a config.json. `name` is used in messages and
  * must outlive *out. */
@@ -92,6 +108,10 @@ const char *model_preset_words(int i);
 
 /* Local. ERR_CONFIG, with the nearest key, unless some family has this key. */
 Err model_key_check(const char *key, const char *origin);
+
+/* Local. True if a field of the model is read from this key of a config.json, or from members of
+ * it. */
+bool model_key_is_read(const char *key, Family family);
 
 /* Local. Key i that a config.json or model.KEY may set; false past the last. Bookkeeping keys,
  * which change nothing, are not listed. */

@@ -60,7 +60,7 @@ static Err entry_from(const json_t *value, Arena *a, Entry *entry)
         entry->kind = V_LIST;
         return list_text(value, a, &entry->text);
     case JSON_OBJECT:
-        entry->kind = V_OBJECT, entry->text = "{...}";
+        entry->kind = V_OBJECT, entry->text = json_object_size(value) ? "{...}" : "{}";
         return OK;
     }
     return OK;

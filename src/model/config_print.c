@@ -49,6 +49,12 @@ bool model_key(int i, ModelKey *out)
     return true;
 }
 
+bool model_key_is_read(const char *key, Family family)
+{
+    const int r = row_find(key, family);
+    return r == ROW_OBJECT || (r >= 0 && row_at(r)->kind != ROW_ONLY);
+}
+
 Err model_key_check(const char *key, const char *origin)
 {
     for (int f = 0; f < N_FAMILIES; f++)

@@ -74,13 +74,37 @@ static Err refuse_unknown(const Entry *e, Family family)
     const char *sibling = row_sibling(e->key, family);
     if (sibling)
         return refuse(e, "a %s has the key %s for it; use that", family_names[family], sibling);
+    char ignore[128] = ""; /* a key that an argument sets can be removed there */
+    if (e->level == 0)
+        snprintf(ignore, sizeof ignore, "; if it changes nothing, set model.ignore=%.80s", e->key);
     for (int f = 0; f < N_FAMILIES; f++)
         if (row_find(e->key, (Family)f) >= 0)
-            return refuse(e, "a key of %s, and model_type is %s, which has no such key; remove it",
-                          family_names[f], family_names[family]);
+            return refuse(e,
+                          "a key of %s, and model_type is %s, which has no such key; remove it%s",
+                          family_names[f], family_names[family], ignore);
     const char *near = row_nearest(e->key, 1u << family);
-    if (near) return refuse(e, "unknown key; did you mean %s?", near);
-    return refuse(e, "unknown key, and it might change the model; remove it if it does not");
+    if (near) return refuse(e, "unknown key; did you mean %s?%s", near, ignore + (*ignore == ';'));
+    return refuse(e, "unknown key, and it might change the model%s",
+                  e->level == 0 ? ignore : "; remove it if it does not");
+}
+
+static bool is_listed(const IgnoredKeys *list, const char *key)
+{
+    for (int i = 0; i < list->n; i++)
+        if (strcmp(list->key[i], key) == 0) return true;
+    return false;
+}
+
+/* Decides whether an entry of a config.json is skipped. ERR_CONFIG for a listed key that is read:
+ * without it the model would be another. */
+static Err check_ignored(const Entries *all, const Entry *e, Family family, bool *out)
+{
+    const int r = row_find(e->key, family);
+    *out = e->level == 0 && is_listed(&all->ignore, e->key);
+    if (!*out || r == ROW_UNKNOWN || r == ROW_BOOKKEEPING) return OK;
+    if (r >= 0 && row_at(r)->kind == ROW_ONLY) return OK;
+    return refuse(e, "model.ignore=%.80s: a %s has this key, so it is not ignored; set model.%.80s",
+                  e->key, family_names[family], e->key);
 }
 
 /* rope_scaling=null removes the rope settings of lower levels. */
@@ -145,9 +169,13 @@ static bool is_one_of(const Entry *e, const char *only)
     return false;
 }
 
-static Err refuse_feature(const Row *row, const Entry *e)
+static Err refuse_feature(const Row *row, const Entry *e, bool trains)
 {
     const size_t first = strcspn(row->only, " ");
+    if (!trains)
+        return refuse(e,
+                      "%s: this version supports %s only; to run without it, set model.ignore=%s",
+                      row->meaning, row->only, e->key);
     return refuse(e, "%s: this version supports %s only; to train without it, set model.%s=%.*s",
                   row->meaning, row->only, row->key, (int)first, row->only);
 }
@@ -161,13 +189,13 @@ static Err check_limits(const Row *row, const Entry *e)
     return OK;
 }
 
-static Err store(const Row *row, const Entry *e, Draft *d)
+static Err store(const Row *row, const Entry *e, bool trains, Draft *d)
 {
     void *member = (char *)d + row->member;
     if (e->kind == V_NULL && row->null_ok) return OK;
     switch (row->kind) {
     case ROW_ONLY:
-        return is_one_of(e, row->only) ? OK : refuse_feature(row, e);
+        return is_one_of(e, row->only) ? OK : refuse_feature(row, e, trains);
     case ROW_INT:
         if (e->kind != V_INT) return refuse(e, "must be a whole number (%s)", row->meaning);
         TRY(check_limits(row, e));
@@ -203,11 +231,15 @@ Err draft_read(const Entries *e, const char *name, Draft *out)
     Draft d = {.c = defaults[chosen.family], .window_layers = -1};
     d.c.name = name;
     d.c.family = chosen.family;
-    for (int i = 0; i < e->n; i++) TRY(choose(&e->at[i], &chosen));
+    for (int i = 0; i < e->n; i++) {
+        bool ignored;
+        TRY(check_ignored(e, &e->at[i], chosen.family, &ignored));
+        if (!ignored) TRY(choose(&e->at[i], &chosen));
+    }
     TRY(require(&chosen));
     for (int r = 0; r < row_count(); r++)
         if (chosen.of[r] && (e->trains || !is_dropout(row_at(r))))
-            TRY(store(row_at(r), chosen.of[r], &d));
+            TRY(store(row_at(r), chosen.of[r], e->trains, &d));
     TRY(draft_resolve(&d));
     *out = d;
     return OK;

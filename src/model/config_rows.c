@@ -2,7 +2,7 @@
  *
  * Three lists. Rows: keys that are read, or features with some supported values. Aliases: other
  * names of a row that Hugging Face accepts. Bookkeeping: keys that change nothing in training. A
- * key in none of them is unknown, which is an error. */
+ * key in none of them is unknown, which is an error unless the caller ignores the key. */
 #include "model/config_rows.h"
 
 #include <string.h>
@@ -83,9 +83,11 @@ static const Row rows[] = {
     ONLY("attention_dropout", ROTARY, "0", "dropout of attention weights"),
     ONLY("pretraining_tp", LLAMA, "1", "linear layers computed in parts"),
     ONLY("partial_rotary_factor", ROTARY, "1", "the fraction of a head that rope rotates"),
+    ONLY("rope_interleaved", ROTARY, "false null", "rope of adjacent elements instead of halves"),
     ONLY("use_mrope", QWEN, "false", "multimodal rope"),
     ONLY("quantization_config", ALL, "null", "quantized weights"),
     ONLY("auto_map", ALL, "null", "custom model code"),
+    ONLY("pruned_heads", ALL, "null {}", "heads removed from some layers"),
 
     FLOAT("rope_theta", ROTARY, c.rope.theta, 1, 1e15, "base of the rotary frequencies"),
     {"rope_scaling.rope_type", ROTARY, 0, ROW_TEXT, false, AT(rope_type), 0, 0, NULL,
@@ -136,23 +138,36 @@ static const struct {
 
 enum { N_ALIASES = sizeof aliases / sizeof *aliases };
 
-/* Names, token ids of the tokenizer, types of stored weights, settings of generation and of
- * classification heads. None changes the loss or its gradient. */
+/* Names, versions, token ids and class of the tokenizer, types of stored weights, forms of a call's
+ * output, and settings of generation and of classification heads. None changes the loss or its
+ * gradient. The members of transformers' PretrainedConfig come first. */
 static const char *const bookkeeping[] = {
     "architectures",
     "torch_dtype",
     "dtype",
+    "use_bfloat16",
     "transformers_version",
+    "transformers.js_config",
     "_name_or_path",
+    "name_or_path",
+    "_commit_hash",
+    "tokenizer_class",
     "bos_token_id",
     "eos_token_id",
     "pad_token_id",
     "unk_token_id",
     "sep_token_id",
+    "decoder_start_token_id",
     "use_cache",
     "output_attentions",
     "output_hidden_states",
+    "output_scores",
     "return_dict",
+    "use_return_dict",
+    "return_dict_in_generate",
+    "keys_to_ignore_at_inference",
+    "torchscript",
+    "tf_legacy_loss",
     "gradient_checkpointing",
     "task_specific_params",
     "problem_type",
@@ -161,15 +176,47 @@ static const char *const bookkeeping[] = {
     "num_labels",
     "_num_labels",
     "summary_*",
+    "classifier_dropout",
     "output_past",
     "finetuning_task",
     "is_decoder",
     "is_encoder_decoder",
+    "tie_encoder_decoder",
     "cross_attention_hidden_size",
     "chunk_size_feed_forward",
     "prefix",
     "_attn_implementation*",
     "attn_implementation",
+    "base_model_tp_plan",
+    "base_model_pp_plan",
+    /* generation, in files from before generation_config.json */
+    "max_length",
+    "min_length",
+    "max_new_tokens",
+    "do_sample",
+    "early_stopping",
+    "num_beams",
+    "num_beam_groups",
+    "num_return_sequences",
+    "diversity_penalty",
+    "repetition_penalty",
+    "length_penalty",
+    "exponential_decay_length_penalty",
+    "temperature",
+    "top_k",
+    "top_p",
+    "typical_p",
+    "no_repeat_ngram_size",
+    "encoder_no_repeat_ngram_size",
+    "bad_words_ids",
+    "suppress_tokens",
+    "begin_suppress_tokens",
+    "forced_bos_token_id",
+    "forced_eos_token_id",
+    "remove_invalid_values",
+    /* marks of the programs that wrote the file */
+    "is_llama_config",
+    "unsloth_*",
 };
 
 int row_count(void) { return N_ROWS; }

@@ -30,6 +30,7 @@ typedef struct {
     int n;
     bool trains; /* false: settings that affect training only, such as dropout, may have any
                   * value */
+    IgnoredKeys ignore;
 } Entries;
 
 /* Local. Adds an entry whose value is parsed from text: null, true, false, a number, else a

@@ -11,7 +11,8 @@
 
 static DType part_type(const LinkedProgram *lp, ParamPart part)
 {
-    return part == PART_WEIGHT ? lp->model->dtype : dtype_wide(lp->model->dtype);
+    const bool weight = part == PART_WEIGHT || (part == PART_MASTER && lp->no_master);
+    return weight ? lp->model->dtype : dtype_wide(lp->model->dtype);
 }
 
 /* Element 0 of the home. */
@@ -174,6 +175,8 @@ static Err init_piece(Rank *r, InitRange *s)
 Err rank_init_weights(Rank *r, uint64_t seed)
 {
     const LinkedProgram *lp = r->settings.program;
+    MUST(part_type(lp, PART_MASTER) == dtype_wide(lp->model->dtype),
+         "initial weights of %s without a master copy", dtype_name(lp->model->dtype));
     TRY(rank_fill(r, r->base[ARENA_STATE], 0, lp->bytes[ARENA_STATE]));
     for (int u = 0; u < lp->model->n_units; u++) {
         for (int i = 0; i < rank_pieces(r, u); i++) {

@@ -1,5 +1,6 @@
 /* hf_extra.c -- the files of a Hugging Face folder besides weights: config.json and a tokenizer. */
 #define _POSIX_C_SOURCE 200809L
+#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -177,30 +178,138 @@ static Err generate_config(const HfWriteSettings *w, Arena *temp, json_t **out)
     return add_ids(w->extra_dir, temp, *out);
 }
 
-/* Returns the source's own config, with every key. */
-static Err source_config(const HfWriteSettings *w, Arena *temp, json_t **out)
+/* Sets the type under the key that the config has for it. */
+static void set_type(json_t *config, int type)
 {
-    TRY(read_object(w->from->dir, "config.json", MAX_CONFIG_BYTES, temp, out));
-    MUST(*out, "%s has no config.json", w->from->dir);
-    if (w->type == HF_AS_STORED) return OK;
-    const bool newer = json_object_get(*out, "dtype") != NULL;
-    json_object_set_new(*out, newer ? "dtype" : "torch_dtype",
-                        json_string(torch_dtype_name(w->type)));
-    if (newer) json_object_del(*out, "torch_dtype");
+    const bool newer = json_object_get(config, "dtype") != NULL;
+    json_object_set_new(config, newer ? "dtype" : "torch_dtype",
+                        json_string(torch_dtype_name(type)));
+    if (newer) json_object_del(config, "torch_dtype");
+}
+
+/* Compares the model of a config.json with `model`. Only keys that are read matter. */
+static Err describes(const json_t *config, const ModelConfig *model, Arena *temp, bool *out)
+{
+    const char *mine, *theirs, *key;
+    json_t *value, *read = json_object();
+    ModelConfig c;
+    json_object_foreach((json_t *)config, key, value)
+    {
+        if (model_key_is_read(key, model->family)) json_object_set(read, key, value);
+    }
+    char *text = json_dumps(read, JSON_REAL_PRECISION(17));
+    json_decref(read);
+    if (!text) return err_fail(ERR_NOMEM, "no memory for the text of config.json");
+    const Err err = model_config_parse("config.json", text, strlen(text), temp, &c);
+    free(text);
+    *out = false;
+    if (err != OK) return OK; /* it was written for another model */
+    Text a = text_in(temp);
+    model_config_json(&c, &a);
+    TRY(text_done(&a, &mine));
+    Text b = text_in(temp);
+    model_config_json(model, &b);
+    TRY(text_done(&b, &theirs));
+    *out = strcmp(mine, theirs) == 0;
     return OK;
 }
 
-Err hf_config_text(const HfWriteSettings *w, Arena *a, const char **out)
+/* Replaces the keys that are read by those of the model, in a config whose model was changed. */
+static Err merge_config(const ModelConfig *model, Arena *temp, json_t *config)
 {
-    json_t *config = NULL;
-    Err err =
-        w->from->kind == SOURCE_HF ? source_config(w, a, &config) : generate_config(w, a, &config);
-    char *text = err == OK ? json_dumps(config, JSON_INDENT(2) | JSON_SORT_KEYS) : NULL;
-    json_decref(config);
-    TRY(err);
+    const char *key, *text;
+    json_t *value, *made = NULL;
+    void *next;
+    Text t = text_in(temp);
+    model_config_json(model, &t);
+    TRY(text_done(&t, &text));
+    TRY(strict_parse("the model", text, strlen(text), MAX_DEPTH, &made));
+    json_object_foreach_safe(config, next, key, value)
+    {
+        if (model_key_is_read(key, model->family)) json_object_del(config, key);
+    }
+    json_object_update(config, made);
+    json_decref(made);
+    return OK;
+}
+
+/* Finds the config.json that the model came with; NULL: it was not from a Hugging Face folder. */
+static Err read_original(const HfWriteSettings *w, Arena *temp, json_t **out)
+{
+    const char *dir = w->from->extra_dir;
+    TRY(read_object(dir, HF_ORIGINAL_CONFIG, MAX_CONFIG_BYTES, temp, out));
+    return *out ? OK : read_object(dir, "config.json", MAX_CONFIG_BYTES, temp, out);
+}
+
+/* Returns the config: the original one with every key, as far as it describes the model. */
+static Err make_config(const HfWriteSettings *w, Arena *temp, json_t **out)
+{
+    bool same;
+    TRY(read_original(w, temp, out));
+    if (!*out) return generate_config(w, temp, out);
+    TRY(describes(*out, &w->from->model, temp, &same));
+    if (!same) TRY(merge_config(&w->from->model, temp, *out));
+    if (w->type != HF_AS_STORED) set_type(*out, w->type);
+    return OK;
+}
+
+static Err config_text(json_t *config, Arena *a, const char **out)
+{
+    char *text = json_dumps(config, JSON_INDENT(2) | JSON_SORT_KEYS);
     if (!text) return err_fail(ERR_NOMEM, "no memory for the text of config.json");
     Text t = text_in(a);
     text_add(&t, "%s\n", text);
     free(text);
     return text_done(&t, out);
+}
+
+Err hf_config_text(const HfWriteSettings *w, Arena *a, const char **out)
+{
+    json_t *config = NULL;
+    Err err = make_config(w, a, &config);
+    if (err == OK) err = config_text(config, a, out);
+    json_decref(config);
+    return err;
+}
+
+/* ---- the folder hf/ of a run ---- */
+
+/* Sets dropout to 0, which is all that training supports. Returns whether it was not. */
+static bool clear_dropout(json_t *config)
+{
+    static const char *const key[] = {"attn_pdrop", "embd_pdrop", "resid_pdrop",
+                                      "attention_dropout"};
+    bool changed = false;
+    for (int i = 0; i < 4; i++) {
+        const json_t *value = json_object_get(config, key[i]);
+        if (!json_is_number(value) || json_number_value(value) == 0) continue;
+        json_object_set_new(config, key[i], json_real(0));
+        changed = true;
+    }
+    return changed;
+}
+
+static Err put_config(const char *dir, const char *name, json_t *config, Arena *a)
+{
+    const char *text;
+    TRY(config_text(config, a, &text));
+    return hf_put_text(dir, name, text);
+}
+
+Err hf_keep_files(const Source *from, const char *dir, bool tokenizer, Arena *a)
+{
+    const HfWriteSettings w = {.from = from, .extra_dir = from->extra_dir, .type = HF_AS_STORED};
+    json_t *config = NULL;
+    int copied;
+    if (mkdir(dir, 0777) != 0)
+        return err_fail(ERR_IO, "%s: cannot be made: %s", dir, strerror(errno));
+    Err err = make_config(&w, a, &config);
+    json_t *original = json_deep_copy(config);
+    if (err == OK && clear_dropout(config)) err = put_config(dir, HF_ORIGINAL_CONFIG, original, a);
+    if (err == OK) err = put_config(dir, "config.json", config, a);
+    json_decref(original);
+    json_decref(config);
+    if (err == OK && tokenizer) err = hf_copy_tokenizer(from->extra_dir, dir, &copied);
+    TRY(err);
+    return disk_sync_folder(dir);
 }

@@ -217,9 +217,9 @@ static Err fill_folder(HfWriter *x, HfWriteResult *out)
                         (long long)count_elements(&x->to.tensors));
     TRY(sync_files(x));
     *out = (HfWriteResult){.files = shards.n, .bytes = shards.data_bytes, .overflow = x->overflow};
-    TRY(hf_copy_tokenizer(w->extra_dir, x->dir, &out->tokenizer_files));
-    if (w->extra_dir || !w->tokenizer) return OK;
-    out->tokenizer_files = 1;
+    if (!w->tokenizer) TRY(hf_copy_tokenizer(w->extra_dir, x->dir, &out->tokenizer_files));
+    if (!w->tokenizer) return OK;
+    out->tokenizer_files++;
     return hf_copy_file(w->tokenizer, x->dir, "tokenizer.json");
 }
 

@@ -13,12 +13,13 @@
 
 enum { HF_AS_STORED = N_ST_TYPES, HF_THREAD_BYTES = 5 * CHUNK_BYTES };
 #define HF_SHARD_BYTES 5000000000
+#define HF_ORIGINAL_CONFIG "config.original.json"
 
 typedef struct {
     const Source *from;
     const char *dir;       /* DST: must not exist */
     const char *extra_dir; /* folder of tokenizer files to copy; NULL: none */
-    const char *tokenizer; /* else a tokenizer.json of any name; NULL: none */
+    const char *tokenizer; /* instead a tokenizer.json of any name; NULL: none */
     int type;              /* F32, F16, BF16; HF_AS_STORED: the source's type of each tensor */
     int64_t shard_bytes;
     Team *team;                                          /* NULL: one thread */
@@ -51,9 +52,15 @@ Err hf_layout(const HfWriteSettings *w, Arena *a, HfShards *out);
  * are several. */
 Err hf_make_files(const HfShards *s, const char *dir, Arena *temp);
 
-/* Local. Returns the text of config.json. From a Hugging Face source: its own, with the new type.
- * Else generated from the model, with token ids if a tokenizer provides them. */
+/* Local. Returns the text of config.json. If the source is a Hugging Face folder, or a run that
+ * came from one: the folder's own with every key; keys that the run has changed, and the type if
+ * one is requested, are new. Else generated from the model, with token ids if a tokenizer provides
+ * them. */
 Err hf_config_text(const HfWriteSettings *w, Arena *a, const char **out);
+/* Local. Makes the folder `dir`, hf/ of a run, with the config.json of a source that has an
+ * extra_dir and, if requested, its tokenizer files. A config.json with dropout is kept as
+ * HF_ORIGINAL_CONFIG, next to one without it, which the run trains. */
+Err hf_keep_files(const Source *from, const char *dir, bool tokenizer, Arena *a);
 /* Local. Copies the files of a tokenizer, and generation_config.json; *n: their number. */
 Err hf_copy_tokenizer(const char *from, const char *to, int *n);
 /* Local. Copies a file to `name` in the folder `to` and syncs it. */

@@ -15,6 +15,7 @@
 #include <string.h>
 #include "state/home_copy.h"
 #include "state/chunk_read.h"
+#include "state/convert.h"
 #include "state/load_plan.h"
 
 enum {
@@ -38,7 +39,8 @@ typedef struct {
     const LoadSettings *s;
     LoadPlan plan;
     ChunkReader reader;
-    char *base; /* of ARENA_LOAD */
+    char *base;   /* of ARENA_LOAD */
+    char *narrow; /* [CHUNK_BYTES], for a rank without master weights; else NULL */
     Slot slot[LOAD_SLOTS];
     int next, in_flight;
     LoadResult result;
@@ -46,16 +48,35 @@ typedef struct {
     char text[1024];
 } Load;
 
+static ParamPart part_of(const Load *l, int tensor)
+{
+    static const ParamPart of_role[N_STATE_ROLES] = {PART_MASTER, PART_MOMENT1, PART_MOMENT2};
+    return of_role[l->plan.tensors.tensor[tensor].role];
+}
+
 /* Returns the view of a move's box in the rank's home. */
 static BoxView at_home(const Load *l, int tensor, const LoadMove *m)
 {
-    static const ParamPart of_role[N_STATE_ROLES] = {PART_MASTER, PART_MOMENT1, PART_MOMENT2};
-    const Tensor home =
-        rank_home(l->s->rank, m->want->unit, of_role[l->plan.tensors.tensor[tensor].role]);
+    const Tensor home = rank_home(l->s->rank, m->want->unit, part_of(l, tensor));
     const size_t element = dtype_bytes(home.dtype);
     BoxView at = {.data = (char *)home.data + m->want->at * (int64_t)element};
     memcpy(at.stride, m->want->stride, sizeof at.stride);
     return box_inside(&at, &m->want->box, &m->box, element);
+}
+
+/* Writes a box in host memory, of the type of the files, to the home. A home without master weights
+ * has the narrower type of programs: the box is rounded to nearest, as rank_publish does. */
+static Err put_home(const Load *l, int tensor, const LoadMove *m, const BoxView *in)
+{
+    const DType file = l->plan.tensors.tensor[tensor].dtype;
+    const Tensor home = rank_home(l->s->rank, m->want->unit, part_of(l, tensor));
+    const BoxView out = at_home(l, tensor, m);
+    if (home.dtype == file) return home_write(l->s->rank, &m->box, dtype_bytes(file), &out, in);
+    const BoxView dense = box_dense(&m->box, l->narrow);
+    box_copy(&m->box, dtype_bytes(file), in, &dense);
+    (void)convert(st_type_of(file), l->narrow, st_type_of(home.dtype), l->narrow,
+                  box_count(&m->box));
+    return home_write(l->s->rank, &m->box, dtype_bytes(home.dtype), &out, &dense);
 }
 
 /* Copies the boxes of a received message to the home. */
@@ -64,8 +85,8 @@ static Err unpack(const Load *l, const Slot *slot)
     char *from = l->base + slot->at;
     for (int64_t i = 0; i < slot->n; i++) {
         const LoadMove *m = &slot->move[i];
-        const BoxView in = box_dense(&m->box, from), out = at_home(l, slot->tensor, m);
-        TRY(home_write(l->s->rank, &m->box, slot->element, &out, &in));
+        const BoxView in = box_dense(&m->box, from);
+        TRY(put_home(l, slot->tensor, m, &in));
         from += box_count(&m->box) * (int64_t)slot->element;
     }
     return OK;
@@ -163,8 +184,7 @@ static Err copy_own(const Load *l, const Slot *slot, const Message *m)
     for (int64_t i = 0; i < m->n; i++) {
         const Box *box = &m->move[i].box;
         const BoxView in = box_inside(&chunk, &c->box, box, c->element);
-        const BoxView out = at_home(l, c->tensor, &m->move[i]);
-        TRY(home_write(l->s->rank, box, c->element, &out, &in));
+        TRY(put_home(l, c->tensor, &m->move[i], &in));
     }
     return OK;
 }
@@ -244,6 +264,7 @@ static Err open_load(Load *l)
     TRY(load_plan_open(&l->plan, s, s->temp));
     TRY(arena_push(s->temp, (size_t)LOAD_SLOTS * SLOT_BYTES, &base));
     l->base = base;
+    if (s->rank->settings.program->no_master) TRY(ARENA_NEW(s->temp, CHUNK_BYTES, &l->narrow));
     for (int i = 0; i < LOAD_SLOTS; i++) {
         l->slot[i].at = (size_t)i * SLOT_BYTES;
         TRY(ARENA_NEW(s->temp, l->plan.max_moves, &l->slot[i].move));

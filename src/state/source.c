@@ -70,7 +70,7 @@ static Err read_newest(const char *path, const char *checkpoints, Arena *a, Sour
         path);
 }
 
-Err source_open(const char *path, DType wide, Arena *a, Source *out)
+Err source_open(const char *path, DType wide, const IgnoredKeys *ignore, Arena *a, Source *out)
 {
     char inner[DISK_PATH_BYTES];
     *out = (Source){0};
@@ -80,7 +80,9 @@ Err source_open(const char *path, DType wide, Arena *a, Source *out)
         out->kind = SOURCE_HF;
         TRY(arena_string(a, path, &out->dir));
         out->extra_dir = out->dir;
-        TRY(model_config_inference(out->dir, a, &out->model));
+        const ModelSource from = {
+            .name = out->dir, .ignore = ignore ? *ignore : (IgnoredKeys){0}, .inference = true};
+        TRY(model_config_open(&from, a, &out->model));
         TRY(hf_check_tied(out->dir, &out->model, a));
         return hf_open(out->dir, &out->model, wide, a, &out->manifest);
     }

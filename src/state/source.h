@@ -25,7 +25,8 @@ typedef struct {
 } Source;
 
 /* Local. Weights of a Hugging Face folder are read as `wide`, F32 or F64; those of a checkpoint
- * have their own type. ERR_CONFIG if the path is none of these, ERR_CHECK if it is damaged. */
-Err source_open(const char *path, DType wide, Arena *a, Source *out);
+ * have their own type. `ignore`: keys of a config.json that are skipped; NULL: none. ERR_CONFIG if
+ * the path is none of these, ERR_CHECK if it is damaged. */
+Err source_open(const char *path, DType wide, const IgnoredKeys *ignore, Arena *a, Source *out);
 
 #endif

@@ -5,6 +5,7 @@
  *     runs/NAME/metrics.jsonl    one line per step
  *     runs/NAME/kernels.txt      GPU only: autotune cache, the algorithm of each GEMM
  *     runs/NAME/saved            exists after the first commit: the run cannot restart at step 1
+ *     runs/NAME/hf/              config.json, tokenizer of the Hugging Face folder it started from
  *     runs/NAME/checkpoints/     checkpoints; a restarted run resumes from them (state/folder.h) */
 #ifndef TRAIN_RUN_DIR_H
 #define TRAIN_RUN_DIR_H

@@ -26,6 +26,7 @@ prints() { # part of the output, command...
 }
 losses() { sed 's/.*"step": \([0-9]*\),.*"loss": \([^,]*\),.*/\1 \2/' "$1/metrics.jsonl"; }
 same() { diff <(losses "$1") <(losses "$2") && [ "$(losses "$1" | wc -l)" = 3 ]; }
+differs() { ! same "$1" "$2" && [ "$(losses "$2" | wc -l)" = 3 ]; }
 train() { "$sheaf" train "${common[@]}" run.steps="${steps:-3}" "$@"; }
 
 for model in gpt2-tiny llama-tiny; do
@@ -55,6 +56,7 @@ done
 d=$top/llama-tiny
 mkdir "$top/names"
 cp tests/golden/tokenizer/gpt2.json "$top/names/mine.json"
+for i in 1 2 3 4 5 6; do echo '{"text": "some words of one document, and more of them"}'; done >"$top/lines.jsonl"
 cp tests/golden/tokenizer/llama3.json "$top/names/tokenizer.json"
 "$sheaf" data build "$top/text" -o "$top/text.bin" --tokenizer "$top/names/mine.json" >/dev/null || exit 1
 check "a tokenizer of another name" "$sheaf" train "${common[@]:1}" data.train="$top/text.bin" model.name=llama-tiny \
@@ -62,7 +64,41 @@ check "a tokenizer of another name" "$sheaf" train "${common[@]:1}" data.train="
 check "is exported" prints "1 of tokenizer" "$sheaf" reshape "$d/named" "$d/named-hf" --hf
 check "and not the one next to it" cmp "$top/names/mine.json" "$d/named-hf/tokenizer.json"
 check "and is used there" "$sheaf" generate "$d/named-hf" -p "The " -n 3
-check "a missing folder is refused" refused "is not a folder" train model.name=llama-tiny model.init="$top/nothing" run.dir="$d/x"
+# A folder with a tokenizer, in bf16, with keys that only its owner knows.
+m=$top/model
+"$sheaf" reshape "$d/named" "$m" --hf --dtype bf16 >/dev/null || exit 1
+more='s/"torch_dtype": "bfloat16"/"is_llama_config": true, "max_length": 7, "my_key": 3, "torch_dtype": "bfloat16"/'
+sed -i "$more" "$m/config.json"
+"$sheaf" reshape "$m" "$top/canonical" --hf model.ignore=my_key >/dev/null && mv "$top/canonical/config.json" "$m/config.json"
+tuned=("${common[@]}" model.init="$m" model.ignore=my_key run.steps=3)
+binary=("${common[@]:1}" data.train="$top/text.bin" model.init="$m" model.ignore=my_key run.steps=3)
+check "text is encoded by the folder's tokenizer" prints "text is encoded by $m/tokenizer.json" \
+    "$sheaf" train "${tuned[@]}" run.dir="$d/t1"
+check "a token file without data.tokenizer" "$sheaf" train "${binary[@]}" run.dir="$d/t2"
+check "is the same stream" same "$d/t1" "$d/t2"
+check "JSONL too" prints "lines.jsonl is encoded" "$sheaf" train "${binary[@]/text.bin/lines.jsonl}" run.dir="$d/t3"
+check "bytes can be asked for" "$sheaf" train "${tuned[@]}" data.tokenizer=bytes run.dir="$d/t4"
+check "which is another stream" differs "$d/t1" "$d/t4"
+check "a folder as data.tokenizer" "$sheaf" train "${tuned[@]}" data.tokenizer="$m" run.dir="$d/t5"
+check "is that tokenizer" same "$d/t1" "$d/t5"
+check "bytes under a larger vocabulary are refused" refused "data.tokenizer=bytes to train on bytes" \
+    train model.name=llama-tiny model.vocab_size=707 run.dir="$d/x"
+mv "$m" "$m.moved"
+check "the run has the tokenizer" prints "The " "$sheaf" generate "$d/t2" -p "The " -n 3
+check "and a folder can be given" prints "The " "$sheaf" generate "$d/t4" -p "The " -n 3 --tokenizer "$m.moved"
+check "export it" prints "1 of tokenizer" "$sheaf" reshape "$d/t2" "$d/t2-hf" --hf
+check "the tokenizer" cmp "$m.moved/tokenizer.json" "$d/t2-hf/tokenizer.json"
+check "the config.json, every key" cmp "$m.moved/config.json" "$d/t2-hf/config.json"
+mv "$m.moved" "$m"
+check "the folder as a run" "$sheaf" reshape "$m" "$d/t6" model.ignore=my_key mesh.tp=2
+check "and back" "$sheaf" reshape "$d/t6" "$d/t6-hf" --hf --dtype bf16
+check "the config.json, every key" cmp "$m/config.json" "$d/t6-hf/config.json"
+check "the weights" cmp "$m/model.safetensors" "$d/t6-hf/model.safetensors"
+check "with a changed key" "$sheaf" train "${tuned[@]}" model.rope_theta=5000 run.dir="$d/t7"
+check "export it" "$sheaf" reshape "$d/t7" "$d/t7-hf" --hf --dtype f16
+sed -e 's/"rope_theta": [^,]*/"rope_theta": 5000/' -e 's/bfloat16/float16/' "$m/config.json" >"$top/want"
+check "the config.json has it, and the type" cmp "$top/want" "$d/t7-hf/config.json"
+check "a missing folder" refused "is not a folder" train model.name=llama-tiny model.init="$top/nothing" run.dir="$d/x"
 cp -r "$d/hf" "$top/other"
 sed -i 's/"rms_norm_eps": [^,]*/"rms_norm_eps": 0.0625/' "$top/other/config.json"
 check "a different epsilon is refused" refused "rms_norm_eps" train model.name=llama-tiny model.init="$top/other" run.dir="$d/x"
@@ -73,6 +109,15 @@ check "an unknown type is refused" refused "f32, bf16 or f16" "$sheaf" reshape "
 check "a flag without --hf is refused" refused "only with --hf" "$sheaf" reshape "$d/a" "$d/y" --dtype f16
 sed -i 's/"rms_norm_eps": [^,]*/"rms_norm_eps": 0.0625, "attn_logit_softcapping": 50/' "$top/other/config.json"
 check "an unsupported feature is refused" refused "attn_logit_softcapping" "$sheaf" reshape "$top/other" "$d/y"
+check "it names the way out" grep -q "set model.ignore=attn_logit_softcapping" "$top/printed"
+ignore=model.ignore=attn_logit_softcapping
+check "it can be ignored: reshape" "$sheaf" reshape "$top/other" "$d/ignoring" $ignore
+check "reshape --hf" "$sheaf" reshape "$top/other" "$d/ignoring-hf" --hf $ignore
+check "generate" "$sheaf" generate "$top/other" -p "The " -n 3 --tokenizer bytes $ignore
+check "train" train model.init="$top/other" run.dir="$d/ignored" $ignore
+check "which resumes by its config.yaml" prints "nothing to do" "$sheaf" train "$d/ignored/config.yaml" run.dir="$d/ignored"
+check "the run of reshape too" train model.name="$d/ignoring/hf" run.dir="$d/ignoring" $ignore
+check "a checkpoint has none" refused "is a checkpoint" "$sheaf" generate "$d/ignored" -p "The " -n 3 $ignore
 check "no files are left" test ! -e "$d/y" -a ! -e "$d/y.tmp" -a ! -e "$d/hf.tmp"
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

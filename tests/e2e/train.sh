@@ -133,7 +133,7 @@ ok "no data" status 2 train n data.train=
 ok "is reported" contains n.err "data.train"
 ok "no such file" status 1 train n data.train=/no/such/file
 ok "is named" contains n.err "/no/such/file"
-ok "too large" status 2 train n model.name=llama3-8b model.num_hidden_layers=32 model.hidden_size=4096
+ok "too large" status 2 train n model.name=llama3-8b data.tokenizer=bytes model.num_hidden_layers=32 model.hidden_size=4096
 ok "is reported before the run" contains n.err "of this machine's memory"
 ok "bf16 on ref" status 2 train n run.device=ref precision.compute=bf16
 ok "is refused" contains n.err "ref computes in f32 and f64; set run.device=cpu"

@@ -29,7 +29,7 @@ static void bench_open(Bench *b, const char *path)
     state_folder(b->base);
     snprintf(b->to, sizeof b->to, "%s/out", b->base);
     DO(team_open(&b->team, 3, NULL));
-    if (path) DO(source_open(path, F32, &b->arena, &b->source));
+    if (path) DO(source_open(path, F32, NULL, &b->arena, &b->source));
 }
 
 static void bench_close(Bench *b)
@@ -97,6 +97,25 @@ static void check_config(const Bench *b, const char *key, const char *want)
     const char *is = json_string_value(json_object_get(o, key));
     if (!is || strcmp(is, want) != 0) fail_msg("%s: %s is %s", path, key, is ? is : "none");
     json_decref(o);
+}
+
+static json_t *read_config(const char *dir)
+{
+    char path[300];
+    json_error_t why;
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    json_t *o = json_load_file(path, 0, &why);
+    if (!o) fail_msg("%s: %s", path, why.text);
+    return o;
+}
+
+/* Every key and value of the folder's config.json, and no other. */
+static void check_config_kept(const Bench *b, const char *from)
+{
+    json_t *is = read_config(b->to), *want = read_config(from);
+    if (!json_equal(is, want)) fail_msg("%s: %s", from, json_dumps(is, JSON_SORT_KEYS));
+    json_decref(is);
+    json_decref(want);
 }
 
 static void from_theirs(void **state)
@@ -169,7 +188,7 @@ static void by_way_of_a_checkpoint(void **state)
             b.source.kind = SOURCE_CHECKPOINT;
             b.source.dir = step;
             DO(write_as(&b, HF_AS_STORED, HF_SHARD_BYTES));
-            check_config(&b, "torch_dtype", "float32");
+            check_config_kept(&b, from); /* the recorded type too: of some folders bf16 or f16 */
             compare(&b, from, ST_F32);
             state_world_close(&w);
             bench_close(&b);
@@ -252,7 +271,7 @@ static void tensors_of_several_chunks(void **state)
     DO(write_as(&b, ST_F32, 15000000));
     assert_int_equal(b.result.files, 3);
     compare_whole(&b, &x);
-    DO(source_open(b.to, F32, &b.arena, &theirs));
+    DO(source_open(b.to, F32, NULL, &b.arena, &theirs));
     assert_true(part_chunks(&theirs.manifest.tensors, &theirs.manifest.part[0]) > 1);
     x.from = &theirs;
     other.words = "tp=3";
@@ -326,7 +345,7 @@ static void no_partial_output_stays(void **state)
     bench_open(&b, NULL);
     snprintf(copy, sizeof copy, "%s/in", b.base);
     hf_folder_copy(HF_GOLDEN "gpt2", copy);
-    DO(source_open(copy, F32, &b.arena, &b.source));
+    DO(source_open(copy, F32, NULL, &b.arena, &b.source));
     snprintf(path, sizeof path, "%s/model.safetensors", copy);
     assert_int_equal(truncate(path, 20000), 0);
     expect_error("short", write_as(&b, ST_F32, HF_SHARD_BYTES), ERR_CHECK, "the file ends");
@@ -343,7 +362,7 @@ static void overflow_is_counted(void **state)
     bench_open(&b, NULL);
     snprintf(copy, sizeof copy, "%s/in", b.base);
     hf_folder_copy(HF_GOLDEN "llama", copy);
-    DO(source_open(copy, F32, &b.arena, &b.source));
+    DO(source_open(copy, F32, NULL, &b.arena, &b.source));
     snprintf(path, sizeof path, "%s/model.safetensors", copy);
     FILE *f = fopen(path, "r+b");
     fseek(f, (long)b.source.manifest.part[3].at + 40, SEEK_SET);

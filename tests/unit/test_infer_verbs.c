@@ -228,6 +228,50 @@ static void generate_refuses(void **state)
 }
 
 /* A line that is not a prompt is refused with its number; no invalid id is read as token 0. */
+/* Inference has no master weights: bf16 takes about half of the memory of f32, on one rank and with
+ * tensor parallelism. */
+static void bf16_takes_less_memory(void **state)
+{
+    (void)state;
+    static const char *const mesh[] = {"mesh.tp=1", "mesh.tp=2"};
+    static const char *const type[] = {"precision.compute=f32", "precision.compute=bf16"};
+    for (int m = 0; m < 2; m++) {
+        double bytes[2];
+        for (int t = 0; t < 2; t++) {
+            DO_SHEAF("generate", run, "-p", "ab", "-n", "2", "--json", mesh[m], type[t]);
+            json_t *o = said_json();
+            bytes[t] = (double)json_integer_value(json_object_get(o, "memory_bytes"));
+            json_decref(o);
+        }
+        assert_true(bytes[1] > 0.4 * bytes[0]);
+        if (bytes[1] > 0.7 * bytes[0]) fail_msg("bf16 %g, f32 %g bytes", bytes[1], bytes[0]);
+    }
+}
+
+/* A NUL is a byte like any other: in JSONL, in ids and in the decoded text. */
+static void nul_bytes_are_kept(void **state)
+{
+    (void)state;
+    char path[128];
+    json_error_t why;
+    snprintf(path, sizeof path, "%s/nul.jsonl", dir);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs("{\"prompt\": \"a\\u0000b\"}\n{\"ids\": [97, 0, 98]}\n", f);
+    fclose(f);
+    DO_SHEAF("generate", run, "--prompts", path, "-n", "1", "--json");
+    json_t *o = json_loads(strchr(said, '{'), JSON_DISABLE_EOF_CHECK | JSON_ALLOW_NUL, &why);
+    assert_non_null(o);
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *one = json_array_get(json_object_get(o, "outputs"), i);
+        const json_t *prompt = json_object_get(one, "prompt");
+        assert_int_equal(json_string_length(prompt), 3);
+        assert_memory_equal(json_string_value(prompt), "a\0b", 3);
+        assert_int_equal(json_integer_value(json_object_get(one, "prompt_tokens")), 3);
+    }
+    json_decref(o);
+}
+
 static void bad_prompts_are_refused(void **state)
 {
     (void)state;
@@ -430,6 +474,8 @@ int main(void)
         cmocka_unit_test(stop_strings_end_the_text),
         cmocka_unit_test(generation_ends_with_the_context),
         cmocka_unit_test(generate_refuses),
+        cmocka_unit_test(bf16_takes_less_memory),
+        cmocka_unit_test(nul_bytes_are_kept),
         cmocka_unit_test(bad_prompts_are_refused),
         cmocka_unit_test(loss_equals_the_trainers),
         cmocka_unit_test(choice_losses_are_differences),

@@ -356,6 +356,66 @@ static void bad_files_say_why(void **state)
     }
 }
 
+#define LLAMA_JSON                                                                                 \
+    "\"model_type\": \"llama\", \"hidden_size\": 8, \"num_hidden_layers\": 1, "                    \
+    "\"num_attention_heads\": 2, \"num_key_value_heads\": 2, \"intermediate_size\": 8, "           \
+    "\"max_position_embeddings\": 8, \"vocab_size\": 8"
+
+/* Keys of files on the hub (SmolLM2, unsloth, old GPT-2) that change nothing. */
+static void harmless_keys_pass(void **state)
+{
+    static const char *const extra[] = {
+        "\"is_llama_config\": true, \"rope_interleaved\": false, \"transformers.js_config\": "
+        "{\"kv_cache_dtype\": {\"fp16\": \"float16\"}}",
+        "\"unsloth_version\": \"2024.9\", \"unsloth_fixed\": true",
+        "\"torchscript\": false, \"tokenizer_class\": \"GPT2Tokenizer\", \"pruned_heads\": {}",
+        "\"do_sample\": true, \"max_length\": 50, \"temperature\": 0.7, \"tie_encoder_decoder\": "
+        "false, \"classifier_dropout\": 0.1, \"use_bfloat16\": false",
+    };
+    static const char *const changes[] = {"\"rope_interleaved\": true",
+                                          "\"pruned_heads\": {\"0\": [1]}"};
+    Fixture *f = *state;
+    ModelConfig c;
+    char json[1024];
+    for (size_t i = 0; i < sizeof extra / sizeof *extra; i++) {
+        snprintf(json, sizeof json, "{" LLAMA_JSON ", %s}", extra[i]);
+        if (load_json(f, json, &c) != OK) fail_msg("%s", err_text());
+    }
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+        snprintf(json, sizeof json, "{" LLAMA_JSON ", %s}", changes[i]);
+        assert_int_equal(load_json(f, json, &c), ERR_CONFIG);
+        assert_says("supports");
+    }
+}
+
+/* A key that might change the model is skipped only if the caller ignores it. A key that is read
+ * cannot be ignored. */
+static void unknown_keys_are_ignored_by_name(void **state)
+{
+    static const char json[] =
+        "{" LLAMA_JSON ", \"my_gate\": 2, \"rms_norm_epsi\": 1, \"auto_map\": {\"a\": \"b\"}}";
+    static const char *const all[] = {"rms_norm_epsi", "my_gate", "auto_map", "vocab_size"};
+    Fixture *f = *state;
+    ModelConfig c;
+    ModelSource from = {.name = f->path, .ignore = {all, 3}};
+    assert_int_equal(load_json(f, json, &c), ERR_CONFIG);
+    assert_says("my_gate=2: unknown key, and it might change the model; if it changes nothing, set "
+                "model.ignore=my_gate");
+    from.ignore.key = all + 1, from.ignore.n = 1;
+    assert_int_equal(model_config_open(&from, &f->arena, &c), ERR_CONFIG);
+    assert_says("did you mean rms_norm_eps? if it changes nothing, set model.ignore=rms_norm_epsi");
+    from.ignore = (IgnoredKeys){all, 2};
+    from.inference = true;
+    assert_int_equal(model_config_open(&from, &f->arena, &c), ERR_CONFIG);
+    assert_says("to run without it, set model.ignore=auto_map");
+    from.ignore.n = 3;
+    assert_int_equal(model_config_open(&from, &f->arena, &c), OK);
+    assert_int_equal(c.vocab, 8);
+    from.ignore.n = 4;
+    assert_int_equal(model_config_open(&from, &f->arena, &c), ERR_CONFIG);
+    assert_says("a llama has this key, so it is not ignored; set model.vocab_size");
+}
+
 /* Written to a file and read back: the same text, and the same model except for its name. */
 static void assert_written(Fixture *f, const ModelConfig *c)
 {
@@ -450,6 +510,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(higher_levels_win, open_fixture, close_fixture),
         cmocka_unit_test_setup_teardown(bad_overrides_say_why, open_fixture, close_fixture),
         cmocka_unit_test_setup_teardown(bad_files_say_why, open_fixture, close_fixture),
+        cmocka_unit_test_setup_teardown(harmless_keys_pass, open_fixture, close_fixture),
+        cmocka_unit_test_setup_teardown(unknown_keys_are_ignored_by_name, open_fixture,
+                                        close_fixture),
         cmocka_unit_test_setup_teardown(print_says_it_in_words, open_fixture, close_fixture),
         cmocka_unit_test_setup_teardown(mutated_files_never_crash, open_fixture, close_fixture),
     };

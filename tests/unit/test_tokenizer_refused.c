@@ -164,7 +164,8 @@ static void no_tokenizer_at_all(void **state)
     refused(tokenizer_load(scratch_text("c.json", "{\"a\": 1, \"a\": 2}"), &arena, &t), ERR_CONFIG,
             "duplicate");
     refused(tokenizer_load("/nonexistent/t.json", &arena, &t), ERR_IO, "cannot open");
-    refused(tokenizer_load("tests", &arena, &t), ERR_IO, "tests");
+    refused(tokenizer_load("tests", &arena, &t), ERR_CONFIG,
+            "tests: the folder contains no tokenizer.json");
 }
 
 int main(void)

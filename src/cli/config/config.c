@@ -184,10 +184,28 @@ Err config_load(const char *path, const char *const *set, int n_set, Arena *a, C
     return OK;
 }
 
+Err config_ignored_keys(const char *const *set, int n_set, Arena *a, IgnoredKeys *out)
+{
+    static const char key[] = "model.ignore=";
+    Config c;
+    *out = (IgnoredKeys){0};
+    for (int i = 0; i < n_set; i++) {
+        const WrittenValue value = {.text = set[i] + sizeof key - 1, .origin = "command line"};
+        if (strncmp(set[i], key, sizeof key - 1) != 0) continue;
+        TRY(key_set(KEY_model_ignore, &value, a, &c));
+        *out = (IgnoredKeys){c.model_ignore.at, c.model_ignore.n};
+    }
+    return OK;
+}
+
 Err config_model(const Config *c, Arena *a, ModelConfig *out)
 {
     ModelConfig m;
-    TRY(model_config_load(c->model_name, c->model_fields, c->n_model_fields, a, &m));
+    const ModelSource from = {.name = c->model_name,
+                              .set = c->model_fields,
+                              .n_set = c->n_model_fields,
+                              .ignore = {c->model_ignore.at, c->model_ignore.n}};
+    TRY(model_config_open(&from, a, &m));
     if (c->data_seq_len > m.max_positions)
         return err_fail(ERR_CONFIG,
                         "%s: data.seq_len=%lld is more than the %lld positions of %s; set "

@@ -68,6 +68,9 @@ typedef struct {
  * are "auto" or -1; mesh_dp_shard is mesh_dp if dp is one axis. The config.yaml of a run folder may
  * have key names of earlier versions (renamed.h). */
 Err config_load(const char *path, const char *const *set, int n_set, Arena *a, Config *out);
+/* Local. The keys of model.ignore among arguments, for a folder that is opened before the other
+ * keys can be read. */
+Err config_ignored_keys(const char *const *set, int n_set, Arena *a, IgnoredKeys *out);
 /* Local. The model of the run. ERR_CONFIG if a sequence has more tokens than the model has
  * positions. */
 Err config_model(const Config *c, Arena *a, ModelConfig *out);

@@ -165,6 +165,7 @@ Err schedule_link(const Schedule *s, int stage, const LinkInput *in, Arena *aren
                         .rank = in->rank,
                         .micros = s->micros,
                         .n_moments = in->n_moments,
+                        .no_master = in->no_master,
                         .stage = stage,
                         .fold = in->fold ? in->fold : 1,
                         .block = in->block ? in->block : DEFAULT_BLOCK,

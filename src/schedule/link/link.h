@@ -150,7 +150,7 @@ typedef struct {
     const int64_t *cell; /* [group.n] first cell of each member's sums of squares, see BLOCKS */
     int64_t tied_count;  /* elements of tied_grads */
     size_t weights;      /* state: the home shard's weights, as programs read them */
-    size_t master;       /* state: the home shard's master weights; `weights` if types are equal */
+    size_t master;       /* state: the home shard's master weights; `weights` if there are none */
     size_t moments[2];   /* state: the home shard's moments */
     size_t pack;         /* state: the whole pack; NO_BASE: it is gathered to the work arena */
     /* step: sums of the whole pack over micro-batches, before REDUCE; NO_BASE: in the work arena */
@@ -193,6 +193,7 @@ typedef struct {
     const Program *by_slice; /* [model->n_kinds][slices] */
     const Mesh *mesh;
     int rank, micros, n_moments;
+    bool no_master;          /* as LinkInput.no_master */
     int slices;              /* per micro-batch */
     const int64_t *slice_at; /* [slices + 1]: first row of each slice, and the end of the last */
     int stage;               /* the rank's pipeline stage */
@@ -223,6 +224,7 @@ typedef struct {
     const Model *model;
     const Program *program;
     int n_moments;                /* adamw 2, sgd 0 */
+    bool no_master;               /* weights are not updated: they have the type of programs only */
     const Mesh *mesh;             /* NULL: a single rank, `rank` 0 */
     int rank;                     /* of the mesh */
     const Layout *use;            /* [model->n_params]; NULL: replicate */

@@ -3,6 +3,7 @@
  *     state    for each unit    pack | master | moment 1 | moment 2     the pack stays gathered,
  *                                ^^^^ the home                          with its home inside
  *              or               home | master | moment 1 | moment 2     it is gathered per use
+ *              Inference has weights only: no master weights, no moments.
  *     step     for each unit    gradient sums of the pack, or of the home; prepacked weights
  *              inputs of all micro-batches, losses, scalars that ranks exchange
  *     session  for each unit    keys and values of all sequences */
@@ -29,7 +30,7 @@ static void place_state(const Linker *k, int unit, size_t *at)
         p->pack = take(at, (size_t)p->mine.pack_count * narrow);
         p->weights = p->pack + (size_t)p->mine.shard.lo * narrow;
     }
-    p->master = wide == narrow ? p->weights : take(at, home * wide);
+    p->master = wide == narrow || lp->no_master ? p->weights : take(at, home * wide);
     for (int m = 0; m < lp->n_moments; m++) p->moments[m] = take(at, home * wide);
 }
 
