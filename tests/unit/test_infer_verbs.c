@@ -239,7 +239,7 @@ static void bf16_takes_less_memory(void **state)
         double bytes[2];
         for (int t = 0; t < 2; t++) {
             DO_SHEAF("generate", run, "-p", "ab", "-n", "2", "--json", mesh[m], type[t]);
-            json_t *o = said_json();
+            json_t *o = printed_json();
             bytes[t] = (double)json_integer_value(json_object_get(o, "memory_bytes"));
             json_decref(o);
         }
@@ -260,7 +260,7 @@ static void nul_bytes_are_kept(void **state)
     fputs("{\"prompt\": \"a\\u0000b\"}\n{\"ids\": [97, 0, 98]}\n", f);
     fclose(f);
     DO_SHEAF("generate", run, "--prompts", path, "-n", "1", "--json");
-    json_t *o = json_loads(strchr(said, '{'), JSON_DISABLE_EOF_CHECK | JSON_ALLOW_NUL, &why);
+    json_t *o = json_loads(strchr(output, '{'), JSON_DISABLE_EOF_CHECK | JSON_ALLOW_NUL, &why);
     assert_non_null(o);
     for (size_t i = 0; i < 2; i++) {
         const json_t *one = json_array_get(json_object_get(o, "outputs"), i);
