@@ -4,7 +4,7 @@
  *     build/release/bench/pipeline schedule=zbh1 stages=2 seq_len=512
  *
  * Costs of a chunk's F, I, W and B are measured while all stages run, and the player walks the same
- * lists with them. The difference is what the player does not model: transfers, and shared
+ * lists with them. The player does not model transfers and shared
  * cores. */
 #define _DEFAULT_SOURCE
 #include <stdio.h>

@@ -75,7 +75,7 @@ static int sum_operand(const Node *n) { return n->op == OP_linear_dx && n->n_in 
 
 /* True for inputs that a kernel may overwrite with its output, as device/kernels.def states. The
  * residual of linear_add is excluded, although the kernel permits it: cuBLASLt rounds an in-place
- * sum differently from one out of place, so results would depend on what is recomputed. */
+ * sum differently from one out of place, so results would depend on the recomputed values. */
 static bool reusable(OpId op, int which)
 {
     if (op == OP_add) return which < 2;

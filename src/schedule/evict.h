@@ -14,8 +14,8 @@
 #include "schedule/action.h"
 
 /* Local. Adds EVICTs and FETCHes to RUNs over chunks. No stage that evicts or stores frames for
- * another holds more than keep + 1 frames (one may be in transfer). keep 0: half of what the
- * largest pair holds, ceil((P+2)/2) in 1f1b. Frames go to the partner if it has room, otherwise to
+ * another holds more than keep + 1 frames (one may be in transfer). keep 0: half the frames of the
+ * largest pair, ceil((P+2)/2) in 1f1b. Frames go to the partner if it has room, otherwise to
  * the host. ERR_CHECK if there is anything but RUNs over chunks, ERR_CONFIG if keep < 0. */
 Err schedule_evict(const Schedule *s, int keep, Arena *arena, Schedule *out);
 

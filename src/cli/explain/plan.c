@@ -24,7 +24,7 @@ static void mesh_text(const Facts *f, Text *t)
     text_add(t, "\n");
 }
 
-/* The lines that depend on ZeRO: what is sharded, when weights are gathered and gradients
+/* The lines that depend on ZeRO: sharded tensors, times at which weights are gathered and gradients
  * reduced. */
 static void zero_text(const Facts *f, Text *t)
 {

@@ -1,4 +1,4 @@
-/* backward_keys.c -- the backward pass for a block of keys: dk and dv, and what it adds to dq in
+/* backward_keys.c -- the backward pass for a block of keys: dk, dv and its addends of dq, in
  * one pass. Tiles are [query][key]. */
 #include "device/cpu/simd/attention/backward.h"
 
