@@ -16,19 +16,15 @@
  * sleep counts itself as a sleeper first and checks the gate again. All these accesses are
  * sequentially consistent, so one of the two threads sees the other, and no wake-up is lost. */
 #define _GNU_SOURCE
-#include "base/team.h"
+#include "base/team_parts.h"
 
-#include <pthread.h>
-#include <sched.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/arena.h"
+#include <sys/syscall.h>
+#include <unistd.h>
 #include "base/clock.h"
 
-/* Spin times: about the cost of sleeping and waking; longer for a pinned thread, whose core is free
- * for it and which would miss most of the next kernel by sleeping. */
-enum { MAX_THREADS = 1024, SPIN_NS = 50000, SPIN_PINNED_NS = 2000000 };
+enum { MAX_THREADS = 1024 };
 
 /* The gate: the number of workers inside in the low bits, above it the number of the region, which
  * is odd while the gate is open. */
@@ -39,32 +35,6 @@ enum { MAX_THREADS = 1024, SPIN_NS = 50000, SPIN_PINNED_NS = 2000000 };
 #define TAKEN ((UINT64_C(1) << TAKEN_BITS) - 1)
 
 static _Thread_local int thread_rank = -1;
-
-/* A thread and its share, on cache lines of their own. Thread 0 is the caller. */
-typedef struct {
-    _Alignas(ARENA_ALIGN) atomic_ullong share;
-    Team *team;
-    pthread_t thread;
-} Worker;
-
-struct Team {
-    int threads;
-    int rank;    /* of its threads; see team_set_rank */
-    int spin_ns; /* 0 if oversubscribed: spinning would keep another thread from working */
-    bool pinned, stop;
-    pthread_t owner;
-    cpu_set_t owner_cores; /* restored by team_close */
-
-    void (*run)(void *work, int64_t tile);
-    void *work;
-    int64_t n_tiles;
-
-    _Alignas(ARENA_ALIGN) atomic_ullong gate;
-    _Alignas(ARENA_ALIGN) atomic_int sleepers;
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    Worker worker[];
-};
 
 static bool is_open(uint64_t gate) { return (gate / REGION & 1) != 0; }
 
@@ -86,7 +56,7 @@ static bool spin(Team *t, bool (*done)(uint64_t gate, uint64_t mark), uint64_t m
     enum {
         LOOKS = 64
     }; /* polls per read of the clock; the duration of a pause varies between processors */
-    const int64_t end = now_ns() + t->spin_ns;
+    const int64_t end = now_ns() + atomic_load_explicit(&t->spin_ns, memory_order_relaxed);
     do {
         for (int i = 0; i < LOOKS; i++) {
             if (done(atomic_load(&t->gate), mark)) return true;
@@ -99,7 +69,7 @@ static bool spin(Team *t, bool (*done)(uint64_t gate, uint64_t mark), uint64_t m
 static void wait_until(Team *t, bool (*done)(uint64_t gate, uint64_t mark), uint64_t mark)
 {
     if (done(atomic_load(&t->gate), mark)) return;
-    if (t->spin_ns > 0 && spin(t, done, mark)) return;
+    if (atomic_load_explicit(&t->spin_ns, memory_order_relaxed) > 0 && spin(t, done, mark)) return;
     pthread_mutex_lock(&t->lock);
     atomic_fetch_add(&t->sleepers, 1);
     while (!done(atomic_load(&t->gate), mark)) pthread_cond_wait(&t->changed, &t->lock);
@@ -145,6 +115,7 @@ static void *worker_main(void *self)
     const int me = (int)((Worker *)self - t->worker);
     uint64_t last = 0;
     thread_rank = t->rank;
+    atomic_store(&t->worker[me].tid, (int)syscall(SYS_gettid));
     for (bool stop = false; !stop;) {
         wait_until(t, has_work, last);
         const uint64_t gate = atomic_fetch_add(&t->gate, 1);
@@ -170,24 +141,6 @@ static int processors(void)
 {
     cpu_set_t may;
     return sched_getaffinity(0, sizeof may, &may) == 0 ? CPU_COUNT(&may) : 1;
-}
-
-/* A core that does not exist, or is not allowed, is ignored: the thread is then not pinned. */
-static void pin(pthread_t thread, int cpu)
-{
-    cpu_set_t one;
-    if (cpu < 0 || cpu >= CPU_SETSIZE) return;
-    CPU_ZERO(&one);
-    CPU_SET((size_t)cpu, &one);
-    (void)pthread_setaffinity_np(thread, sizeof one, &one);
-}
-
-static void pin_all(Team *t, const int *cpu)
-{
-    t->pinned = pthread_getaffinity_np(t->owner, sizeof t->owner_cores, &t->owner_cores) == 0;
-    if (!t->pinned) return;
-    for (int i = 1; i < t->threads; i++) pin(t->worker[i].thread, cpu[i]);
-    pin(t->owner, cpu[0]);
 }
 
 static void stop_workers(Team *t, int started)
@@ -230,13 +183,12 @@ Err team_open(Team **team, int threads, const TeamPinning *pinning)
     t->rank = thread_rank;
     t->owner = pthread_self();
     const bool oversubscribed = pinning ? pinning->oversubscribed : processors() < threads;
-    t->spin_ns = oversubscribed ? 0 : pinning && pinning->cpu ? SPIN_PINNED_NS : SPIN_NS;
+    atomic_store(&t->spin_ns, oversubscribed ? 0 : SPIN_NS);
     pthread_mutex_init(&t->lock, NULL);
     pthread_cond_init(&t->changed, NULL);
     TRY(start_workers(t));
-    if (pinning && pinning->cpu)
-        pin_all(t,
-                pinning->cpu); /* after the workers started: they would inherit the caller's core */
+    if (pinning && pinning->cpu) /* after the workers started: they would inherit the core */
+        team_pin(t, pinning->cpu);
     *team = t;
     return OK;
 }
@@ -266,6 +218,7 @@ int team_threads(const Team *team) { return team ? team->threads : 1; }
 
 void team_run(Team *team, int64_t n_tiles, void (*run)(void *work, int64_t tile), void *work)
 {
+    if (team && team->shares) team_check_cores(team);
     if (team_threads(team) == 1 || n_tiles <= 1) {
         for (int64_t tile = 0; tile < n_tiles; tile++) run(work, tile);
         return;

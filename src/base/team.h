@@ -33,6 +33,12 @@ Err team_open(Team **team, int threads, const TeamPinning *pinning);
  * core of its own if there are enough for all ranks; else none is pinned, and the team is
  * oversubscribed. */
 Err team_open_on(Team **team, int threads, const Cores *cores, int ranks, int rank);
+/* Local. From now on a pinned team is released from its cores while another process uses one of
+ * them (base/contention.h). */
+void team_share_cores(Team *team);
+/* Local. How often the team was released so far. Only the thread that opened the team may call
+ * it. */
+int team_releases(const Team *team);
 /* Local. Ends the threads; the calling thread gets its affinity mask back. */
 void team_close(Team *team);
 int team_threads(const Team *team);
