@@ -135,6 +135,10 @@ struct Comm {
 
 /* Local. Creates the common part in the arena; the backend has opened its state. */
 Err comm_open(Arena *a, const CommSettings *set, const CommTable *table, void *state, Comm **out);
+/* Local. True if a transfer was begun and not waited for; `text` names the oldest. Unlike
+ * comm_idle it leaves err_text alone: a rank that closes its comm after an error keeps the message
+ * of that. */
+bool comm_unfinished(const Comm *c, char text[COMM_TEXT_BYTES]);
 /* Local. Sets the progress of the transfer and records the time. */
 void comm_progress(Comm *c, int slot, TransferProgress progress);
 /* Local. Address of a Ref of this rank that transfer_check has accepted. */
@@ -198,7 +202,8 @@ int64_t part_count(const int64_t *counts, int64_t total, int n, int place);
  * equal on all members. */
 typedef struct {
     uint8_t kind, reduce, dtype; /* kind is COMM_SEND for both halves of a pair */
-    int32_t root, tag, instr;
+    int32_t root, instr;
+    int64_t tag;
     int64_t count;  /* elements of the whole array; 0 for an all-to-all */
     uint64_t parts; /* hash of the counts per member; 0: equal shares */
 } TransferSignature;

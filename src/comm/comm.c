@@ -2,6 +2,8 @@
  * recorder. */
 #define _POSIX_C_SOURCE 200809L
 #include "comm/backend.h"
+
+#include <stdio.h>
 #include "base/clock.h"
 
 /* A recorder of the settings is reset, with the memory of its ring kept. */
@@ -272,7 +274,7 @@ void comm_abort(Comm *c, Err err, const char *message)
     if (c->table->abort) c->table->abort(c, err, message);
 }
 
-Err comm_idle(const Comm *c)
+bool comm_unfinished(const Comm *c, char text[COMM_TEXT_BYTES])
 {
     char name[TRANSFER_NAME_BYTES];
     const PendingTransfer *oldest = NULL;
@@ -280,7 +282,16 @@ Err comm_idle(const Comm *c)
         const PendingTransfer *p = &c->pending[i];
         if (p->busy && (!oldest || p->number < oldest->number)) oldest = p;
     }
-    if (!oldest) return OK;
-    return err_fail(ERR_CHECK, "comm: %s was begun and not waited for",
-                    transfer_name(&oldest->t, oldest->sequence, name));
+    if (!oldest) return false;
+    snprintf(text, COMM_TEXT_BYTES,
+             "comm: %s was begun and not waited for, and no error of this rank is the reason: a "
+             "bug of sheaf; run.comm=mpi, or other values of parallel.*, may avoid it",
+             transfer_name(&oldest->t, oldest->sequence, name));
+    return true;
+}
+
+Err comm_idle(const Comm *c)
+{
+    char text[COMM_TEXT_BYTES];
+    return comm_unfinished(c, text) ? err_fail(ERR_CHECK, "%s", text) : OK;
 }

@@ -96,7 +96,7 @@ typedef struct {
     Ref from, to;
     const int64_t *from_counts, *to_counts; /* [group.n] elements per member, or NULL: all equal */
     int32_t instr;                          /* instruction, for messages and for the recorder */
-    int32_t tag;                            /* names the payload; must be equal on all members */
+    int64_t tag;                            /* names the payload; must be equal on all members */
     bool scalar; /* a norm, a loss, an agreement: the recorder counts it separately */
 } Transfer;
 
@@ -152,9 +152,9 @@ Err comm_register_device(Comm *c, int arena, void *base, size_t bytes, CommDevic
  * context is closed. No transfer of device memory may be in flight. */
 void comm_release_device(Comm *c);
 /* Collective over all ranks, before device memory is transferred over these groups. Every member of
- * a group names it; groups of earlier calls stay open. Reads only kind, group, purpose and, for
- * sends and receives, the two ranks of each transfer. NCCL opens its communicators here; other
- * transports do nothing. */
+ * a group names it; groups of earlier calls stay open. Reads only kind, group, purpose,
+ * for sends and receives the two ranks, and for maxima the output of each transfer. NCCL opens its
+ * communicators and allocates its memory here; other transports do nothing. */
 Err comm_prepare(Comm *c, const Transfer *t, int n);
 /* Local. The host waits until a queue of the device is empty, as the runtime's sync does. Unlike
  * sync it ends with ERR_PEER if a transfer in the queue fails or lasts longer than timeout_s. */

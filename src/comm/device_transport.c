@@ -42,8 +42,12 @@ Err device_transport_failed(Comm *c, Err err, bool by_transport)
 
 void device_transport_close(Comm *c)
 {
+    char text[COMM_TEXT_BYTES];
     if (!c->transport || !c->device.context) return;
-    if (comm_idle(c) != OK) (void)device_transport_failed(c, ERR_CHECK, false);
+    if (comm_unfinished(c, text) && !c->transport_aborted) {
+        c->transport_aborted = true;
+        c->transport->abort(c);
+    }
     c->transport->release(c);
 }
 

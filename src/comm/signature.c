@@ -55,11 +55,12 @@ Err signature_mismatch(const PendingTransfer *p, const char *what, MemberSignatu
     return err_fail(
         ERR_CHECK,
         "comm: ranks %d and %d were compiled for different plans: in %s they differ in their %s: "
-        "rank %d began %s of %lld %s, tag %d, instruction %d; rank %d began %s of %lld %s, tag %d, "
+        "rank %d began %s of %lld %s, tag %lld, instruction %d; rank %d began %s of %lld %s, tag "
+        "%lld, "
         "instruction %d; this is a bug of sheaf: report it with the config.yaml of the run",
         a.rank, b.rank, transfer_name(&p->t, p->sequence, name), what, a.rank,
         comm_kind_name((CommKind)a.signature->kind), (long long)a.signature->count,
-        dtype_name((DType)a.signature->dtype), a.signature->tag, a.signature->instr, b.rank,
-        comm_kind_name((CommKind)b.signature->kind), (long long)b.signature->count,
-        dtype_name((DType)b.signature->dtype), b.signature->tag, b.signature->instr);
+        dtype_name((DType)a.signature->dtype), (long long)a.signature->tag, a.signature->instr,
+        b.rank, comm_kind_name((CommKind)b.signature->kind), (long long)b.signature->count,
+        dtype_name((DType)b.signature->dtype), (long long)b.signature->tag, b.signature->instr);
 }

@@ -35,8 +35,18 @@ typedef struct {
     int rank;
     RankWatch watch;
     Recorder recorder;
-    void *stack; /* alternate stack for signal handlers */
+    void *stack;       /* alternate stack for signal handlers */
+    _Atomic int ended; /* the rank's thread has returned from its work */
 } RankStatus;
+
+/* Phases of the start of a worker; the last three follow without a launcher too. */
+typedef enum {
+    START_NONE,
+    START_MPI_INIT, /* in MPI_Init */
+    START_PREPARES, /* reads its configuration and data; may take long */
+    START_JOINS,    /* waits for all ranks to join */
+    START_JOINED
+} StartPhase;
 
 typedef struct FlightRecorder {
     Arena arena;         /* of the shared memory; this struct is its first object */
@@ -46,6 +56,9 @@ typedef struct FlightRecorder {
     _Atomic int crashed; /* 1 + the rank whose thread got a deadly signal; 0: none known */
     _Atomic int sent_by; /* process that sent the signal; 0: the rank's own fault */
     char why[512];       /* message of the error that ended the worker; "": there was none */
+    _Atomic int start;   /* a StartPhase */
+    _Atomic int failed;  /* a rank of the worker has failed */
+    double timeout_s;    /* run.timeout_s, once it is known; 0: not yet */
 } FlightRecorder;
 
 /* Local. In memory that child processes share; flight_recorder_close unmaps it. */

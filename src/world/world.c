@@ -2,6 +2,7 @@
 #include "world/world.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "comm/local/local.h"
@@ -83,7 +84,21 @@ static Err join(RankThread *x)
         set.records = set.recorder->cap;
         flight_recorder_enter(x->rank.status);
     }
-    return comm_join(x->world->comm, &x->arena, &set, &x->rank.comm);
+    if (s->flight_recorder) atomic_store(&s->flight_recorder->start, START_JOINS);
+    TRY(comm_join(x->world->comm, &x->arena, &set, &x->rank.comm));
+    if (s->flight_recorder) atomic_store(&s->flight_recorder->start, START_JOINED);
+    return OK;
+}
+
+/* Adds the rank's position to the message of an error within a step: "(in step 2, embed, F of
+ * micro-batch 0, instruction 2 wait)". */
+static void add_position(RankThread *x, Err err)
+{
+    char where[WATCH_TEXT_BYTES];
+    const size_t used = strlen(x->text);
+    if (err == ERR_CONFIG || !x->rank.status || !atomic_load(&x->rank.status->watch.step)) return;
+    snprintf(x->text + used, sizeof x->text - used, " (in %s)",
+             watch_text(&x->rank.status->watch, where));
 }
 
 static void note_failure(RankThread *x, Err err)
@@ -93,6 +108,12 @@ static void note_failure(RankThread *x, Err err)
     x->err = err;
     x->order = ++w->failures;
     strncpy(x->text, err_text(), sizeof x->text - 1);
+    add_position(x, err);
+    FlightRecorder *f = w->set->flight_recorder;
+    const bool named = strncmp(x->text, "rank ", 5) == 0;
+    if (f && !f->why[0] && named) snprintf(f->why, sizeof f->why, "%.500s", x->text);
+    if (f && !f->why[0]) snprintf(f->why, sizeof f->why, "rank %d: %.450s", x->rank.rank, x->text);
+    if (f) atomic_store(&f->failed, 1);
     pthread_mutex_unlock(&w->lock);
 }
 
@@ -102,6 +123,7 @@ static void run_rank(RankThread *x)
 {
     Err err = join(x);
     if (err == OK) err = x->world->set->body(&x->rank, x->world->set->work);
+    if (x->rank.status) atomic_store(&x->rank.status->ended, 1);
     if (err != OK) note_failure(x, err);
     if (err != OK && x->rank.comm) world_leave(&x->rank, err);
     if (x->rank.comm) comm_close(x->rank.comm);
@@ -177,6 +199,7 @@ static Err open_world(WorldRun *w, Arena *a)
     TRY(ARENA_NEW(a, s->ranks, &w->all));
     TRY(ARENA_NEW(a, w->n, &w->runner));
     for (int i = 0; i < s->ranks; i++) w->all[i] = i;
+    if (s->flight_recorder) s->flight_recorder->timeout_s = s->timeout_s;
     if (s->flight_recorder)
         TRY(flight_recorder_rank(s->flight_recorder, s->ranks, first, w->n, s->records));
     for (int i = 0; i < w->n; i++) {

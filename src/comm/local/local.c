@@ -160,10 +160,8 @@ static void local_close(Comm *c)
 {
     LocalComm *l = c->state;
     char text[COMM_TEXT_BYTES];
-    if (comm_idle(c) != OK && !world_failed(l->world)) {
-        strcpy(text, err_text());
+    if (comm_unfinished(c, text) && !world_failed(l->world))
         world_fail(l->world, c->set.rank, text);
-    }
     cancel_all(c);
     atomic_store(&l->self->state, RANK_LEFT);
     if (c->set.hostile) arena_close(&l->staging);

@@ -177,10 +177,7 @@ static void mpi_close(Comm *c)
 {
     MpiComm *m = c->state;
     char text[COMM_TEXT_BYTES];
-    if (comm_idle(c) != OK && !m->world->failed) {
-        strcpy(text, err_text());
-        world_fail(m->world, text);
-    }
+    if (comm_unfinished(c, text) && !m->world->failed) world_fail(m->world, text);
     cancel_all(c);
     world_leave(m->world);
     if (!posts_left(c))

@@ -84,9 +84,10 @@ NcclChannel *nccl_channel_find(const Comm *c, const Transfer *t);
 /* Local. Waits for the queue, which drains soon after an abort, and frees the channel for reuse. */
 void nccl_channel_close(Comm *c, NcclChannel *ch);
 
-/* launch.c. Local. At begin: allocates scratch memory for a maximum. May wait for the queue, and
- * then advances other transfers. */
-Err launch_reserve(Comm *c, int slot, NcclChannel *ch);
+/* launch.c. Local. Allocates scratch memory for a maximum: in comm_prepare, since an allocation
+ * within a step waits for the transfers of other ranks on the device; at begin for transfers larger
+ * than those prepared. May wait for the queue, and then advances other transfers. */
+Err launch_reserve(Comm *c, const Transfer *t, NcclChannel *ch);
 /* Local. Puts the transfer into the channel's queue; *in_progress: NCCL has not finished that
  * yet. */
 Err launch(Comm *c, int slot, NcclChannel *ch, bool *in_progress);

@@ -189,11 +189,11 @@ static Err call(const NcclCall *k)
     }
 }
 
-Err launch_reserve(Comm *c, int slot, NcclChannel *ch)
+Err launch_reserve(Comm *c, const Transfer *t, NcclChannel *ch)
 {
     const DeviceRuntime *rt = c->device.runtime;
-    const NcclCall k = call_of(c, slot, ch);
-    const size_t bytes = is_maximum(k.t) ? kept(&k) * k.each * (size_t)ch->n : 0;
+    const size_t each = (size_t)t->to.count * dtype_bytes(t->to.dtype);
+    const size_t bytes = is_maximum(t) ? each * (size_t)ch->n : 0;
     if (bytes <= ch->scratch_bytes) return OK;
     TRY(comm_sync(c, c->device, ch->queue)); /* a running transfer may use the old memory */
     if (ch->scratch) rt->free(c->device.context, ch->scratch);

@@ -22,6 +22,19 @@ static int sort_names(NcclChannelKey *name, int n)
     return kept;
 }
 
+static Err open_event(Comm *c, int slot)
+{
+    NcclState *n = c->transport_state;
+    if (n->ready[slot]) return OK;
+    return c->device.runtime->event_open(c->device.context, &n->ready[slot]);
+}
+
+static Err open_events(Comm *c)
+{
+    for (int i = 0; i < c->set.in_flight; i++) TRY(open_event(c, i));
+    return OK;
+}
+
 static Err transport_prepare(Comm *c, const Transfer *t, int n)
 {
     NcclChannelKey *name;
@@ -31,7 +44,8 @@ static Err transport_prepare(Comm *c, const Transfer *t, int n)
     const int channels = sort_names(name, n);
     for (int i = 0; i < channels; i++)
         if (!nccl_channel_find(c, name[i].t)) TRY(nccl_channel_open(c, &name[i], &ch));
-    return OK;
+    for (int i = 0; i < n; i++) TRY(launch_reserve(c, &t[i], nccl_channel_find(c, &t[i])));
+    return open_events(c);
 }
 
 /* A group of one rank needs no other: its channel is opened on demand. */
@@ -57,8 +71,8 @@ static Err transport_begin(Comm *c, int slot)
     if (c->transport_aborted)
         return err_fail(ERR_PEER, "nccl: rank %d: its communicators were aborted", c->set.rank);
     TRY(find_channel(c, &c->pending[slot], &ch));
-    TRY(launch_reserve(c, slot, ch));
-    if (!n->ready[slot]) TRY(c->device.runtime->event_open(c->device.context, &n->ready[slot]));
+    TRY(launch_reserve(c, &c->pending[slot].t, ch));
+    TRY(open_event(c, slot));
     return c->device.runtime->record(compute(c), n->ready[slot]);
 }
 
