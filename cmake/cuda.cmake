@@ -24,10 +24,7 @@ set_target_properties(sheaf_cuda_90a PROPERTIES CUDA_ARCHITECTURES 90a-real POSI
     CUDA_RUNTIME_LIBRARY Shared CUDA_VISIBILITY_PRESET hidden)
 set(cuda "${CUDAToolkit_VERSION}, sheaf-cuda.so for sm_80, sm_90 and newer")
 
-# The pip package nvidia-cudnn-frontend installs its headers in the include folder of its python3.
-execute_process(COMMAND python3 -c "import sys; print(sys.prefix)" OUTPUT_VARIABLE python_prefix
-    OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
-find_path(CUDNN_FRONTEND_INCLUDE cudnn_frontend.h HINTS ${python_prefix}/include)
+include(cmake/cudnn_frontend.cmake)
 find_path(CUDNN_INCLUDE cudnn.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
 if(CUDNN_FRONTEND_INCLUDE AND CUDNN_INCLUDE)
     target_compile_definitions(sheaf_cuda PRIVATE SHEAF_CUDNN)

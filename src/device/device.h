@@ -49,15 +49,21 @@ typedef union {
         bool back; /* rotate by the negative angle: the gradient */
     } rope;
     struct {
-        double scale;    /* of q.k, before the softmax */
-        int64_t key_at;  /* index of the first key of this block in the coordinates of `ranges` */
-        int64_t span;    /* most keys that a query sees; to count flops, not read by kernels */
+        double scale;   /* of q.k, before the softmax */
+        int64_t key_at; /* index of the first key of this block in the coordinates of `ranges` */
+        /* To count flops, not read by kernels: the most keys that a query sees, and the rows of a
+         * sequence, in which query r sees keys up to r; 0: every query sees `span` keys. */
+        int64_t span, sequence;
         int64_t group;   /* query heads that read one key head; 0: heads / key heads */
         int64_t head_at; /* index of the first head within its group; device/heads.h draws it */
         /* A promise about `ranges`, which a device may use: row t sees [t - t % causal, t + 1),
          * key_at is 0, and there are as many queries as keys. 0: no promise. */
         int64_t causal;
     } attention;
+    struct {
+        const int64_t *span; /* rows that a block of keys has: device/row_spans.h */
+        int64_t n;           /* spans */
+    } rows;
     struct {
         int64_t base; /* index of the first column of this part of the vocabulary */
     } vocab;

@@ -83,6 +83,7 @@ static __global__ void __launch_bounds__(POINT_THREADS)
     if (row >= p.rows) return;
     walk_at<2>(p.inner, index % p.inner.count, at);
     const int64_t place = ((const int32_t *)p.at.data)[row * p.at.stride[0]];
+    if (place < 0) return;
     *(T *)(p.inner.at[1] + (place * p.y_step + at[1]) * p.bytes) =
         *(const T *)(p.inner.at[0] + (row * p.x_step + at[0]) * p.bytes);
 }

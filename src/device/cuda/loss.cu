@@ -1,10 +1,10 @@
 /* loss.cu -- cross entropy of softmax(logits), in steps between which a sharded vocabulary is
  * reduced.
  *
- *     row_max   m[t]                                             shards combine by max
- *     row_sums  z[t] = sum exp(logits - m), logits[target] - m   shards combine by sum
- *     loss      sum of weight (log z0 - z1)
- *     loss_dx   weight (exp(logits - m) / z0 - one at the target)
+ *     row_max   m[t]                           shards combine by max, those of z by sum
+ *     row_sums  z[t] = sum exp(logits - m) without the target, logits[target] - m
+ *     loss      sum of weight log(1 + z0 / s), s = exp(z1)
+ *     loss_dx   weight exp(logits - m) / (z0 + s); -weight z0 / (z0 + s) at the target
  *
  * One block per row. A row of weight 0 is dead: its target may be anything and its values reach no
  * result. One block sums the loss in f64; it reads 12 bytes per token. */
@@ -67,14 +67,14 @@ static __global__ void __launch_bounds__(THREADS)
 {
     const int64_t row = blockIdx.x;
     const float row_max = stat_get(r.m, row);
+    const int64_t target = ((const int32_t *)r.targets.data)[row * r.targets.stride[0]] - r.base;
     float sum = 0;
-    row_sweep<W>(r.logits, row, [&](int64_t, const float *x) {
+    row_sweep<W>(r.logits, row, [&](int64_t i, const float *x) {
 #pragma unroll
-        for (int e = 0; e < W; e++) sum += __expf(x[e] - row_max);
+        for (int e = 0; e < W; e++) sum += i * W + e == target ? 0 : __expf(x[e] - row_max);
     });
     sum = group_sum<THREADS>(sum);
     if (threadIdx.x > 0) return;
-    const int64_t target = ((const int32_t *)r.targets.data)[row * r.targets.stride[0]] - r.base;
     float *z = (float *)r.out.data + row * r.out.stride[0];
     z[0] = sum;
     z[r.out.stride[1]] = 0;
@@ -95,15 +95,24 @@ static __global__ void __launch_bounds__(THREADS) loss_dx_kernel(const __grid_co
             piece_store<W>(r.out.data, r.out.dtype, piece_at<W>(r.out, row, i), zero);
         return;
     }
-    const float row_max = stat_get(r.m, row), share = weight / stat_get(r.z, row);
+    const float row_max = stat_get(r.m, row), others = stat_get(r.z, row);
+    const float sum = others + expf(((const float *)r.z.data)[row * r.z.stride[0] + r.z.stride[1]]);
+    const float share = weight / sum, at_target = -weight * (others / sum);
     const int64_t target = ((const int32_t *)r.targets.data)[row * r.targets.stride[0]] - r.base;
     row_sweep<W>(r.logits, row, [&](int64_t i, const float *x) {
         float dx[W];
 #pragma unroll
         for (int e = 0; e < W; e++)
-            dx[e] = share * __expf(x[e] - row_max) - (i * W + e == target ? weight : 0);
+            dx[e] = i * W + e == target ? at_target : share * __expf(x[e] - row_max);
         piece_store<W>(r.out.data, r.out.dtype, piece_at<W>(r.out, row, i), dx);
     });
+}
+
+/* log(1 + others / exp(below)); exp(below) may underflow. */
+static __device__ inline double token_loss_of(double others, double below)
+{
+    const double self = exp(below);
+    return others < self ? log1p(others / self) : log(others + self) - below;
 }
 
 static __global__ void __launch_bounds__(SUM_THREADS)
@@ -114,7 +123,7 @@ static __global__ void __launch_bounds__(SUM_THREADS)
         const float weight = value_get(r.weights.data, r.weights.dtype, t * r.weights.stride[0]);
         const float *z = (const float *)r.z.data + t * r.z.stride[0];
         if (weight != 0) /* z of a dead row may be anything, also NaN */
-            sum += (double)weight * (log((double)z[0]) - (double)z[r.z.stride[1]]);
+            sum += (double)weight * token_loss_of((double)z[0], (double)z[r.z.stride[1]]);
     }
     sum = group_sum<SUM_THREADS>(sum);
     if (threadIdx.x == 0) value_keep(r.out.data, r.out.dtype, 0, r.keep, (float)sum);

@@ -38,8 +38,10 @@ static void put_at_tile(void *work, int64_t t)
     const Call *call = work;
     Tensor x = call->in[0], y = call->out[0];
     const size_t bytes = dtype_bytes(y.dtype);
+    const int64_t to = int_at(&call->in[1], t);
+    if (to < 0) return;
     x.data = (char *)x.data + (size_t)(t * x.stride[0]) * bytes;
-    y.data = (char *)y.data + (size_t)(int_at(&call->in[1], t) * y.stride[0]) * bytes;
+    y.data = (char *)y.data + (size_t)(to * y.stride[0]) * bytes;
     x.n[0] = y.n[0] = 1;
     for (int64_t row = 0; row < row_count(&y); row++)
         copy_row(tensor_row(&x, row), tensor_row(&y, row), row_length(&y), bytes);

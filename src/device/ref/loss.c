@@ -1,10 +1,10 @@
 /* loss.c -- cross entropy of softmax(logits), in steps between which a sharded vocabulary is
  * reduced.
  *
- *     row_max   m[t]                           parts combine by max
- *     row_sums  z[t] = sum exp(logits - m), logits[target] - m       parts combine by sum
- *     loss      sum of weight (log z0 - z1)
- *     loss_dx   weight (exp(logits - m) / z0 - one at the target)
+ *     row_max   m[t]                           parts combine by max, those of z by sum
+ *     row_sums  z[t] = sum exp(logits - m) without the target, logits[target] - m
+ *     loss      sum of weight log(1 + z0 / s), s = exp(z1)
+ *     loss_dx   weight exp(logits - m) / (z0 + s); -weight z0 / (z0 + s) at the target
  *
  *     token_loss, token_loss_dx   all of these in one, for an unsharded vocabulary
  *
@@ -44,7 +44,8 @@ static void row_sums_tile(void *work, int64_t t)
     for (int64_t from = 0; from < logits->n[1]; from += REF_CHUNK) {
         const int64_t n = min_i64(logits->n[1] - from, REF_CHUNK);
         row_load(tensor_row(logits, t), from, n, x);
-        for (int64_t i = 0; i < n; i++) z[0] += exp(x[i] - max);
+        for (int64_t i = 0; i < n; i++)
+            if (from + i != target) z[0] += exp(x[i] - max);
         if (target >= from && target < from + n) z[1] = x[target - from] - max;
     }
     row_store(tensor_row(&call->out[0], t), 0, 2, z);
@@ -56,6 +57,13 @@ Err ref_row_sums(const Call *call)
     return OK;
 }
 
+/* log(1 + others / exp(below)); exp(below) may underflow. */
+static double token_loss_of(double others, double below)
+{
+    const double self = exp(below);
+    return others < self ? log1p(others / self) : log(others + self) - below;
+}
+
 Err ref_loss(const Call *call)
 {
     const Tensor *z = &call->in[0], *weights = &call->in[1];
@@ -63,7 +71,7 @@ Err ref_loss(const Call *call)
     for (int64_t t = 0; t < z->n[0]; t++) {
         const double weight = tensor_get(weights, t);
         if (weight == 0) continue; /* z may be anything, even NaN */
-        sum += weight * (log(tensor_get(z, 2 * t)) - tensor_get(z, 2 * t + 1));
+        sum += weight * token_loss_of(tensor_get(z, 2 * t), tensor_get(z, 2 * t + 1));
     }
     row_keep(tensor_row(&call->out[0], 0), 0, 1, call->number[0], &sum);
     return OK;
@@ -74,7 +82,8 @@ static void loss_dx_tile(void *work, int64_t t)
     const Call *call = work;
     const Tensor *logits = &call->in[0], *dlogits = &call->out[0];
     const double weight = tensor_get(&call->in[4], t), max = tensor_get(&call->in[1], t);
-    const double sum = tensor_get(&call->in[2], 2 * t);
+    const double others = tensor_get(&call->in[2], 2 * t);
+    const double sum = others + exp(tensor_get(&call->in[2], 2 * t + 1));
     const int64_t target = int_at(&call->in[3], t) - call->attr.vocab.base;
     double x[REF_CHUNK] = {0};
     for (int64_t from = 0; from < dlogits->n[1]; from += REF_CHUNK) {
@@ -82,7 +91,8 @@ static void loss_dx_tile(void *work, int64_t t)
         if (weight != 0) {
             row_load(tensor_row(logits, t), from, n, x);
             for (int64_t i = 0; i < n; i++)
-                x[i] = weight * (exp(x[i] - max) / sum - (from + i == target ? 1 : 0));
+                x[i] = from + i == target ? -weight * (others / sum)
+                                          : weight * (exp(x[i] - max) / sum);
         }
         row_store(tensor_row(dlogits, t), from, n, x);
     }

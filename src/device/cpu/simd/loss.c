@@ -1,9 +1,9 @@
 /* loss.c -- cross entropy of softmax(logits) in steps, for a vocabulary that is sharded over ranks.
  *
- *     row_max   m[t]                                               shards reduce by max
- *     row_sums  z[t] = sum exp(logits - m), logits[target] - m     shards reduce by sum
- *     loss      sum of weight (log z0 - z1)
- *     loss_dx   weight (exp(logits - m) / z0 - one at the target)
+ *     row_max   m[t]                               shards reduce by max, those of z by sum
+ *     row_sums  z[t] = sum exp(logits - m) without the target, logits[target] - m
+ *     loss      sum of weight log(1 + z0 / s), s = exp(z1)
+ *     loss_dx   weight exp(logits - m) / (z0 + s); -weight z0 / (z0 + s) at the target
  *
  * Each kernel reads the logits from memory once. A row of weight 0 is masked: its target may have
  * any value, and its logits affect no result. token_loss.c fuses all steps for a whole
@@ -34,6 +34,15 @@ Err CPU_NAME(row_max)(const Call *call)
     return OK;
 }
 
+/* Sum of exp(x - max) over at most W elements but number `at`; lanes past the end are not added. */
+static float sum_without(const float *x, int64_t n, int64_t at, float max)
+{
+    float e[W], sum = 0;
+    v_store(e, v_exp(v_load_to(x, n) - max));
+    for (int64_t i = 0; i < n; i++) sum += i == at ? 0 : e[i];
+    return sum;
+}
+
 static void row_sums_row(const void *work, int64_t t)
 {
     const Call *call = work;
@@ -45,16 +54,15 @@ static void row_sums_row(const void *work, int64_t t)
     for (int64_t from = 0; from < logits->n[1]; from += PIECE) {
         const int64_t n = min_i64(logits->n[1] - from, PIECE), whole = n - n % W;
         const float *x = read_piece(tensor_row(logits, t), from, n, buffer);
+        const int64_t at = target >= from && target < from + n ? target - from : -1;
+        const int64_t skipped = at < 0 || at >= whole ? -1 : at - at % W; /* its vector */
         V part = {0};
-        for (int64_t i = 0; i < whole; i += W) part += v_exp(v_load(x + i) - max);
-        if (whole < n) { /* lanes past the end must not be added */
-            const V tail = v_load_to(x + whole, n - whole) - max;
-            float e[W];
-            v_store(e, v_exp(tail));
-            for (int64_t i = 0; i < n - whole; i++) part[0] += e[i];
-        }
+        for (int64_t i = 0; i < whole; i += W)
+            if (i != skipped) part += v_exp(v_load(x + i) - max);
+        if (skipped >= 0) part[0] += sum_without(x + skipped, W, at - skipped, max);
+        if (whole < n) part[0] += sum_without(x + whole, n - whole, at - whole, max);
         z[0] += (double)v_sum(part);
-        if (target >= from && target < from + n) z[1] = (double)(x[target - from] - max);
+        if (at >= 0) z[1] = (double)(x[at] - max);
     }
     row_store(tensor_row(&call->out[0], t), 0, 2, z);
 }
@@ -75,7 +83,9 @@ static void loss_dx_row(const void *work, int64_t t)
     const Call *call = work;
     const Tensor *logits = &call->in[0], *dlogits = &call->out[0];
     const float weight = stat_get(&call->in[4], t), max = stat_get(&call->in[1], t);
-    const float factor = weight == 0 ? 0 : weight / stat_get(&call->in[2], 2 * t);
+    const double others = (double)stat_get(&call->in[2], 2 * t);
+    const double sum = others + exp((double)stat_get(&call->in[2], 2 * t + 1));
+    const float factor = weight == 0 ? 0 : (float)((double)weight / sum);
     const int64_t target = int_at(&call->in[3], t) - call->attr.vocab.base;
     const RowRef to = tensor_row(dlogits, t);
     float buffer[2][PIECE];
@@ -88,7 +98,8 @@ static void loss_dx_row(const void *work, int64_t t)
             const float *x = read_piece(tensor_row(logits, t), from, n, buffer[0]);
             for (int64_t i = 0; i < n; i += W)
                 v_store_to(y + i, n - i, factor * v_exp(v_load_to(x + i, n - i) - max));
-            if (target >= from && target < from + n) y[target - from] -= weight;
+            if (target >= from && target < from + n)
+                y[target - from] = (float)((double)-weight * (others / sum));
         }
         end_piece(to, from, n, y);
     }

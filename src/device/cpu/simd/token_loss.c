@@ -3,11 +3,15 @@
  *
  *     a row, piece by piece:   e = exp(x - top), summed     e is stored in dlogits if that is f32,
  *     second pass:             dlogits = e weight / sum     else in the thread's scratch row (L2)
- *     at the target:           subtract weight
+ *     at the target:           -weight others / sum
  *
- * This is online softmax, but `top` need not be the maximum: it starts as the maximum of the first
- * piece. When a piece exceeds it by more than MARGIN, the sums so far are rescaled to the new top.
- * A row of weight 0 is masked: its target may have any value, and its logits affect no result. */
+ * This is online softmax, but `top` need not be the maximum: it starts as the target's logit. When
+ * a piece exceeds it by more than MARGIN, the sums so far are rescaled to the new top. A row of
+ * weight 0 is masked: its target may have any value, and its logits affect no result.
+ *
+ * `others` is the sum without the target, whose exponential is computed in f64. Near the end of an
+ * overfitted run sum is 1 + others with others = 1e-4: log(sum) and e / sum - 1 would lose all but
+ * three digits of f32, log1p(others) and -others / sum keep them. */
 #include "device/cpu/simd/math.h"
 #include "device/cpu/simd/simd.h"
 
@@ -26,10 +30,11 @@ typedef struct {
     int n_scratch;
 } TokenLossWork;
 
-/* State of the online softmax of a row: the sum of e^(x - top), and the largest x so far. */
+/* State of the online softmax of a row: the sum of e^(x - top) over all x but the target, and the
+ * largest x so far. */
 typedef struct {
     float top, largest;
-    double sum;
+    double others;
 } SoftmaxSum;
 
 EACH_FORM float largest_of(ElementForm form, const void *x, int64_t n)
@@ -68,7 +73,7 @@ static void softmax_rescale(SoftmaxSum *s, float largest, float *e, int64_t done
     if (!(largest > s->top + MARGIN)) return;
     const double by = exp((double)s->top - (double)largest); /* 0 for the first piece */
     if (e) scale_floats(e, done, (float)by);
-    s->sum *= by;
+    s->others *= by;
     s->top = largest;
 }
 
@@ -79,36 +84,48 @@ EACH_FORM void add_piece(ElementForm form, const void *x, int64_t n, SoftmaxSum 
 {
     softmax_rescale(s, largest_of(form, x, n), e, done);
     const float top = s->top > -HUGE_VALF ? s->top : 0;
-    s->sum += (double)sum_of_exp(form, x, n, top, e ? e + done : NULL);
+    s->others += (double)sum_of_exp(form, x, n, top, e ? e + done : NULL);
 }
 
-/* Adds the last elements of a row, or those of a row that is not contiguous, padded with -inf to
- * full pairs of vectors. */
-static void add_rest(RowRef r, int64_t from, int64_t n, SoftmaxSum *s, float *e)
+/* Adds the last elements of a row, those of a row that is not contiguous, or those around the
+ * target, padded with -inf to full pairs of vectors. The target becomes -inf, too. */
+static void add_rest(RowRef r, int64_t from, int64_t n, int64_t target, SoftmaxSum *s, float *e)
 {
     _Alignas(64) float x[PIECE];
     const int64_t padded = blocks_of(n, 2 * W) * 2 * W;
     load_piece(r, from, n, x);
     for (int64_t i = n; i < padded; i++) x[i] = -HUGE_VALF;
+    if (target >= from && target < from + n) x[target - from] = -HUGE_VALF;
     softmax_rescale(s, largest_of(AS_F32, x, padded), e, from);
     const float top = s->top > -HUGE_VALF ? s->top : 0;
-    s->sum += (double)sum_of_exp(AS_F32, x, padded, top, e ? x : NULL);
+    s->others += (double)sum_of_exp(AS_F32, x, padded, top, e ? x : NULL);
     if (e) memcpy(e + from, x, (size_t)n * sizeof *e);
 }
 
-static SoftmaxSum row_softmax(RowRef r, int64_t length, float *e)
+/* Number of elements from `from` on that are added at once: a piece, which ends before the pair of
+ * vectors with the target, or that pair. */
+static int64_t piece_length(int64_t from, int64_t length, int64_t target)
 {
-    SoftmaxSum s = {-HUGE_VALF, -HUGE_VALF, 0};
+    const int64_t pair = target - target % (2 * W), n = min_i64(length - from, PIECE);
+    if (target < 0 || from > pair) return n;
+    return min_i64(n, from == pair ? 2 * W : pair - from);
+}
+
+/* target: -1 for none, then it is no element that is left out; x: its logit, or -inf. */
+static SoftmaxSum row_softmax(RowRef r, int64_t length, int64_t target, float x, float *e)
+{
+    SoftmaxSum s = {x, x, 0};
     for (int64_t from = 0; from < length;) {
-        const int64_t n = min_i64(length - from, PIECE), whole = n / (2 * W) * (2 * W);
-        const bool contiguous = whole > 0 && r.stride == 1;
-        if (contiguous && r.dtype == BF16)
+        const int64_t n = piece_length(from, length, target), whole = n / (2 * W) * (2 * W);
+        const bool has_target = target >= from && target < from + n;
+        const bool direct = whole > 0 && r.stride == 1 && !has_target;
+        if (direct && r.dtype == BF16)
             add_piece(AS_BF16, piece_at(r, from), whole, &s, e, from);
-        else if (contiguous && r.dtype == F32)
+        else if (direct && r.dtype == F32)
             add_piece(AS_F32, piece_at(r, from), whole, &s, e, from);
         else
-            add_rest(r, from, n, &s, e);
-        from += contiguous ? whole : n;
+            add_rest(r, from, n, target, &s, e);
+        from += direct ? whole : n;
     }
     return s;
 }
@@ -157,7 +174,7 @@ static void token_loss_row(const void *work, int64_t i)
     const bool there = target >= 0 && target < length;
     const RowRef from = tensor_row(w->logits, t);
     const RowRef to = w->dlogits ? tensor_row(w->dlogits, t) : from;
-    float *e = NULL, x = 0;
+    float *e = NULL, x = -HUGE_VALF;
     int taken = 0;
     w->loss[i] = 0;
     if (weight == 0) {
@@ -166,13 +183,14 @@ static void token_loss_row(const void *work, int64_t i)
     }
     if (w->dlogits) e = w->scratch ? take_scratch(w, &taken) : (float *)(void *)to.at;
     if (there) load_piece(from, target, 1, &x);
-    const SoftmaxSum s = row_softmax(from, length, e);
+    const SoftmaxSum s = row_softmax(from, length, there ? target : -1, x, e);
     /* A target outside the vocabulary counts as the largest logit. */
     const double below = (double)(there ? x : s.largest) - (double)s.top;
-    w->loss[i] = (double)weight * (log(s.sum) - below);
+    const double self = there ? exp(below) : 0, sum = s.others + self;
+    w->loss[i] = (double)weight * (s.others < self ? log1p(s.others / self) : log(sum) - below);
     if (!e) return;
-    const float by = (float)((double)weight / s.sum),
-                at_target = there ? by * e[target] - weight : 0;
+    const float by = (float)((double)weight / sum);
+    const float at_target = (float)((double)-weight * (s.others / sum));
     write_row(to, length, e, by);
     if (there) store_piece(to, target, 1, &at_target);
     if (w->scratch) atomic_store_explicit(&w->busy[taken], false, memory_order_release);

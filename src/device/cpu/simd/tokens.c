@@ -11,6 +11,7 @@
 
 #include <stddef.h>
 #include "device/cpu/workspace.h"
+#include "device/row_spans.h"
 
 /* Copies bytes, not floats: preserves integers and NaN payloads. */
 static void copy_bytes(RowRef x, RowRef y, int64_t n)
@@ -155,13 +156,14 @@ Err CPU_NAME(copy)(const Call *call)
     return OK;
 }
 
-/* Copies row `row` of x, which belongs to x[t,..], to the row of y that at[t] selects. */
+/* Copies row `row` of x, which belongs to x[t,..], to the row of y that at[t] selects, if any. */
 static void put_row_at(const void *work, int64_t row)
 {
     const Call *call = work;
     const Tensor *x = &call->in[0], *y = &call->out[0];
     const int64_t each = row_count(x) / x->n[0], t = row / each;
-    const int64_t to = int_at(&call->in[1], t) * each + row % each;
+    const int64_t at = int_at(&call->in[1], t), to = at * each + row % each;
+    if (at < 0) return;
     copy_bytes(tensor_row(x, row), tensor_row(y, to), row_length(y));
 }
 
@@ -170,5 +172,18 @@ Err CPU_NAME(put_rows_at)(const Call *call)
     const Tensor *x = &call->in[0];
     if (row_count(x) > 0 && row_length(x) > 0)
         run_rows(call->team, row_count(x), row_length(x), put_row_at, call);
+    return OK;
+}
+
+/* Ranges are a few integers per token. */
+Err CPU_NAME(local_ranges)(const Call *call)
+{
+    const Tensor *x = &call->in[0], *y = &call->out[0];
+    for (int64_t t = 0; t < y->n[0]; t++)
+        for (int64_t i = 0; i < y->n[1]; i++) {
+            const int32_t *from = (const int32_t *)x->data + t * x->stride[0] + i * x->stride[1];
+            int32_t *to = (int32_t *)y->data + t * y->stride[0] + i * y->stride[1];
+            *to = (int32_t)row_spans_below(call->attr.rows.span, call->attr.rows.n, *from);
+        }
     return OK;
 }

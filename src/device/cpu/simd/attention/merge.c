@@ -1,5 +1,4 @@
-/* merge.c -- merges the (o, lse) of two disjoint sets of keys. Prepared for ring attention; only
- * tests call it. */
+/* merge.c -- merges the (o, lse) of two disjoint sets of keys: two blocks of a ring. */
 #include "device/cpu/simd/simd.h"
 
 /* Returns the lse of both parts together, and the share of each: exp(a), exp(b) over their sum. A
