@@ -15,7 +15,8 @@ static void row_major(const Shape *s, int64_t stride[MAX_DIMS])
 
 static HeldSpans held_cut(HeldSpans h, const Cut *c, int parts, int part)
 {
-    return c->map ? held_map(c->map, part) : held_even(h, c->grain, parts, part);
+    if (c->map) return held_map(c->map, part);
+    return c->group ? held_read(h, c->group, parts, part) : held_even(h, c->grain, parts, part);
 }
 
 /* Updates the members that are derived from dim[]. */

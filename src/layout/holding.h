@@ -5,7 +5,9 @@
  * A Holding is a value: it borrows the spans of the layout's maps and owns nothing. Storage is
  * row-major and dense; padding is added elsewhere. Checkpoints and exchanges see it as boxes:
  *
- *     storage of (i, j) of a piece  =  at + (i - lo[0]) * stride[0] + (j - lo[1]) * stride[1] */
+ *     storage of element (i, j) of a piece  =  at + i * stride[0] + j * stride[1]
+ *
+ * Elements of a piece are counted from its lo, in steps of skip + 1. */
 #ifndef LAYOUT_HOLDING_H
 #define LAYOUT_HOLDING_H
 
@@ -43,8 +45,8 @@ int64_t holding_find(const Holding *h, int64_t global);
  * of rows. */
 Box holding_bounds(const Holding *h);
 
-/* Local. Lists the held elements as disjoint boxes, in the arena. A striped span becomes one box
- * per element, so call this for layouts that are not striped, or small. */
+/* Local. Lists the held elements as disjoint boxes, in the arena; one for each span of each dim. A
+ * striped FLAT cut has one box per element. */
 Err holding_pieces(const Holding *h, Arena *a, const HeldPiece **out, int64_t *n);
 
 /* Local. The one rank that counts a global element in norms and writes it to checkpoints, among the

@@ -216,7 +216,7 @@ HomeReduce home_reduce(const Home *h, int param, unsigned partial)
          h->param[param].name, partial & cut_axes(use));
     for (int i = 0; i < use->n_cuts; i++)
         if (use->cut[i].map && use->cut[i].map->copies) r.copies |= use->cut[i].axes;
-    const unsigned data = mesh_axes(h->mesh, h->view, h->view == VIEW_DENSE ? "dp" : "edp");
+    const unsigned data = mesh_data_axes(h->mesh, h->view);
     r.model = partial & ~(data | h->shard);
     r.data = partial & data & ~h->shard;
     return r;

@@ -23,6 +23,11 @@ Layout layout_cut_map(Layout l, int dim, unsigned axes, const SpanMap *map)
     return add_cut(l, (Cut){.dim = (int8_t)dim, .axes = (uint8_t)axes, .grain = 1, .map = map});
 }
 
+Layout layout_cut_read(Layout l, int dim, unsigned axes, int64_t group)
+{
+    return add_cut(l, (Cut){.dim = (int8_t)dim, .axes = (uint8_t)axes, .grain = 1, .group = group});
+}
+
 Layout layout_partial(Layout l, unsigned axes)
 {
     l.partial = (uint8_t)(l.partial | axes);
@@ -51,6 +56,9 @@ static Err cut_check(const Layout *l, int i, const Mesh *m, const Shape *s, unsi
     if (!c->map && c->grain < 1)
         return err_fail(ERR_CHECK, "%s: cut %d has a grain of %lld; the least is 1", name, i,
                         (long long)c->grain);
+    if (c->group < 0 || (c->group && (c->map || c->dim == DIM_FLAT || c->grain != 1)))
+        return err_fail(ERR_CHECK, "%s: cut %d is by groups of %lld; they cut a dim, without a map",
+                        name, i, (long long)c->group);
     for (int j = 0; j < i; j++) {
         if (l->cut[j].dim == DIM_FLAT && c->dim != DIM_FLAT)
             return err_fail(ERR_CHECK, "%s: cut %d of dim %d follows a flat cut; put it before",
@@ -160,7 +168,8 @@ bool layout_equal(const Layout *a, const Layout *b)
     if (a->view != b->view || a->partial != b->partial || a->n_cuts != b->n_cuts) return false;
     for (int i = 0; i < a->n_cuts; i++) {
         const Cut *x = &a->cut[i], *y = &b->cut[i];
-        if (x->dim != y->dim || x->axes != y->axes || x->grain != y->grain) return false;
+        if (x->dim != y->dim || x->axes != y->axes || x->grain != y->grain || x->group != y->group)
+            return false;
         if (!spans_equal(x->map, y->map)) return false;
     }
     return true;
@@ -175,11 +184,16 @@ unsigned layout_replicate_axes(const Layout *l, const Mesh *m)
     return axes;
 }
 
-bool layout_has_copies(const Layout *l)
+bool cut_has_copies(const Cut *c)
 {
     /* The parts of a flat map are of different remainders, so its flag is meaningless here. */
+    return c->dim != DIM_FLAT && (c->group > 0 || (c->map && c->map->copies));
+}
+
+bool layout_has_copies(const Layout *l)
+{
     for (int i = 0; i < l->n_cuts; i++)
-        if (l->cut[i].dim != DIM_FLAT && l->cut[i].map && l->cut[i].map->copies) return true;
+        if (cut_has_copies(&l->cut[i])) return true;
     return false;
 }
 
@@ -192,6 +206,8 @@ static void cut_text(Text *t, const Cut *c)
     if (c->map)
         text_add(t, " by %d spans%s", c->map->first[c->map->n_parts],
                  c->map->copies && c->dim != DIM_FLAT ? " with copies" : "");
+    else if (c->group)
+        text_add(t, " by groups of %lld with copies", (long long)c->group);
     else if (c->grain != 1)
         text_add(t, " by %lld", (long long)c->grain);
     text_add(t, ") on ");

@@ -28,15 +28,20 @@ typedef struct {
     int64_t n[MAX_DIMS];
 } Shape;
 
+/* The elements lo, lo + skip + 1, ... below hi of each dim: striped tokens are one box. Boxes of
+ * parameters are dense; hi is past the last element. */
 typedef struct {
     int ndim;
     int64_t lo[MAX_DIMS], hi[MAX_DIMS];
+    int64_t skip[MAX_DIMS]; /* coordinates between two elements; 0: dense */
 } Box;
 
 typedef struct {
     int8_t dim;         /* a dim, or DIM_FLAT */
     uint8_t axes;       /* bits of the view's axes, row-major: part = rank's coordinate over them */
     int64_t grain;      /* map == NULL: the even rule, in whole grains */
+    int64_t group;      /* > 0: key heads, each read by so many heads: a part has those that its
+                         * even share of the heads reads, and two parts may have one */
     const SpanMap *map; /* borrowed */
 } Cut;
 
@@ -54,11 +59,25 @@ static inline int64_t shape_count(const Shape *s)
     return count;
 }
 
+/* Local. A dim of a box as a span, and back; box_extent counts its elements. */
+static inline Span box_span(const Box *b, int dim)
+{
+    return (Span){b->lo[dim], b->hi[dim], b->skip[dim] + 1};
+}
+static inline void box_set(Box *b, int dim, Span s)
+{
+    b->lo[dim] = s.lo;
+    b->hi[dim] = s.hi;
+    b->skip[dim] = s.step - 1;
+}
+static inline int64_t box_extent(const Box *b, int dim) { return span_count(box_span(b, dim)); }
+
 /* Local. Layouts are built from replicate, one word at a time:
  *     layout_cut(layout_replicate(VIEW_DENSE), 0, tp, 1)              shard(0) on tp */
 Layout layout_replicate(int view);
 Layout layout_cut(Layout l, int dim, unsigned axes, int64_t grain);
 Layout layout_cut_map(Layout l, int dim, unsigned axes, const SpanMap *map);
+Layout layout_cut_read(Layout l, int dim, unsigned axes, int64_t group);
 Layout layout_partial(Layout l, unsigned axes);
 
 /* Local. ERR_CHECK unless the layout fits the mesh and the shape:
@@ -80,7 +99,8 @@ bool layout_is_replicate(const Layout *l);
 /* Local. Axes over which ranks of one stage hold the same: neither cut nor partial, without pp. A
  * parameter's gradient is summed over them, and over the holders of copies. */
 unsigned layout_replicate_axes(const Layout *l, const Mesh *m);
-/* Local. True if some element is in two parts of one cut. */
+/* Local. True if some element is, or for a cut by readers may be, in two parts of one cut. */
+bool cut_has_copies(const Cut *c);
 bool layout_has_copies(const Layout *l);
 
 /* Local. "replicate", "shard(0) on tp, partial on dp", "shard(0 by 64) on tp", "shard(flat by 16)

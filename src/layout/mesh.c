@@ -95,28 +95,80 @@ Mesh mesh_single(void)
                            {4, {1, 1, 1, 1}, {"pp", "edp", "ep", "etp"}}}};
 }
 
+static int one_if_none(int n) { return n ? n : 1; }
+
+static void add_axis(View *v, const char *name, int size)
+{
+    v->name[v->n_axes] = name;
+    v->size[v->n_axes++] = size;
+}
+
+/* Adds an axis, or the two that it consists of if both have more than one rank. */
+static void add_pair(View *v, const char *name, const char *outer_name, int outer,
+                     const char *inner_name, int inner, bool two)
+{
+    if (two) {
+        add_axis(v, outer_name, outer);
+        add_axis(v, inner_name, inner);
+    } else
+        add_axis(v, name, outer * inner);
+}
+
+int mesh_largest_part(int n, int64_t most)
+{
+    int best = 1;
+    for (int i = 1; i <= n && i <= most; i++)
+        if (n % i == 0) best = i;
+    return best;
+}
+
+Err mesh_check_heads(const char *origin, int64_t cp, int64_t heads)
+{
+    char above[32] = "";
+    if (cp < 1 || heads < 1)
+        return err_fail(ERR_CONFIG, "mesh.cp=%lld and mesh.cp_heads=%lld must be at least 1",
+                        (long long)cp, (long long)heads);
+    if (cp % heads == 0) return OK;
+    int64_t next = heads;
+    while (next < cp && cp % next != 0) next++;
+    if (heads < cp) snprintf(above, sizeof above, " or %lld", (long long)next);
+    return err_fail(ERR_CONFIG,
+                    "%s%smesh.cp_heads=%lld: does not divide mesh.cp=%lld; set mesh.cp_heads=%d%s, "
+                    "or leave it out",
+                    origin ? origin : "", origin ? ": " : "", (long long)heads, (long long)cp,
+                    mesh_largest_part((int)cp, heads), above);
+}
+
 Err mesh_sized(const MeshSizes *sizes, Mesh *out)
 {
-    const int replicate = sizes->dp_replicate ? sizes->dp_replicate : 1;
-    const int shard = sizes->dp_shard ? sizes->dp_shard : 1, tp = sizes->tp ? sizes->tp : 1;
-    const int pp = sizes->pp ? sizes->pp : 1;
-    const int64_t stage = (int64_t)replicate * shard * tp;
+    const int replicate = one_if_none(sizes->dp_replicate), shard = one_if_none(sizes->dp_shard);
+    const int tp = one_if_none(sizes->tp), pp = one_if_none(sizes->pp);
+    const int cp = one_if_none(sizes->cp), heads = one_if_none(sizes->cp_heads);
+    View dense = {0};
+    TRY(mesh_check_heads(NULL, cp, heads));
+    int64_t stage = (int64_t)replicate * shard;
+    if (stage > 0 && stage <= INT32_MAX) stage *= cp;
+    if (stage > 0 && stage <= INT32_MAX) stage *= tp;
     if (stage < 1 || pp < 1 || stage > INT32_MAX / pp)
         return err_fail(ERR_CONFIG,
-                        "mesh: pp=%d dp_replicate=%d dp_shard=%d tp=%d is no number of ranks", pp,
-                        replicate, shard, tp);
-    const View one = {4, {pp, shard, 1, tp}, {"pp", "dp", "cp", "tp"}};
-    const View two = {
-        5, {pp, replicate, shard, 1, tp}, {"pp", "dp_replicate", "dp_shard", "cp", "tp"}};
-    const View view[] = {replicate > 1 ? two : one,
-                         {4, {pp, (int)stage, 1, 1}, {"pp", "edp", "ep", "etp"}}};
+                        "mesh: pp=%d dp_replicate=%d dp_shard=%d cp=%d tp=%d is no number of ranks",
+                        pp, replicate, shard, cp, tp);
+    add_axis(&dense, "pp", pp);
+    add_pair(&dense, "dp", "dp_replicate", replicate, "dp_shard", shard, replicate > 1);
+    add_pair(&dense, "cp", "cp_ring", cp / heads, "cp_heads", heads, heads > 1 && heads < cp);
+    add_axis(&dense, "tp", tp);
+    const View view[] = {dense, {4, {pp, (int)stage, 1, 1}, {"pp", "edp", "ep", "etp"}}};
     return mesh_init(out, (int)stage * pp, view, 2);
 }
 
-unsigned mesh_shard_axes(const Mesh *m)
+unsigned mesh_data_axes(const Mesh *m, int view)
 {
-    const unsigned shard = mesh_axes(m, VIEW_DENSE, "dp_shard");
-    return shard ? shard : mesh_axes(m, VIEW_DENSE, "dp");
+    return mesh_axes(m, view, "dp") | mesh_axes(m, view, "cp") | mesh_axes(m, view, "edp");
+}
+
+unsigned mesh_shard_axes(const Mesh *m, int view)
+{
+    return mesh_data_axes(m, view) & ~mesh_axes(m, view, "dp_replicate");
 }
 
 unsigned mesh_axes(const Mesh *m, int view, const char *name)
@@ -124,8 +176,10 @@ unsigned mesh_axes(const Mesh *m, int view, const char *name)
     const View *v = &m->view[view];
     const int axis = axis_named(v, name);
     if (axis >= 0) return 1u << axis;
-    if (strcmp(name, "dp") != 0) return 0;
-    const int outer = axis_named(v, "dp_replicate"), inner = axis_named(v, "dp_shard");
+    const bool data = strcmp(name, "dp") == 0;
+    if (!data && strcmp(name, "cp") != 0) return 0;
+    const int outer = axis_named(v, data ? "dp_replicate" : "cp_ring");
+    const int inner = axis_named(v, data ? "dp_shard" : "cp_heads");
     return (outer < 0 ? 0 : 1u << outer) | (inner < 0 ? 0 : 1u << inner);
 }
 

@@ -8,7 +8,8 @@
  *     expert  pp=2 edp=1 ep=8 etp=1
  *
  * An axis of size 1 is legal and free; it means "off". Sets of axes are bits: axis i of a view is
- * 1u << i. dp may be two axes, dp_replicate and dp_shard; the name "dp" means both. */
+ * 1u << i. dp may be two axes, dp_replicate and dp_shard; the name "dp" means both. So may cp:
+ * cp_ring and cp_heads. */
 #ifndef LAYOUT_MESH_H
 #define LAYOUT_MESH_H
 
@@ -40,12 +41,23 @@ Mesh mesh_single(void);
 /* Ranks along each axis; 0 is read as 1. */
 typedef struct {
     int dp_replicate, dp_shard, tp, pp;
+    int cp, cp_heads; /* cp_heads divides cp: the ranks that share out heads of attention; 0 leaves
+                       * it to the job, 1 means none */
 } MeshSizes;
+/* Local. ERR_CONFIG, with the nearest divisors, unless `heads` divides cp. `origin`: where the
+ * value was set, or NULL. */
+Err mesh_check_heads(const char *origin, int64_t cp, int64_t heads);
+/* Local. The largest divisor of n that is not above `most`. */
+int mesh_largest_part(int n, int64_t most);
 /* Local. The dense view pp dp cp tp and its expert view. dp is two axes, dp_replicate and dp_shard,
- * if dp_replicate > 1. */
+ * if dp_replicate > 1; cp is two, cp_ring and cp_heads, if 1 < cp_heads < cp. ERR_CONFIG if
+ * cp_heads does not divide cp. */
 Err mesh_sized(const MeshSizes *sizes, Mesh *out);
-/* Local. The axes that ZeRO shards over: dp_shard, or dp if that is one axis. */
-unsigned mesh_shard_axes(const Mesh *m);
+/* Local. The data axes of a view: ranks along them have the same part of a parameter in use and
+ * compute its gradient from other tokens. dp and cp in the dense view, edp in the expert view. */
+unsigned mesh_data_axes(const Mesh *m, int view);
+/* Local. The data axes that ZeRO shards over: all but dp_replicate. */
+unsigned mesh_shard_axes(const Mesh *m, int view);
 
 /* Local. The axes that a name means in that view, as bits; 0 if none. */
 unsigned mesh_axes(const Mesh *m, int view, const char *name);

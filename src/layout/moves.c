@@ -6,7 +6,7 @@
 int64_t box_count(const Box *b)
 {
     int64_t count = 1;
-    for (int d = 0; d < b->ndim; d++) count *= b->hi[d] - b->lo[d];
+    for (int d = 0; d < b->ndim; d++) count *= box_extent(b, d);
     return count;
 }
 
@@ -14,9 +14,9 @@ bool box_intersect(const Box *a, const Box *b, Box *out)
 {
     Box both = {.ndim = a->ndim};
     for (int d = 0; d < a->ndim; d++) {
-        both.lo[d] = a->lo[d] > b->lo[d] ? a->lo[d] : b->lo[d];
-        both.hi[d] = a->hi[d] < b->hi[d] ? a->hi[d] : b->hi[d];
-        if (both.lo[d] >= both.hi[d]) return false;
+        Span s;
+        if (!span_intersect(box_span(a, d), box_span(b, d), &s)) return false;
+        box_set(&both, d, s);
     }
     if (out) *out = both;
     return true;
@@ -64,8 +64,17 @@ Err moves_reserve(MoveList *l, int64_t room)
     return OK;
 }
 
-/* a minus b, as at most two boxes per dim: before b and after b. The next dim continues with the
- * rest, clipped to b.
+/* Pushes box `a` with another span in dim d, unless that is empty. */
+static Err push_span(BoxList *l, Box a, int d, Span s)
+{
+    const int64_t n = span_count(s);
+    if (n <= 0) return OK;
+    box_set(&a, d, span_first(s, n));
+    return boxes_push(l, &a);
+}
+
+/* a minus b, which intersect: per dim the boxes before b and after b, and those between its
+ * elements if b has larger steps. The next dim continues with the rest, clipped to b.
  *
  *     a a a a a a       0 0 0 0 0 0
  *     a b b a a a  -->  2 . . 3 3 3
@@ -73,13 +82,14 @@ Err moves_reserve(MoveList *l, int64_t room)
 static Err push_less(BoxList *l, Box a, const Box *b)
 {
     for (int d = 0; d < a.ndim; d++) {
-        Box before = a, after = a;
-        before.hi[d] = b->lo[d];
-        after.lo[d] = b->hi[d];
-        if (before.lo[d] < before.hi[d]) TRY(boxes_push(l, &before));
-        if (after.lo[d] < after.hi[d]) TRY(boxes_push(l, &after));
-        if (a.lo[d] < b->lo[d]) a.lo[d] = b->lo[d];
-        if (a.hi[d] > b->hi[d]) a.hi[d] = b->hi[d];
+        const Span s = box_span(&a, d);
+        Span both;
+        MUST(span_intersect(s, box_span(b, d), &both), "dim %d: the boxes do not meet", d);
+        TRY(push_span(l, a, d, (Span){s.lo, both.lo, s.step}));
+        TRY(push_span(l, a, d, (Span){both.hi - 1 + s.step, s.hi, s.step}));
+        for (int64_t lo = both.lo + s.step; lo < both.lo + both.step; lo += s.step)
+            TRY(push_span(l, a, d, (Span){lo, both.hi, both.step}));
+        box_set(&a, d, both);
     }
     return OK;
 }
@@ -98,10 +108,15 @@ Err boxes_remove(BoxList *l, const Box *b)
     return OK;
 }
 
-static int64_t offset_of(const int64_t *stride, const Box *outer, const Box *inner)
+/* The storage of box `inner`, given that of `outer`, which contains it. */
+static int64_t narrow_storage(const Box *outer, const Box *inner, int64_t at,
+                              const int64_t outer_stride[MAX_DIMS], int64_t stride[MAX_DIMS])
 {
-    int64_t at = 0;
-    for (int d = 0; d < outer->ndim; d++) at += (inner->lo[d] - outer->lo[d]) * stride[d];
+    for (int d = 0; d < outer->ndim; d++) {
+        const int64_t step = outer->skip[d] + 1;
+        at += (inner->lo[d] - outer->lo[d]) / step * outer_stride[d];
+        stride[d] = (inner->skip[d] + 1 + step - 1) / step * outer_stride[d];
+    }
     return at;
 }
 
@@ -110,23 +125,21 @@ Move move_within(const Move *m, const Box *box)
     Move part = *m;
     MUST(box_intersect(&m->box, box, &part.box), "a move of rank %d does not meet the box",
          m->from);
-    part.from_at += offset_of(m->from_stride, &m->box, &part.box);
-    part.to_at += offset_of(m->to_stride, &m->box, &part.box);
+    part.from_at = narrow_storage(&m->box, &part.box, m->from_at, m->from_stride, part.from_stride);
+    part.to_at = narrow_storage(&m->box, &part.box, m->to_at, m->to_stride, part.to_stride);
     return part;
 }
 
 Err moves_between(const StoredPieces *from, const StoredPieces *to, bool add, MoveList *out)
 {
     Move m = {.from = from->rank, .to = to->rank, .add = add};
-    memcpy(m.from_stride, from->holding.stride, sizeof m.from_stride);
-    memcpy(m.to_stride, to->holding.stride, sizeof m.to_stride);
     for (int64_t i = 0; i < to->n; i++) {
         const HeldPiece *t = &to->piece[i];
         for (int64_t j = 0; j < from->n; j++) {
             const HeldPiece *f = &from->piece[j];
             if (!box_intersect(&f->box, &t->box, &m.box)) continue;
-            m.from_at = f->at + offset_of(m.from_stride, &f->box, &m.box);
-            m.to_at = t->at + offset_of(m.to_stride, &t->box, &m.box);
+            m.from_at = narrow_storage(&f->box, &m.box, f->at, from->holding.stride, m.from_stride);
+            m.to_at = narrow_storage(&t->box, &m.box, t->at, to->holding.stride, m.to_stride);
             TRY(moves_push(out, &m));
         }
     }
@@ -138,7 +151,7 @@ static bool is_dense(const Box *b, const int64_t *stride)
 {
     int64_t each = 1;
     for (int d = b->ndim - 1; d >= 0; d--) {
-        const int64_t n = b->hi[d] - b->lo[d];
+        const int64_t n = box_extent(b, d);
         if (n > 1 && stride[d] != each) return false;
         each *= n;
     }

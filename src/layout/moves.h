@@ -6,8 +6,9 @@
  *     . . . . A A A A                       A A A A        from_at 4, from_stride {8, 1}
  *     ...                                   ...            to_at 0,   to_stride {4, 1}
  *
- * The moves between two ranks are the intersections of their boxes, in the order of the boxes of
- * `to`. They depend on the two holdings alone, so both ranks compute the same list. */
+ * Strides are those between consecutive elements of the box. The moves between two ranks are the
+ * intersections of their boxes, in the order of the boxes of `to`. They depend on the two holdings
+ * alone, so both ranks compute the same list. */
 #ifndef LAYOUT_MOVES_H
 #define LAYOUT_MOVES_H
 

@@ -9,6 +9,7 @@
  *                                       C C . . . .
  *
  * Then each local box is split where a dim's spans jump, and shifted to global coordinates. */
+#include "base/math.h"
 #include "layout/holding.h"
 
 typedef struct {
@@ -21,12 +22,8 @@ typedef struct {
 /* The longest run of the window from local index i on that is contiguous in global coordinates. */
 static int64_t held_run(const HeldSpans *h, int64_t i)
 {
-    int64_t at = h->from + i;
-    if (!h->span) return h->count - i;
-    int s = 0;
-    while (at >= span_count(h->span[s])) at -= span_count(h->span[s++]);
-    const int64_t in_span = h->span[s].step == 1 ? span_count(h->span[s]) - at : 1;
-    return in_span < h->count - i ? in_span : h->count - i;
+    const Span s = held_span(h, i);
+    return s.step == 1 ? span_count(s) : 1;
 }
 
 /* `box` is global in the dims before d, local from d on; its storage begins at `at`. */
@@ -40,11 +37,10 @@ static void emit_global(PieceEmitter *sink, Box box, int d, int64_t at)
     }
     const int64_t hi = box.hi[d];
     for (int64_t i = box.lo[d], run; i < hi; i += run) {
-        run = held_run(&h->dim[d], i);
-        if (run > hi - i) run = hi - i;
+        const Span s = held_span(&h->dim[d], i);
+        run = min_i64(span_count(s), hi - i);
         Box part = box;
-        part.lo[d] = held_at(&h->dim[d], i);
-        part.hi[d] = part.lo[d] + run;
+        box_set(&part, d, span_first(s, run));
         emit_global(sink, part, d + 1, at + i * h->stride[d]);
     }
 }

@@ -31,9 +31,6 @@ static bool is_nominal(const Cut *c)
     return true;
 }
 
-/* The flag of a flat map compares different remainders, so it does not count. */
-static bool has_copies(const Cut *c) { return c->dim != DIM_FLAT && c->map && c->map->copies; }
-
 /* The n-th cut of a dim, or NULL. Nominal cuts count only if copies are summed. */
 static const Cut *nth_cut(const Sharding *p, int dim, int n)
 {
@@ -48,7 +45,7 @@ static const Cut *nth_cut(const Sharding *p, int dim, int n)
  * parts. */
 static bool cut_same(const Reshard *r, const Cut *a, const Cut *b, bool whole)
 {
-    if (a->axes != b->axes || !a->map != !b->map) return false;
+    if (a->axes != b->axes || !a->map != !b->map || a->group != b->group) return false;
     if (a->map) return spans_equal(a->map, b->map);
     if (a->grain == b->grain) return true;
     const int parts = mesh_parts(r->from.mesh, r->from.layout.view, a->axes);
@@ -68,7 +65,7 @@ static unsigned common_of_dim(const Reshard *r, int dim, bool *all)
         const Cut *from = nth_cut(&r->from, dim, n), *to = nth_cut(&r->to, dim, n);
         if (!from && !to) return axes;
         const bool whole = n == 0 && dim != DIM_FLAT;
-        const bool sums = from && r->from.sum_copies && has_copies(from);
+        const bool sums = from && r->from.sum_copies && cut_has_copies(from);
         if (!from || !to || sums || !cut_same(r, from, to, whole)) {
             *all = false;
             return axes;
@@ -116,7 +113,7 @@ static Sharding simple_place(const Sharding *p)
 static bool copies_along(const Layout *l, unsigned axes)
 {
     for (int i = 0; i < l->n_cuts; i++)
-        if (has_copies(&l->cut[i]) && (l->cut[i].axes & axes)) return true;
+        if (cut_has_copies(&l->cut[i]) && (l->cut[i].axes & axes)) return true;
     return false;
 }
 
@@ -191,6 +188,15 @@ Err reshard_plan(const Sharding *from, const Sharding *to, const Shape *shape, c
     r.axes = grouped ? r.varies : 0;
     *out = r;
     return OK;
+}
+
+bool reshard_by_groups(Reshard *r)
+{
+    if (r->kind != RESHARD_EXCHANGE || !r->one_mesh || r->from.stage != r->to.stage || r->summed)
+        return false;
+    r->kind = RESHARD_ALL_TO_ALL;
+    r->axes = r->varies;
+    return true;
 }
 
 void reshard_text(Text *t, const Reshard *r)

@@ -81,6 +81,10 @@ typedef struct {
  * has reduced. `name` is the tensor's. */
 Err reshard_plan(const Sharding *from, const Sharding *to, const Shape *shape, const char *name,
                  Reshard *out);
+/* Local. Makes an exchange an all-to-all over groups of ranks, with counts per member; false if
+ * it is no exchange, or crosses meshes or stages, or reduces a partial value. Copies that are
+ * summands are added by the receiver. */
+bool reshard_by_groups(Reshard *r);
 /* Local. The part of a rank of either mesh. A rank that holds nothing on both sides has no peers.
  * The lists live in `a`; `temp` is another arena, rewound. O(members), of their spans; for an
  * exchange over two meshes O(ranks). */

@@ -12,6 +12,22 @@ Span even_part(int64_t n, int64_t grain, int parts, int part)
     return (Span){min_i64(first * grain, n), min_i64(last * grain, n), 1};
 }
 
+bool span_intersect(Span a, Span b, Span *out)
+{
+    const Span fine = a.step < b.step ? a : b, coarse = a.step < b.step ? b : a;
+    const int64_t hi = min_i64(a.hi, b.hi);
+    int64_t step = coarse.step, x = coarse.lo;
+    if (x < fine.lo) x += (fine.lo - x + step - 1) / step * step;
+    /* The residues of the coarse elements modulo the fine step repeat after fine.step of them. */
+    for (int64_t tries = 0; (x - fine.lo) % fine.step != 0; tries++, x += step)
+        if (tries == fine.step || x >= hi) return false;
+    if (x >= hi) return false;
+    while (step % fine.step != 0) step += coarse.step;
+    const Span both = {x, hi, step};
+    *out = span_first(both, span_count(both));
+    return true;
+}
+
 HeldSpans held_all(int64_t extent) { return (HeldSpans){.count = extent}; }
 
 HeldSpans held_map(const SpanMap *map, int part)
@@ -27,6 +43,15 @@ HeldSpans held_even(HeldSpans h, int64_t grain, int parts, int part)
     const Span s = even_part(h.count, grain, parts, part);
     h.from += s.lo;
     h.count = s.hi - s.lo;
+    return h;
+}
+
+HeldSpans held_read(HeldSpans h, int64_t group, int parts, int part)
+{
+    const Span readers = even_part(h.count * group, 1, parts, part);
+    const int64_t lo = readers.lo / group, hi = (readers.hi + group - 1) / group;
+    h.from += lo;
+    h.count = readers.lo < readers.hi ? hi - lo : 0;
     return h;
 }
 
@@ -57,6 +82,33 @@ int64_t held_find(const HeldSpans *h, int64_t coordinate)
 {
     const int64_t at = sequence_find(h, coordinate) - h->from;
     return at >= 0 && at < h->count ? at : -1;
+}
+
+Span held_span(const HeldSpans *h, int64_t i)
+{
+    int64_t at = h->from + i;
+    MUST(i >= 0 && i < h->count, "element %lld of %lld held", (long long)i, (long long)h->count);
+    if (!h->span) return (Span){at, h->from + h->count, 1};
+    int s = 0;
+    while (at >= span_count(h->span[s])) at -= span_count(h->span[s++]);
+    const Span whole = h->span[s];
+    const Span rest = {whole.lo + at * whole.step, whole.hi, whole.step};
+    return span_first(rest, min_i64(span_count(rest), h->count - i));
+}
+
+int64_t held_below(const HeldSpans *h, int64_t bound)
+{
+    const int64_t end = h->from + h->count;
+    int64_t before = 0, n = 0;
+    if (!h->span) return min_i64(max_i64(bound - h->from, 0), h->count);
+    for (int i = 0; i < h->n_spans && before < end; i++) {
+        const int64_t count = span_count(h->span[i]);
+        const Span below = {h->span[i].lo, min_i64(bound, h->span[i].hi), h->span[i].step};
+        const int64_t first = max_i64(h->from - before, 0), last = min_i64(end - before, count);
+        n += max_i64(min_i64(span_count(below), last) - first, 0);
+        before += count;
+    }
+    return n;
 }
 
 Span held_bounds(const HeldSpans *h)
@@ -96,25 +148,6 @@ static void push_span(MapBuilder *b, int part, Span s)
 {
     if (span_count(s) > 0) b->span[b->n_spans++] = s;
     b->first[part + 1] = b->n_spans;
-}
-
-Err spans_zigzag(Arena *a, int64_t extent, int parts, const SpanMap **out)
-{
-    MapBuilder b;
-    TRY(builder_in(a, parts, 2, &b));
-    for (int p = 0; p < parts; p++) {
-        push_span(&b, p, even_part(extent, 1, 2 * parts, p));
-        push_span(&b, p, even_part(extent, 1, 2 * parts, 2 * parts - 1 - p));
-    }
-    return spans_map(a, extent, parts, b.first, b.span, out);
-}
-
-Err spans_striped(Arena *a, int64_t extent, int parts, const SpanMap **out)
-{
-    MapBuilder b;
-    TRY(builder_in(a, parts, 1, &b));
-    for (int p = 0; p < parts; p++) push_span(&b, p, (Span){p, extent, parts});
-    return spans_map(a, extent, parts, b.first, b.span, out);
 }
 
 Err spans_fused(Arena *a, const int64_t *width, const int64_t *grain, int n_fields, int parts,

@@ -3,7 +3,7 @@
  * A span is lo, lo + step, ... below hi. A span map gives each part of a cut a list of spans. The
  * order of that list is the order in which the part stores them:
  *
- *     zigzag of 16 over 2     part 0: [0, 4) [12, 16)      part 1: [4, 8) [8, 12)
+ *     zigzag of 16 over 2     part 0: [0, 4) [12, 16)      part 1: [4, 12)
  *     striped 7 over 3        part 0: 0 3 6    part 1: 1 4    part 2: 2 5
  *     q k v of 4 fused, on 2  part 0: [0, 2) [4, 6) [8, 10)   part 1: [2, 4) [6, 8) [10, 12)
  *     2 key heads on 3        part 0: head 0   part 1: heads 0 and 1   part 2: head 1: copies
@@ -44,6 +44,15 @@ static inline int64_t span_count(Span s)
     return s.hi <= s.lo ? 0 : (s.hi - s.lo + s.step - 1) / s.step;
 }
 
+/* Local. The elements from the first to the first + n - 1: hi is past the last, and one element has
+ * step 1, so that equal elements are equal spans. */
+static inline Span span_first(Span s, int64_t n)
+{
+    return (Span){s.lo, s.lo + (n - 1) * s.step + (n > 0), n > 1 ? s.step : 1};
+}
+/* Local. True if they share an element; *out is then their intersection. */
+bool span_intersect(Span a, Span b, Span *out);
+
 /* Local. Part `part` of n elements by the even rule, step 1. */
 Span even_part(int64_t n, int64_t grain, int parts, int part);
 
@@ -51,10 +60,17 @@ Span even_part(int64_t n, int64_t grain, int parts, int part);
 HeldSpans held_all(int64_t extent);
 HeldSpans held_map(const SpanMap *map, int part);
 HeldSpans held_even(HeldSpans h, int64_t grain, int parts, int part);
+/* Local. The elements that part `part` of their readers reads, by the even rule over all readers;
+ * each element has `group` consecutive ones. */
+HeldSpans held_read(HeldSpans h, int64_t group, int parts, int part);
 /* Local. The coordinate of the i-th element held; the index of a coordinate, or -1 if it is not
  * held. */
 int64_t held_at(const HeldSpans *h, int64_t i);
 int64_t held_find(const HeldSpans *h, int64_t coordinate);
+/* Local. The longest span that the window holds from its i-th element on. */
+Span held_span(const HeldSpans *h, int64_t i);
+/* Local. The number of elements held whose coordinate is below `bound`. */
+int64_t held_below(const HeldSpans *h, int64_t bound);
 /* Local. From the least coordinate held to past the greatest; empty if nothing is held. */
 Span held_bounds(const HeldSpans *h);
 
@@ -62,10 +78,6 @@ Span held_bounds(const HeldSpans *h);
  * and disjoint, and the parts together hold every element. */
 Err spans_map(Arena *a, int64_t extent, int n_parts, const int32_t *first, const Span *span,
               const SpanMap **out);
-/* Local. Part p holds chunks p and 2 * parts - 1 - p of 2 * parts even ones: equal causal work. */
-Err spans_zigzag(Arena *a, int64_t extent, int parts, const SpanMap **out);
-/* Local. Part p holds p, p + parts, p + 2 * parts, ... */
-Err spans_striped(Arena *a, int64_t extent, int parts, const SpanMap **out);
 /* Local. Fields stored one after another (q, k, v), each cut evenly by its own grain. */
 Err spans_fused(Arena *a, const int64_t *width, const int64_t *grain, int n_fields, int parts,
                 const SpanMap **out);
