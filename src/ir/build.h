@@ -52,7 +52,7 @@ Value copy_in(Graph *g, Value x);
 Value wait_for(Graph *g, Value begun);
 /* Runs the sub-program that the step binds to `slot`: its arguments are the inputs, then the
  * output. The node has a second output, the region in which the sub-program stores its own tensors.
- * Prepared for ring attention; only tests call it. */
+ * No pass calls it, only tests do: attention plans are nodes of the unit. */
 Value call(Graph *g, int n_in, const Value *in, Dims out, int slot, int64_t region_bytes);
 
 #endif

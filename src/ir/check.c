@@ -139,11 +139,12 @@ static Err check_types(const Graph *g, int index)
         if (sig.out[i].wide && g->value[n->out[i]].dtype != dtype_wide(g->dtype))
             return bad(g, index, "statistics and sums have the wide type", n->out[i]);
     const OpClass class = op_info(n->op)->class;
-    if ((class == CLASS_VIEW || class == CLASS_ORDER) &&
+    if ((class == CLASS_VIEW || class == CLASS_ORDER || n->op == OP_pack) &&
         g->value[n->out[0]].dtype != g->value[n->in[0]].dtype)
         return bad(g, index, "it has another type than what it shows", n->out[0]);
     if (class == CLASS_ORDER || n->op == OP_cast) return OK;
-    for (int i = 0; i < n->n_in && i < sig.n_in && class != CLASS_VIEW && n->op != OP_call; i++)
+    const bool any = class == CLASS_VIEW || n->op == OP_call || n->op == OP_pack;
+    for (int i = 0; i < n->n_in && i < sig.n_in && !any; i++)
         if (sig.in[i].integer != (g->value[n->in[i]].dtype == I32))
             return bad(g, index,
                        sig.in[i].integer ? "the op wants integers"

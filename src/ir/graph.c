@@ -122,6 +122,13 @@ int32_t graph_move(Graph *g, const TransferPart *move)
     return g->n_moves++;
 }
 
+int32_t graph_transfers(const Graph *g)
+{
+    int32_t n = 0;
+    for (int i = 0; i < g->n_moves; i++) n += g->move[i].group.n > 0;
+    return n;
+}
+
 Value graph_name(Graph *g, Value v, const char *format, ...)
 {
     char text[128];
@@ -209,6 +216,18 @@ static void visit(TopoSort *t, int index)
     for (int i = 0; i < n->n_in; i++)
         if (t->maker[n->in[i]] != NO_NODE) visit(t, t->maker[n->in[i]]);
     t->sorted[t->n++] = *n;
+}
+
+bool graph_is_moved(const Graph *g, Value v)
+{
+    for (int i = 0; i < g->n_nodes; i++) {
+        const Node *n = &g->node[i];
+        const bool view = op_info(n->op)->class == CLASS_VIEW;
+        const bool moves = op_transfers(n->op) || n->op == OP_pack;
+        for (int j = 0; j < n->n_in && n->n_out && (view || moves); j++)
+            if (n->in[j] == v && (moves || graph_is_moved(g, n->out[0]))) return true;
+    }
+    return false;
 }
 
 Err graph_tidy(Graph *g)

@@ -104,6 +104,7 @@ typedef struct {
     int ndim;
     int64_t n[MAX_DIMS];
     int64_t from_at, from_stride[MAX_DIMS], to_at, to_stride[MAX_DIMS];
+    bool add; /* added to what earlier boxes left there */
 } BoxCopy;
 
 /* This rank's part in a transfer, or in packing for one. Its operands are whole and contiguous. */
@@ -162,6 +163,9 @@ Node *graph_node(Graph *g, OpId op, const OpAttr *attr, int n_in, const Value *i
 Err graph_append(Graph *g, const Node *node, Node **out);
 /* Local. Appends to the table of moves; returns the index, or -1 if the graph has failed. */
 int32_t graph_move(Graph *g, const TransferPart *move);
+/* Local. The number of transfers in the table: that of the next one. Packs do not count: not all
+ * ranks have them. */
+int32_t graph_transfers(const Graph *g);
 /* Local. Names the value; a name has at most 127 bytes. Returns v. */
 Value graph_name(Graph *g, Value v, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
@@ -173,6 +177,8 @@ int graph_maker(const Graph *g, Value v);
 Err graph_makers(const Graph *g, Arena *arena, int **out);
 /* Local. The number of reads of v. */
 int graph_readers(const Graph *g, Value v);
+/* Local. True if a transfer or a pack reads v or a view of it: then its storage is contiguous. */
+bool graph_is_moved(const Graph *g, Value v);
 /* Local. Removes nodes without outputs (dropped by a pass). Sorts the rest so that makers precede
  * readers, otherwise stable. */
 Err graph_tidy(Graph *g);

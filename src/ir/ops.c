@@ -1,6 +1,8 @@
 /* ops.c -- the parser of the rows of ops.def: signatures to operands, letters to extents. */
 #include "ir/ops.h"
 
+#include "ir/pairs.h"
+
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -224,7 +226,7 @@ static double term(const Letters *l, const OpAttr *attr, const char **at)
     double product = (double)strtol(*at, &end, 10);
     for (; *end && *end != '+'; end++) {
         if (*end == '@')
-            product *= (double)attr->kernel.attention.span;
+            product *= attention_pairs(&attr->kernel, &l->letter['t'], &l->letter['s'], 0);
         else if (*end == '*')
             product *= (double)dims_count(&l->any);
         else

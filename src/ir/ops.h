@@ -5,12 +5,17 @@
 
 #include "base/arena.h"
 #include "ir/attr.h"
+#include "layout/spans.h"
 
-/* One extent of a value. */
+/* One extent of a value. A bounded extent is a part of the rows 0, 1, 2, ... of a micro-batch, of
+ * which those below the slot are live. The part is a window of spans (layout/spans.h), ascending,
+ * so that its live rows come first. */
 typedef struct {
-    int64_t cap;  /* upper bound; memory is planned with it */
-    int32_t slot; /* NO_SLOT: the extent is cap; else slot - from, clamped to [0, cap] */
-    int64_t from;
+    int64_t cap;      /* upper bound; memory is planned with it */
+    int32_t slot;     /* NO_SLOT: the extent is cap; else the number of its rows below the slot */
+    int32_t n_spans;  /* of `span`, which is NULL if the rows are from, from + 1, ... */
+    int64_t from;     /* first row, counted in the sequence of the spans' rows */
+    const Span *span; /* borrowed */
 } Dim;
 
 enum { NO_SLOT = -1 };
@@ -86,12 +91,17 @@ static inline bool op_begins(OpId op) { return op_info(op)->class == CLASS_ORDER
 /* Local. True if the op is a transfer between ranks. */
 static inline bool op_transfers(OpId op) { return op >= OP_all_reduce && op <= OP_all_to_all; }
 
-static inline Dim dim_of(int64_t extent) { return (Dim){extent, NO_SLOT, 0}; }
-
-static inline bool dim_same(Dim a, Dim b)
-{
-    return a.cap == b.cap && a.slot == b.slot && a.from == b.from;
-}
+static inline Dim dim_of(int64_t extent) { return (Dim){.cap = extent, .slot = NO_SLOT}; }
+/* Local. All rows up to `cap`, of which those below the slot are live. */
+static inline Dim dim_rows(int64_t cap, int32_t slot) { return (Dim){.cap = cap, .slot = slot}; }
+/* Local. The rows of a bounded extent that a rank holds; spans that it does not reach are dropped,
+ * so that equal rows are equal Dims. */
+Dim dim_held(int32_t slot, const HeldSpans *rows);
+/* Local. Rows [from, from + cap) of an extent. */
+Dim dim_part(Dim d, int64_t from, int64_t cap);
+bool dim_same(Dim a, Dim b);
+/* Local. The extent when the slot, if the Dim has one, is `live`. */
+int64_t dim_live(const Dim *d, int64_t live);
 
 static inline int64_t dims_count(const Dims *d)
 {

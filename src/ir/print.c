@@ -39,7 +39,10 @@ static void print_dims(Text *t, const Dims *d)
     for (int i = 0; i < d->ndim; i++) {
         const Dim *e = &d->dim[i];
         text_add(t, "%s%s%lld", i ? "," : "", e->slot == NO_SLOT ? "" : "<=", (long long)e->cap);
-        if (e->from) text_add(t, "@%lld", (long long)e->from);
+        if (e->span)
+            text_add(t, "@%d spans", e->n_spans);
+        else if (e->from)
+            text_add(t, "@%lld", (long long)e->from);
     }
     text_add(t, "]");
 }

@@ -99,6 +99,20 @@ static bool is_read_only(const ProgTensor *t)
     return r == REGION_X || r == REGION_DY || r == REGION_PARAM || r == REGION_INPUT;
 }
 
+/* ERR_CHECK if elements of a message are not contiguous: transfers send a count from an address. */
+static Err check_dense(const InstrRef *w, int32_t tensor)
+{
+    const ProgTensor *t = &w->p->tensor[tensor];
+    int64_t step = 1;
+    if (tensor_bytes(t) == 0) return OK;
+    for (int i = t->ndim - 1; i >= 0; i--) {
+        if (t->dim[i].cap > 1 && t->stride[i] != step)
+            return bad(w, tensor, "it is moved between ranks, but is not contiguous");
+        step *= t->dim[i].cap;
+    }
+    return OK;
+}
+
 static Err check_instr(const InstrRef *w)
 {
     const Instr *i = w->instr;
@@ -107,12 +121,15 @@ static Err check_instr(const InstrRef *w)
     for (int k = 0; k < i->n_in; k++) TRY(check_bounds(w, i->in[k]));
     for (int k = 0; k < i->n_out; k++) {
         TRY(check_bounds(w, i->out[k]));
-        if (is_read_only(&w->p->tensor[i->out[k]]))
-            return bad(w, i->out[k], "it is read-only");
+        if (is_read_only(&w->p->tensor[i->out[k]])) return bad(w, i->out[k], "it is read-only");
     }
     for (int k = 0; k < i->n_out; k++)
         if (i->keep[k] < 0 || i->keep[k] >= N_SLOTS)
             return bad(w, i->out[k], "its slot does not exist");
+    if (op_transfers(i->op) || i->op == OP_pack) {
+        TRY(check_dense(w, i->in[0]));
+        TRY(check_dense(w, i->out[0]));
+    }
     if ((unsigned)i->queue >= N_QUEUES) return bad(w, i->out[0], "there is no such queue");
     if (begins(i) == (i->queue == QUEUE_COMPUTE))
         return bad(w, i->out[0], "the op is on the wrong queue");

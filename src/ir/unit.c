@@ -7,16 +7,25 @@
 Err model_open(Model *m, const char *name, int cap_units, int cap_params, Arena *arena)
 {
     *m = (Model){.name = name, .arena = arena, .cap_units = cap_units, .cap_params = cap_params};
+    for (m->n_by_name = 1; m->n_by_name < 2 * cap_params;) m->n_by_name *= 2;
     TRY(ARENA_NEW(arena, cap_units, &m->unit));
+    TRY(ARENA_NEW(arena, m->n_by_name, &m->by_name));
     return ARENA_NEW(arena, cap_params, &m->param);
 }
 
-int model_find_param(const Model *m, const char *name)
+/* The entry of the parameter of that name in the hash table, or the empty one where it belongs
+ * (FNV-1a, linear probing). */
+static int32_t *slot_of(const Model *m, const char *name)
 {
-    for (int i = 0; i < m->n_params; i++)
-        if (strcmp(m->param[i].name, name) == 0) return i;
-    return -1;
+    uint32_t hash = 2166136261u;
+    for (const char *p = name; *p; p++) hash = (hash ^ (uint8_t)*p) * 16777619u;
+    int at = (int)(hash & (uint32_t)(m->n_by_name - 1));
+    while (m->by_name[at] && strcmp(m->param[m->by_name[at] - 1].name, name) != 0)
+        at = (at + 1) & (m->n_by_name - 1);
+    return &m->by_name[at];
 }
+
+int model_find_param(const Model *m, const char *name) { return *slot_of(m, name) - 1; }
 
 static Err hold(Param *p, int unit, const ParamInfo *info)
 {
@@ -38,6 +47,7 @@ static Err add_param(Model *m, Unit *u, const char *name, const ParamInfo *info,
     TRY(arena_string(m->arena, name, &p->name));
     for (int i = 0; i < info->ndim; i++) p->count *= info->n[i];
     u->pack_count += p->count;
+    *slot_of(m, name) = m->n_params + 1;
     *out = m->n_params++;
     return hold(p, m->n_units, info);
 }
@@ -90,6 +100,7 @@ static int copy_on(Model *m, int param, const int16_t *stage, int on)
     m->param[m->n_params] = m->param[param];
     m->param[m->n_params].n_holders = 0;
     m->param[m->n_params].copy_of = param;
+    m->param[param].is_shared = m->param[m->n_params].is_shared = true;
     return m->n_params++;
 }
 
@@ -116,12 +127,7 @@ Err model_copy_params(Model *m, const int16_t *stage)
     return OK;
 }
 
-bool model_is_shared(const Model *m, int param)
-{
-    for (int i = 0; i < m->n_params; i++)
-        if (m->param[i].copy_of == param) return true;
-    return m->param[param].copy_of >= 0;
-}
+bool model_is_shared(const Model *m, int param) { return m->param[param].is_shared; }
 
 const char *model_value_name(const Model *m, int unit, const char *name, char *buffer)
 {

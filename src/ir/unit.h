@@ -24,6 +24,7 @@ typedef struct {
     int64_t pack_at;                    /* element offset in the pack of holder[0] */
     int n_holders, holder[MAX_HOLDERS]; /* units */
     int copy_of;                        /* its original, on another stage; -1: none */
+    bool is_shared;                     /* has copies on other stages, or is one */
 } Param;
 
 typedef struct {
@@ -45,6 +46,8 @@ typedef struct {
     Graph kind[MAX_KINDS];
     Unit *unit;
     Param *param;
+    int32_t *by_name; /* [n_by_name]: hash table of parameters + 1; 0: empty */
+    int n_by_name;    /* a power of two, at least twice cap_params */
 } Model;
 
 /* Local. Reserves memory for that many units and parameters. */

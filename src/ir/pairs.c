@@ -1,0 +1,78 @@
+/* pairs.c -- counts pairs in closed form, one arithmetic progression of rows at a time. */
+#include "ir/pairs.h"
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* Pairs of the rows first, first + step, ..., count of them, all of one sequence; first is counted
+ * from the start of the sequence. Row r sees r + 1 keys as long as that is at most `span`. */
+static int64_t pairs_of_rows(int64_t first, int64_t step, int64_t count, int64_t span)
+{
+    const int64_t below = first >= span ? 0 : (span - 1 - first) / step + 1; /* see r + 1 <= span */
+    const int64_t n = least(below, count);
+    return n * (first + 1) + step * (n * (n - 1) / 2) + (count - n) * span;
+}
+
+/* The same for rows of several sequences. */
+static int64_t pairs_of_progression(Span rows, int64_t sequence, int64_t span)
+{
+    int64_t pairs = 0;
+    while (rows.lo < rows.hi) {
+        const int64_t start = rows.lo - rows.lo % sequence;
+        const Span here = {rows.lo, least(rows.hi, start + sequence), rows.step};
+        const int64_t count = span_count(here);
+        pairs += pairs_of_rows(rows.lo - start, rows.step, count, span);
+        rows.lo += count * rows.step;
+    }
+    return pairs;
+}
+
+/* Progression i of a dim's rows; rows outside of the window are left out. *skip: rows of the
+ * sequence that are still before the window; *left: rows of the window that are still to come. */
+static Span progression_of(const Dim *d, int i, int64_t *skip, int64_t *left)
+{
+    Span s = d->span ? d->span[i] : (Span){0, d->from + d->cap, 1};
+    const int64_t dropped = least(*skip, span_count(s));
+    s.lo += dropped * s.step;
+    s.hi = least(s.hi, s.lo + *left * s.step);
+    *skip -= dropped;
+    *left -= span_count(s);
+    return s;
+}
+
+/* The keys that one query sees among those held. */
+static int64_t keys_seen(int64_t row, const Attr *attr, const HeldSpans *keys)
+{
+    const int64_t start = row - row % attr->attention.sequence;
+    const int64_t low = most(start, row + 1 - attr->attention.span);
+    return held_below(keys, row + 1) - held_below(keys, low);
+}
+
+/* Counts query by query: for keys of which some are elsewhere. */
+static int64_t pairs_of_block(Span rows, const Attr *attr, const HeldSpans *keys)
+{
+    int64_t pairs = 0;
+    for (int64_t row = rows.lo; row < rows.hi; row += rows.step)
+        pairs += keys_seen(row, attr, keys);
+    return pairs;
+}
+
+double attention_pairs(const Attr *attr, const Dim *queries, const Dim *keys, int64_t moved_by)
+{
+    const int64_t sequence = attr->attention.sequence, span = attr->attention.span;
+    const HeldSpans held = {keys->span, keys->n_spans,
+                            keys->slot == NO_SLOT ? attr->attention.key_at : keys->from, keys->cap};
+    int64_t skip = queries->from, left = queries->cap;
+    double pairs = 0;
+    if (sequence == 0) return (double)(queries->cap * span);
+    for (int i = 0; i < (queries->span ? queries->n_spans : 1); i++) {
+        Span rows = progression_of(queries, i, &skip, &left);
+        rows.lo += moved_by;
+        rows.hi += moved_by;
+        if (span_count(rows) == 0) continue;
+        const bool all_keys = !held.span && held.from == 0 && held.count >= rows.hi;
+        pairs += (double)(all_keys ? pairs_of_progression(rows, sequence, span)
+                                   : pairs_of_block(rows, attr, &held));
+    }
+    return pairs;
+}
