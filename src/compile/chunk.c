@@ -47,8 +47,7 @@ static bool read_outside(const Chunker *c, Value v)
 static Dim chunk_rows(const Chunker *c, int k)
 {
     const int64_t left = c->rows.cap - k * c->size;
-    return (Dim){left < c->size ? left : c->size, c->rows.slot,
-                 c->rows.slot == NO_SLOT ? 0 : c->rows.from + k * c->size};
+    return dim_part(c->rows, k * c->size, left < c->size ? left : c->size);
 }
 
 /* True if dim 0 of the operand is the rows that are chunked. */

@@ -17,6 +17,15 @@ typedef struct {
     bool lowers;                              /* makes the program; the graph does not change */
 } Pass;
 
+/* True if keys are sharded by tokens over several ranks, which a plan moves them between. */
+static bool has_context(const CompileOptions *o)
+{
+    if (!o->context) return false;
+    const unsigned cp = mesh_axes(o->mesh, VIEW_DENSE, "cp");
+    const unsigned heads = mesh_axes(o->mesh, VIEW_DENSE, "cp_heads");
+    return mesh_parts(o->mesh, VIEW_DENSE, cp & ~heads) > 1;
+}
+
 static bool has_slices(const CompileOptions *o) { return o->slice_rows > 0; }
 static bool has_session(const CompileOptions *o) { return o->session_rows > 0; }
 static bool has_backward(const CompileOptions *o) { return o->backward; }
@@ -59,6 +68,8 @@ static Err run_place(CompileContext *c)
     return place(&c->g, c->options);
 }
 
+static Err run_context(CompileContext *c) { return context(&c->g, c->options); }
+
 static Err run_chunk(CompileContext *c)
 {
     const CompileOptions *o = c->options;
@@ -71,7 +82,7 @@ static Err run_chunk(CompileContext *c)
 
 static Err run_fuse(CompileContext *c) { return fuse(&c->g); }
 static Err run_slice(CompileContext *c) { return slice(&c->g, c->all_rows); }
-static Err run_session(CompileContext *c) { return session(&c->g, c->options->session_rows); }
+static Err run_session(CompileContext *c) { return session(&c->g, c->options); }
 static Err run_recompute(CompileContext *c) { return recompute(&c->g, c->options); }
 static Err run_epilogues(CompileContext *c) { return epilogues(&c->g); }
 static Err run_phases(CompileContext *c) { return phases(&c->g); }
@@ -87,6 +98,7 @@ static const Pass passes[] = {
     {"build", run_build, NULL, false},
     {"differentiate", run_differentiate, has_backward, false},
     {"place", run_place, NULL, false},
+    {"context", run_context, has_context, false},
     {"fuse", run_fuse, NULL, false},
     {"chunk", run_chunk, NULL, false},
     {"slice", run_slice, has_slices, false},

@@ -1,7 +1,7 @@
 /* compile.h -- the compiler: from the graph of a unit to its program, pass by pass.
  *
- *   differentiate -> place -> fuse -> chunk -> slice or session -> recompute -> epilogues -> phases
- *                 -> lower -> prepack
+ *   differentiate -> place -> context -> fuse -> chunk -> slice or session -> recompute
+ *                 -> epilogues -> phases -> lower -> prepack
  *
  * Each pass up to phases is a file that rewrites the graph, followed by graph_check. `lower` orders
  * the nodes of each phase (order.c) and makes the program; `prepack` adds the prepacked weights to
@@ -9,6 +9,7 @@
 #ifndef COMPILE_COMPILE_H
 #define COMPILE_COMPILE_H
 
+#include "compile/context/plan.h"
 #include "compile/strategy.h"
 #include "ir/program.h"
 
@@ -20,7 +21,8 @@ typedef struct {
     const char *recompute_names; /* NAMED: patterns of value names, separated by commas */
     const char *offload_names;   /* saved values that are offloaded to host memory; NULL: none */
     int64_t slice_rows;          /* rows of a micro-batch that a program runs at a time; 0: all */
-    int64_t session_rows;   /* rows of the KV cache, which lives from call to call; 0: no session */
+    int64_t session_rows; /* the rank's rows of the KV cache, which lives from call to call; 0: no
+                           * session */
     int64_t chunk_elements; /* most elements of logits that exist at once; 0: by a rule */
     bool device_memory;     /* the device has its own memory: the rule is COMPILE_CHUNK_DEVICE */
     bool backward;          /* false: the loss alone */
@@ -29,6 +31,7 @@ typedef struct {
     int rank;           /* of the program */
     bool keep_gathered; /* values gathered in F are kept for the backward phases, not regathered */
     bool in_order;      /* a transfer is waited for where it begins */
+    const ContextRow *context;    /* attention over cp by this plan; NULL: keys are gathered */
     const DevicePrepack *prepack; /* weights are prepacked for GEMMs of this device; NULL: no */
 } CompileOptions;
 
@@ -73,6 +76,8 @@ Err differentiate(Graph *g);
 /* Places values on the mesh, forward and backward together, inserts transfers, and gives the graph
  * the shapes of one rank. */
 Err place(Graph *g, const CompileOptions *options);
+/* Replaces the gathers of keys over cp by the moves of an attention plan. */
+Err context(Graph *g, const CompileOptions *options);
 /* Rewrites the matches of a table of patterns. */
 Err fuse(Graph *g);
 /* Repeats the nodes of each chunk number, some rows at a time. */
@@ -81,8 +86,8 @@ Err chunk(Graph *g, const ChunkRule *rule);
 Err slice_rows(Graph *g, int64_t rows, int64_t *all);
 /* Adds the values that live across the slices of a micro-batch of `all` rows. */
 Err slice(Graph *g, int64_t all);
-/* Adds the values that live across the calls of a session: `rows` of keys and values. */
-Err session(Graph *g, int64_t rows);
+/* Adds the values that live across the calls of a session: this rank's rows of keys and values. */
+Err session(Graph *g, const CompileOptions *options);
 /* Saves, recomputes or offloads the forward values that backward nodes read. */
 Err recompute(Graph *g, const CompileOptions *options);
 /* Fuses pointwise ops into the epilogues of adjacent GEMMs, by a second table of patterns. Runs

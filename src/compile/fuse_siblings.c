@@ -28,11 +28,12 @@ static bool adjoins(const Graph *g, const Node *a, const Node *b, int at)
     return p->role == ROLE_PARAM && q->role == ROLE_PARAM && q->index == p->index + p->span;
 }
 
+/* Not if the output is sent to other ranks: a part of a larger one would not be contiguous. */
 static bool may_join(const Graph *g, int index)
 {
     const Node *n = &g->node[index];
     return n->op == OP_linear && n->chunk == 0 && info_of(g, n->in[1])->role == ROLE_PARAM &&
-           info_of(g, n->out[0])->role == ROLE_LOCAL;
+           info_of(g, n->out[0])->role == ROLE_LOCAL && !graph_is_moved(g, n->out[0]);
 }
 
 static bool find_siblings(const Graph *g, int first, Siblings *s)
@@ -194,8 +195,8 @@ static bool has_fixed_storage(const Graph *g, Value v)
     return false;
 }
 
-/* True for gradients that can be made in place inside one value: made by a node that is not a view,
- * and without fixed storage. */
+/* True for gradients that can be made in place inside one value: made by a node that is not a view
+ * and writes no contiguous message, and without fixed storage. */
 static bool can_be_made_inside(const Graph *g, Value v)
 {
     const int maker = graph_maker(g, v);
@@ -203,7 +204,8 @@ static bool can_be_made_inside(const Graph *g, Value v)
         return false;
     const OpId op = g->node[maker].op;
     if (op == OP_heads || op == OP_merge) return can_be_made_inside(g, g->node[maker].in[0]);
-    return op_info(op)->class != CLASS_VIEW && op != OP_wait;
+    return op_info(op)->class != CLASS_VIEW && op != OP_wait && op != OP_pack &&
+           !graph_is_moved(g, v);
 }
 
 static bool has_backward(const Graph *g)

@@ -184,8 +184,26 @@ static bool keeps_more(const StoragePass *w, int node, Value v)
     return is_kept(w, node, out) && !is_kept(w, node, v);
 }
 
+static bool is_dense(const StorageView *b, const Dims *d)
+{
+    int64_t dense[MAX_DIMS];
+    bool same = true;
+    contiguous(d, dense);
+    for (int i = 0; i < d->ndim; i++)
+        same = same && (d->dim[i].cap <= 1 || b->stride[i] == dense[i]);
+    return same || dims_count(d) == 0;
+}
+
+/* True if v is a message, or packed or unpacked as one, and this storage has gaps. */
+static bool has_gaps(const StoragePass *w, Value v, const StorageView *b)
+{
+    const int maker = w->maker[v];
+    if (!b->set || is_dense(b, &w->g->value[v].dims)) return false;
+    return graph_is_moved(w->g, v) || (maker != NO_NODE && w->g->node[maker].op == OP_pack);
+}
+
 /* An input that the node may overwrite, or -1. Not an input that shares storage with a given or
- * handed on value. */
+ * handed on value, nor one whose storage has gaps that a transfer would send. */
 static int dying_input(const StoragePass *w, int node)
 {
     const Graph *g = w->g;
@@ -193,6 +211,7 @@ static int dying_input(const StoragePass *w, int node)
     for (int j = 0; j < n->n_in && w->plain; j++) {
         const Value v = n->in[j];
         if (!reusable(n->op, j) || !same_shape(g, v, n->out[0])) continue;
+        if (has_gaps(w, n->out[0], &w->plain[v]) || has_gaps(w, v, &w->bytes[n->out[0]])) continue;
         if (g->value[w->plain[v].root].role == ROLE_LOCAL && touches_last(w, node, v) &&
             !keeps_more(w, node, v))
             return j;

@@ -17,7 +17,7 @@ typedef struct {
     const Graph *g;
     Phase phase;
     int *maker;    /* [n_values] */
-    bool *done;    /* [n_nodes]: visited */
+    bool *done;    /* [n_nodes]: visited, or being visited */
     bool *emitted; /* [n_nodes]: in the list */
     int *list, n;
 } OrderBuilder;
@@ -28,18 +28,26 @@ static bool in_phase(const Node *n, Phase phase)
 }
 
 static void begin_ready(OrderBuilder *w);
+static void visit(OrderBuilder *w, int index);
 
-static void visit(OrderBuilder *w, int index)
+static void list_node(OrderBuilder *w, int index)
 {
-    const Node *n = &w->g->node[index];
-    if (w->done[index] || !in_phase(n, w->phase)) return;
-    w->done[index] = true;
-    for (int i = 0; i < n->n_in; i++) {
-        const int maker = w->maker[n->in[i]];
-        if (maker != NO_NODE) visit(w, maker);
-    }
+    w->emitted[index] = true;
     w->list[w->n++] = index;
-    if (!w->g->in_order) begin_ready(w);
+}
+
+/* Lists the maker of an operand, if it is not yet. A transfer may begin during the visit of an
+ * unpack, between its wait and itself, and read it: then the unpack is listed now. */
+static void visit_maker(OrderBuilder *w, Value v)
+{
+    const int maker = w->maker[v];
+    if (maker == NO_NODE) return;
+    if (w->g->node[maker].op != OP_pack || !w->done[maker] || w->emitted[maker]) {
+        visit(w, maker);
+        return;
+    }
+    visit_maker(w, w->g->node[maker].in[0]);
+    list_node(w, maker);
 }
 
 /* The maker of a value, looking through packs. Some ranks pack a message that others send directly,
@@ -52,6 +60,32 @@ static int maker_behind_packs(const OrderBuilder *w, Value v)
     return maker;
 }
 
+/* Begins the recomputed transfers of all operands before the first of them is waited for: keys and
+ * values of a hop travel together. */
+static void begin_operands(OrderBuilder *w, const Node *n)
+{
+    for (int i = 0; i < n->n_in; i++) {
+        const int wait = maker_behind_packs(w, n->in[i]);
+        if (wait == NO_NODE || w->g->node[wait].op != OP_wait || !w->g->node[wait].recomputed)
+            continue;
+        visit_maker(w, w->g->node[wait].in[0]);
+    }
+}
+
+static void visit(OrderBuilder *w, int index)
+{
+    const Node *n = &w->g->node[index];
+    if (w->done[index] || !in_phase(n, w->phase)) return;
+    w->done[index] = true;
+    if (!w->g->in_order) begin_operands(w, n);
+    for (int i = 0; i < n->n_in; i++) visit_maker(w, n->in[i]);
+    if (w->emitted[index]) return;
+    list_node(w, index);
+    /* A pack makes no transfer ready that its operand did not. If it began others, those that some
+     * ranks pack for would begin before the one that it packs for. */
+    if (!w->g->in_order && n->op != OP_pack) begin_ready(w);
+}
+
 static bool is_ready(const OrderBuilder *w, const Node *n)
 {
     for (int i = 0; i < n->n_in; i++) {
@@ -62,14 +96,23 @@ static bool is_ready(const OrderBuilder *w, const Node *n)
     return true;
 }
 
-/* Begins the transfers whose operands are ready, except recomputed ones: these begin when they are
- * needed, so that their results do not live longer. */
+/* True if a recomputed transfer passes on a value that another one brought: the next hop of a ring,
+ * which overlaps the work on this one. */
+static bool is_next_hop(const OrderBuilder *w, const Node *n)
+{
+    const int maker = maker_behind_packs(w, n->in[0]);
+    return maker != NO_NODE && w->g->node[maker].op == OP_wait && w->g->node[maker].recomputed &&
+           w->emitted[maker];
+}
+
+/* Begins the transfers whose operands are ready. Recomputed ones begin when they are needed, so
+ * that their results do not live longer, or one hop ahead. */
 static void begin_ready(OrderBuilder *w)
 {
-    w->emitted[w->list[w->n - 1]] = true;
     for (int i = 0; i < w->g->n_nodes; i++) {
         const Node *n = &w->g->node[i];
-        if (w->done[i] || n->recomputed || !op_transfers(n->op) || !in_phase(n, w->phase)) continue;
+        if (w->done[i] || !op_transfers(n->op) || !in_phase(n, w->phase)) continue;
+        if (n->recomputed && !is_next_hop(w, n)) continue;
         if (is_ready(w, n)) visit(w, i);
     }
 }

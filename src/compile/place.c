@@ -4,7 +4,9 @@
  *   before:  %7 = linear %5 %w        global shapes; only the strategy's pins have layouts
  *   after:   %8 = all_gather %5 on comm;  %9 = wait %8;  %7 = linear %9 %w      shapes of this rank
  *
- * Per axis: pins first, then the rows with the fewest bytes between pins (place_choose.c). If a
+ * Per axis, the last of the view first: pins, then the rows with the fewest bytes between pins
+ * (place_choose.c), on what earlier axes left of each value. Cuts of one dim nest in the order of
+ * the strategy: tokens over cp and within that over tp, heads over tp and within that over cp. If a
  * value is made in one layout and read in another, a transfer is inserted (place_reshard.c). An
  * axis of one rank leaves nothing to choose, so on one rank nothing is inserted and shapes stay
  * as they are. Data-parallel ranks have micro-batches of their own, so dp does not appear in a
@@ -49,13 +51,16 @@ static Err open_placed(PlacedGraph *p, Arena *temp)
     TRY(ARENA_NEW(temp, g->n_nodes + 1, &p->want));
     TRY(ARENA_NEW(temp, g->n_values + 1, &p->made));
     TRY(ARENA_NEW(temp, g->n_values + 1, &p->max_axes));
+    TRY(ARENA_NEW(temp, g->n_values + 1, &p->copy_sums));
     TRY(ARENA_NEW(temp, g->n_values + 1, &p->shape));
+    TRY(ARENA_NEW(temp, g->n_nodes + 1, &p->share));
     for (Value v = 0; v < g->n_values; v++) {
         p->shape[v] = shape_of(&g->value[v].dims);
         p->made[v] = layout_replicate(VIEW_DENSE);
         if (role_given(g->value[v].role)) p->made[v] = p->pin[v];
     }
     for (int i = 0; i < g->n_nodes; i++) {
+        p->share[i] = 1;
         TRY(ARENA_NEW(temp, g->node[i].n_in + 1, &p->want[i]));
         for (int j = 0; j < g->node[i].n_in; j++) p->want[i][j] = layout_replicate(VIEW_DENSE);
     }
@@ -77,11 +82,90 @@ static void add_axis(PlacedGraph *p, const PlaceContext *axis, const RowChoice *
             if (first) placement_to_layout(&axis->placements, id, bit, &p->made[n->out[j]]);
             if (axis->placements.list[id].kind == PLACEMENT_MAX)
                 p->max_axes[n->out[j]] |= (uint8_t)bit;
+            if (axis->placements.list[id].copy_sums) p->copy_sums[n->out[j]] |= (uint8_t)bit;
         }
     }
 }
 
-static Err choose_axis(PlacedGraph *p, const bool *pinned, int axis, const CompileOptions *o,
+/* The layout as pinned along the pinned axes, and as made along the others. */
+static Layout pin_or_made(const PlacedGraph *p, Value v, unsigned pinned)
+{
+    const Layout *pin = &p->pin[v], *made = &p->made[v];
+    Layout l = layout_replicate(VIEW_DENSE);
+    l.partial = (uint8_t)((pin->partial & pinned) | (made->partial & ~pinned));
+    for (int i = 0; i < pin->n_cuts; i++)
+        if (pin->cut[i].axes & pinned) l.cut[l.n_cuts++] = pin->cut[i];
+    for (int i = 0; i < made->n_cuts; i++)
+        if (!(made->cut[i].axes & pinned)) l.cut[l.n_cuts++] = made->cut[i];
+    return strategy_nested(l, p->mesh);
+}
+
+/* The axes that are searched before `axis`: those after it in the view. */
+static unsigned searched_before(const Mesh *m, int axis)
+{
+    return unit_axes(m) & ~((2u << axis) - 1);
+}
+
+/* The largest part of a cut. */
+static int64_t largest_part(const Cut *c, const Mesh *m, int64_t extent)
+{
+    const int parts = mesh_parts(m, VIEW_DENSE, c->axes);
+    int64_t most = 0;
+    for (int p = 0; p < parts; p++) {
+        const Span even = even_part(extent, c->grain, parts, p);
+        const int64_t n = c->map     ? held_map(c->map, p).count
+                          : c->group ? held_read(held_all(extent), c->group, parts, p).count
+                                     : span_count(even);
+        if (n > most) most = n;
+    }
+    return most;
+}
+
+/* Sets what the axes in `seen` leave of each value. */
+static Err open_remainders(const PlacedGraph *p, const unsigned *pinned, unsigned seen,
+                           PlaceContext *a)
+{
+    TRY(ARENA_NEW(a->arena, p->n_values + 1, &a->dims));
+    TRY(ARENA_NEW(a->arena, p->n_values + 1, &a->bytes));
+    for (Value v = 0; v < p->n_values; v++) {
+        const ValueInfo *info = &p->g->value[v];
+        const Layout l = pin_or_made(p, v, pinned[v]);
+        int64_t parts = 1;
+        a->dims[v] = info->dims;
+        for (int i = 0; i < l.n_cuts; i++) {
+            Dim *d = &a->dims[v].dim[l.cut[i].dim];
+            if (!(l.cut[i].axes & seen)) continue;
+            if (l.cut[i].dim > 0) d->cap = largest_part(&l.cut[i], p->mesh, d->cap);
+            parts *= mesh_parts(p->mesh, VIEW_DENSE, l.cut[i].axes);
+        }
+        a->bytes[v] = dims_count(&info->dims) * (int64_t)dtype_bytes(info->dtype) / parts;
+    }
+    return OK;
+}
+
+/* The pin of a value along the axis. Copies of a gradient are summands. */
+static Err pin_along(const PlacedGraph *p, PlaceContext *a, Value v)
+{
+    PlacementTable *table = &a->placements;
+    TRY(placement_from_layout(table, &p->pin[v], 1u << a->axis, &a->dims[v], &a->pin[v]));
+    Placement pin = table->list[a->pin[v]];
+    if (pin.kind != PLACEMENT_SHARD || strncmp(p->g->value[v].name, "d.", 2) != 0) return OK;
+    pin.copy_sums = table->split[pin.split].map->copies;
+    return placement_intern(table, pin, &a->pin[v]);
+}
+
+/* Along cp seconds decide: there repeated work is what a saved transfer costs. Along tp the pins of
+ * weights leave few choices, and bytes decide. */
+static void price_axis(const Mesh *m, int axis, PlaceContext *a)
+{
+    const View *v = &m->view[VIEW_DENSE];
+    int stride = 1;
+    for (int i = axis + 1; i < v->n_axes; i++) stride *= v->size[i];
+    a->rates = cost_default_rates();
+    a->group = cost_group_strided(a->rates, v->size[axis], stride);
+}
+
+static Err choose_axis(PlacedGraph *p, const unsigned *pinned, int axis, const CompileOptions *o,
                        Arena *temp)
 {
     Graph *g = p->g;
@@ -93,32 +177,48 @@ static Err choose_axis(PlacedGraph *p, const bool *pinned, int axis, const Compi
     a->placements =
         (PlacementTable){.arena = g->arena, .parts = p->mesh->view[VIEW_DENSE].size[axis]};
     a->n_forward = first_backward(g);
+    a->share = p->share;
+    a->context = mesh_axes(p->mesh, VIEW_DENSE, "cp") >> axis & 1;
+    if (a->context) price_axis(p->mesh, axis, a);
+    TRY(open_remainders(p, pinned, searched_before(p->mesh, axis), a));
     TRY(ARENA_NEW(temp, g->n_values + 1, &a->pin));
     TRY(ARENA_NEW(temp, g->n_nodes + 1, &choice));
     PlacementId whole;
     TRY(placement_intern(&a->placements, (Placement){.kind = PLACEMENT_REPLICATE}, &whole));
     for (Value v = 0; v < g->n_values; v++) {
         a->pin[v] = NO_PLACEMENT;
-        if (pinned[v])
-            TRY(placement_from_layout(&a->placements, &p->pin[v], 1u << axis, &g->value[v].dims,
-                                      &a->pin[v]));
+        if (pinned[v] >> axis & 1) TRY(pin_along(p, a, v));
     }
     TRY(rows_open(a));
     TRY(place_choose(a, &choice));
     add_axis(p, a, choice);
+    for (int i = 0; i < g->n_nodes; i++)
+        if (a->flops[i] > 0) p->share[i] *= choice[i].flops / a->flops[i];
     return OK;
 }
 
+/* Nests the cuts of all layouts in the strategy's order. */
+static void nest_layouts(PlacedGraph *p, const unsigned *pinned)
+{
+    for (Value v = 0; v < p->n_values; v++) {
+        p->made[v] = strategy_nested(p->made[v], p->mesh);
+        p->pin[v] = pin_or_made(p, v, pinned[v]);
+    }
+    for (int i = 0; i < p->n_nodes; i++)
+        for (int j = 0; j < p->g->node[i].n_in; j++)
+            p->want[i][j] = strategy_nested(p->want[i][j], p->mesh);
+}
+
+/* Axes are searched from the last one on: heads nest within tp. */
 static Err place_in(PlacedGraph *p, const CompileOptions *o, Arena *temp)
 {
-    bool *pinned;
+    unsigned *pinned;
     TRY(strategy_pins(o->strategy, p->g, o->mesh, p->g->arena, &p->pin, &pinned));
     TRY(open_placed(p, temp));
     const unsigned axes = unit_axes(o->mesh);
-    for (int i = 0; i < o->mesh->view[VIEW_DENSE].n_axes; i++)
+    for (int i = o->mesh->view[VIEW_DENSE].n_axes - 1; i >= 0; i--)
         if (axes >> i & 1) TRY(choose_axis(p, pinned, i, o, temp));
-    for (Value v = 0; v < p->n_values; v++)
-        if (!pinned[v]) p->pin[v] = p->made[v];
+    nest_layouts(p, pinned);
     return place_local(p);
 }
 

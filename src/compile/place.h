@@ -6,6 +6,7 @@
  *     place.c              the pass: pins, the search per axis, the rewrite
  *     place_placements.c   placements along one axis
  *     place_rows.c         the legal placements of an op
+ *     place_splits.c       the candidate splits of an op's extents
  *     place_choose.c       the search
  *     place_local.c        shapes and attributes of one rank
  *     place_reshard.c      the nodes that reshard a value
@@ -20,12 +21,14 @@
 #define COMPILE_PLACE_H
 
 #include "compile/compile.h"
+#include "cost/cost.h"
 #include "layout/reshard.h"
 
 /* The parts of an extent, one per rank along the axis; interned, so equal splits have one index. */
 typedef struct {
     const SpanMap *map;
     int64_t grain; /* grain of an even split; 0: the split is not even */
+    int64_t group; /* of a split by readers (Cut.group); 0: it is none */
 } AxisSplit;
 
 typedef enum { PLACEMENT_REPLICATE, PLACEMENT_SHARD, PLACEMENT_SUM, PLACEMENT_MAX } PlacementKind;
@@ -56,12 +59,27 @@ typedef struct {
     const Mesh *mesh;
     Arena *arena; /* of the search; rewound after it */
     int axis;
+    /* The axis is of cp. Tokens and heads are wanted in turn there, so splits of pinned values
+     * elsewhere are candidates, and no rank repeats a GEMM or attention. Along tp the splits of the
+     * operands are enough. */
+    bool context;
+    /* Rates at which the search compares seconds, and the ranks along the axis on that machine.
+     * NULL: it compares bytes. */
+    const CostRates *rates;
+    CostGroup group;
     bool regather; /* values gathered in F are gathered again (not saved) for the backward phases */
     int n_forward; /* number of forward nodes: those before the first that needs dy */
     PlacementTable placements;
+    /* What the axes searched before leave of a value: its extents, if its cuts along this axis nest
+     * within theirs (heads do, tokens do not), and its bytes on one of their ranks. [n_values] */
+    Dims *dims;
+    int64_t *bytes;
+    double *share;    /* [n_nodes]: of a node's flops that the axes searched before leave */
     PlacementId *pin; /* [n_values]: required placement; NO_PLACEMENT: the value is not pinned */
     Signature *sig;   /* [n_nodes]: of each node's op; set by rows_open */
-    double *flops;    /* [n_nodes]: of the whole node, on all ranks; set by rows_open */
+    double *rest;     /* [n_nodes + 1]: least seconds of the nodes from here on; by rows_open */
+    CostWork *work;   /* [n_nodes]: as flops; set by rows_open, if there are rates */
+    double *flops;    /* [n_nodes]: of the whole node, on all ranks of the axis; by rows_open */
 } PlaceContext;
 
 /* A legal sharding of one node, from a row of its op in ir/ops.def: the placement of every input
@@ -69,7 +87,8 @@ typedef struct {
  * gives one RowChoice per candidate split of that letter. */
 typedef struct {
     PlacementId in[MAX_IN], out[MAX_OUT];
-    double flops; /* per rank */
+    double flops;   /* per rank */
+    double seconds; /* per rank; 0 without rates */
 } RowChoice;
 
 /* MAX_CHOICES: RowChoices of a node. MAX_AVAIL: placements in which one value is available at a
@@ -84,6 +103,8 @@ PlacementId placement_replicate(void);
 Err placement_intern(PlacementTable *table, Placement placement, PlacementId *out);
 /* Local. The index of the even split of an extent, in whole grains. */
 Err split_even(PlacementTable *table, int64_t extent, int64_t grain, int *out);
+/* Local. The index of the split of key heads by their readers. */
+Err split_read(PlacementTable *table, int64_t extent, int64_t group, int *out);
 /* Local. The index of the split with these spans; grain as in AxisSplit. */
 Err split_of_map(PlacementTable *table, const SpanMap *map, int64_t grain, int *out);
 /* Local. The same split of an extent `by` times as large; by < 0 divides the extent by -by. *out =
@@ -101,6 +122,11 @@ void placement_to_layout(const PlacementTable *table, PlacementId id, unsigned a
 int64_t placement_reshard_bytes(const PlacementTable *table, PlacementId from, PlacementId to,
                                 int64_t value_bytes, int *steps);
 
+/* Local. The seconds of the same reshard, which must be possible; 0 without rates. `bytes`: those
+ * that all ranks send. */
+double placement_reshard_seconds(const PlaceContext *p, PlacementId from, PlacementId to,
+                                 int64_t value_bytes, int64_t bytes);
+
 /* ---- place_rows.c ---- */
 /* Local. Computes p->sig and p->flops, which rows_of_node reads. */
 Err rows_open(PlaceContext *p);
@@ -115,8 +141,8 @@ Err rows_of_node(PlaceContext *p, int node, const PlacementId avail[][MAX_AVAIL]
 /* Local. (*out)[v]: v is produced and consumed within one chunk of the head's loop over rows of
  * logits, so it cannot be resharded as a whole. */
 Err place_inside(const Graph *g, Arena *arena, bool **out);
-/* Local. Chooses a sharding for every node, (*choice)[n_nodes]: the fewest bytes sent, then the
- * fewest reshards, then the fewest flops. */
+/* Local. Chooses a sharding for every node, (*choice)[n_nodes]: the fewest seconds, if there are
+ * rates, then the fewest bytes sent, the fewest reshards and the fewest flops. */
 Err place_choose(PlaceContext *p, RowChoice **choice);
 
 /* ---- place_local.c ---- */
@@ -125,13 +151,15 @@ typedef struct {
     Graph *g;
     const Mesh *mesh;
     int rank;
-    Layout **want;     /* [n_nodes][n_in]: layout in which the node reads the operand */
-    Layout *made;      /* [n_values]: layout in which the value is produced */
-    Layout *pin;       /* [n_values]: required layout if pinned; else as `made` */
-    uint8_t *max_axes; /* [n_values]: axes over which the value is a partial maximum */
-    Shape *shape;      /* [n_values]: global */
-    Value n_values;    /* number of values before resharding adds others */
-    int n_nodes;       /* number of nodes before resharding adds others */
+    Layout **want;      /* [n_nodes][n_in]: layout in which the node reads the operand */
+    Layout *made;       /* [n_values]: layout in which the value is produced */
+    Layout *pin;        /* [n_values]: required layout if pinned; else as `made` */
+    uint8_t *max_axes;  /* [n_values]: axes over which the value is a partial maximum */
+    uint8_t *copy_sums; /* [n_values]: axes along which copies are summands of the value */
+    double *share;      /* [n_nodes]: of the flops that a rank runs */
+    Shape *shape;       /* [n_values]: global */
+    Value n_values;     /* number of values before resharding adds others */
+    int n_nodes;        /* number of nodes before resharding adds others */
 } PlacedGraph;
 /* Local. Converts global shapes and attributes to those of one rank, and inserts collectives where
  * layouts disagree. */
@@ -143,11 +171,12 @@ Dims local_dims(const Dims *global, const Layout *l, const Mesh *m, int rank);
 /* A value to be resharded. */
 typedef struct {
     Layout from, to;
-    Shape shape;   /* global */
-    Dims dims;     /* of the result, on this rank */
-    int32_t chunk; /* chunk number of the inserted nodes; 0: outside of chunks */
-    bool is_max;   /* the partial value is a maximum, not a sum */
-    Value into;    /* the existing value that becomes the result, or NO_VALUE */
+    Shape shape;     /* global */
+    Dims dims;       /* of the result, on this rank */
+    int32_t chunk;   /* chunk number of the inserted nodes; 0: outside of chunks */
+    bool is_max;     /* the partial value is a maximum, not a sum */
+    bool sum_copies; /* copies of an element in `from` are summands of it */
+    Value into;      /* the existing value that becomes the result, or NO_VALUE */
 } ReshardRequest;
 /* Local. Appends the nodes that reshard v; returns the result, or NO_VALUE on failure. */
 Value place_reshard(PlacedGraph *p, Value v, const ReshardRequest *m);

@@ -1,4 +1,4 @@
-/* place_choose.c -- a row for every node, with the fewest bytes sent: an exact dynamic program.
+/* place_choose.c -- a row for every node, at the lowest cost: an exact dynamic program.
  *
  * Nodes are taken in their order. The state after node i is the set of placements available for
  * every value that is still to be read. Among all ways to reach one state only the cheapest is
@@ -8,8 +8,9 @@
  *       o --row--> o  cost 0 ------> o
  *         \-row--> o  cost 8 --x---> o      the same state, more expensive: dropped
  *
- * Cost is bytes, then transfers, then flops. A first search that keeps few states (a beam) finds a
- * bound; the second drops only states that cost more than that. */
+ * Cost is seconds along cp (cost/cost.h), then bytes, transfers and flops. A first search that
+ * keeps few states (a beam) finds a bound; the second drops only states that cost more than
+ * that. */
 #include "compile/place.h"
 
 #include <string.h>
@@ -17,6 +18,7 @@
 enum { N_EXTRA = 2, BEAM = 24, MAX_STATES = 1 << 13 };
 
 typedef struct {
+    double seconds; /* 0 without rates */
     int64_t bytes;
     int steps;
     double flops;
@@ -48,14 +50,10 @@ enum { TABLE_SIZE = 2 * MAX_STATES };
 
 static int compare_cost(const PlacementCost *a, const PlacementCost *b)
 {
+    if (a->seconds < b->seconds || a->seconds > b->seconds) return a->seconds < b->seconds ? -1 : 1;
     if (a->bytes != b->bytes) return a->bytes < b->bytes ? -1 : 1;
     if (a->steps != b->steps) return a->steps < b->steps ? -1 : 1;
     return a->flops < b->flops ? -1 : a->flops > b->flops;
-}
-
-static int64_t value_bytes(const Graph *g, Value v)
-{
-    return dims_count(&g->value[v].dims) * (int64_t)dtype_bytes(g->value[v].dtype);
 }
 
 static AvailPlacements avail_only(PlacementId id)
@@ -91,8 +89,9 @@ static bool reshard_value(const PlacementSearch *search, Value v, PlacementId pl
     if (p->g->value[v].role == ROLE_PARAM) return false;
     if (search->inside[v] && !reshards_by_rows(from, to)) return false;
     const int64_t bytes =
-        placement_reshard_bytes(&p->placements, a->id[0], placement, value_bytes(p->g, v), &steps);
+        placement_reshard_bytes(&p->placements, a->id[0], placement, p->bytes[v], &steps);
     if (bytes < 0) return false;
+    s->cost.seconds += placement_reshard_seconds(p, a->id[0], placement, p->bytes[v], bytes);
     s->cost.bytes += bytes;
     s->cost.steps += steps;
     const int room = avail_find(a, NO_PLACEMENT);
@@ -114,6 +113,7 @@ static bool run_node(const PlacementSearch *s, int node, const RowChoice *c, Sea
         if (!reshard_value(s, v, p->pin[v], false, to)) return false;
         to->avail[v] = avail_only(p->pin[v]); /* readers see it as it is pinned */
     }
+    to->cost.seconds += c->seconds;
     to->cost.flops += c->flops;
     return true;
 }
@@ -191,6 +191,15 @@ static void list_avail(const Node *n, const AvailPlacements *of, PlacementId ava
     }
 }
 
+/* True if no end from here, after `node`, costs as little as the bound. The rest takes at least the
+ * seconds of its nodes, divided by all ranks. Sums of seconds in another order may differ. */
+static bool exceeds(const PlaceContext *p, int node, const PlacementCost *cost,
+                    const PlacementCost *bound)
+{
+    if (!p->rates) return compare_cost(cost, bound) > 0;
+    return cost->seconds + p->rest[node + 1] > bound->seconds * (1 + 1e-12);
+}
+
 /* Adds the successors of one state to the next layer. */
 static Err expand_state(PlacementSearch *s, int node, int from, const PlacementCost *bound,
                         SearchState *next)
@@ -207,7 +216,7 @@ static Err expand_state(PlacementSearch *s, int node, int from, const PlacementC
         *next = (SearchState){state->cost, from, choice[i], buffer};
         memcpy(buffer, state->avail, (size_t)s->p->g->n_values * sizeof *buffer);
         if (!run_node(s, node, &choice[i], next)) continue;
-        if (bound && compare_cost(&next->cost, bound) > 0) continue;
+        if (bound && exceeds(s->p, node, &next->cost, bound)) continue;
         drop_dead(s, node, buffer);
         TRY(keep_state(s, node + 1, next));
     }

@@ -20,7 +20,7 @@ Dims local_dims(const Dims *global, const Layout *l, const Mesh *m, int rank)
     const Holding h = holding_of(l, m, &shape, rank);
     for (int i = 0; i < d.ndim; i++) {
         d.dim[i].cap = h.kept.n[i];
-        if (d.dim[i].slot != NO_SLOT) d.dim[i].from += held_bounds(&h.dim[i]).lo;
+        if (d.dim[i].slot != NO_SLOT) d.dim[i] = dim_held(d.dim[i].slot, &h.dim[i]);
     }
     return d;
 }
@@ -53,13 +53,29 @@ static bool same_places(const Localizer *l, Value v, const Layout *a, const Layo
     return reshard_plan(&x, &y, &l->p->shape[v], "", &r) == OK && r.kind == RESHARD_NONE;
 }
 
+/* True if `from` has copies that are summands, and `to` has not the same. */
+static bool sums_copies(const PlacedGraph *p, Value v, const Layout *from, const Layout *to)
+{
+    for (int i = 0; i < from->n_cuts; i++) {
+        const Cut *c = &from->cut[i];
+        bool stays = false;
+        if (!cut_has_copies(c) || !(c->axes & p->copy_sums[v])) continue;
+        for (int k = 0; k < to->n_cuts; k++)
+            stays = stays || (to->cut[k].axes == c->axes && to->cut[k].dim == c->dim);
+        if (!stays) return true;
+    }
+    return false;
+}
+
 /* Reshards v to `to`. With `into` (v itself) the source is v as its maker made it. */
 static Value reshard_value(Localizer *l, Value v, const Layout *to, int32_t chunk, Value into)
 {
     PlacedGraph *p = l->p;
     const Value x = into == NO_VALUE ? v : l->raw[v];
-    const ReshardRequest m = {.from = into == NO_VALUE ? p->pin[v] : p->made[v],
+    const Layout *from = into == NO_VALUE ? &p->pin[v] : &p->made[v];
+    const ReshardRequest m = {.from = *from,
                               .to = *to,
+                              .sum_copies = sums_copies(p, v, from, to),
                               .shape = p->shape[v],
                               .dims = local_dims(&l->global[v], to, p->mesh, p->rank),
                               .chunk = chunk,

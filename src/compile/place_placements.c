@@ -33,7 +33,7 @@ Err split_of_map(PlacementTable *table, const SpanMap *map, int64_t grain, int *
     }
     if (table->n_splits == MAX_PLACEMENTS)
         return err_fail(ERR_CHECK, "place: more than %d ways to split an extent", MAX_PLACEMENTS);
-    table->split[table->n_splits] = (AxisSplit){map, grain};
+    table->split[table->n_splits] = (AxisSplit){.map = map, .grain = grain};
     *out = table->n_splits++;
     return OK;
 }
@@ -72,6 +72,15 @@ Err split_even(PlacementTable *table, int64_t extent, int64_t grain, int *out)
     return split_of_map(table, map, grain, out);
 }
 
+Err split_read(PlacementTable *table, int64_t extent, int64_t group, int *out)
+{
+    const SpanMap *map;
+    TRY(spans_key_heads(table->arena, extent * group, extent, 1, table->parts, &map));
+    TRY(split_of_map(table, map, 0, out));
+    table->split[*out].group = group;
+    return OK;
+}
+
 Err split_scaled(PlacementTable *table, int split, int64_t by, int *out)
 {
     const AxisSplit *s = &table->split[split];
@@ -107,6 +116,8 @@ Err placement_from_layout(PlacementTable *table, const Layout *layout, unsigned 
         placement.dim = c->dim;
         if (c->map)
             TRY(split_of_map(table, c->map, 0, &placement.split));
+        else if (c->group)
+            TRY(split_read(table, dims->dim[c->dim].cap, c->group, &placement.split));
         else
             TRY(split_even(table, dims->dim[c->dim].cap, c->grain, &placement.split));
     }
@@ -120,8 +131,18 @@ void placement_to_layout(const PlacementTable *table, PlacementId id, unsigned a
         *layout = layout_partial(*layout, axes);
     if (placement->kind != PLACEMENT_SHARD) return;
     const AxisSplit *s = &table->split[placement->split];
-    *layout = s->grain ? layout_cut(*layout, placement->dim, axes, s->grain)
-                       : layout_cut_map(*layout, placement->dim, axes, s->map);
+    *layout = s->grain   ? layout_cut(*layout, placement->dim, axes, s->grain)
+              : s->group ? layout_cut_read(*layout, placement->dim, axes, s->group)
+                         : layout_cut_map(*layout, placement->dim, axes, s->map);
+}
+
+/* The bytes of an all-to-all to or from a split with copies: all but each rank's own part of what
+ * all ranks together hold. */
+static int64_t copies_bytes(const PlacementTable *table, const SpanMap *map, int64_t value_bytes)
+{
+    int64_t held = 0;
+    for (int i = 0; i < map->first[table->parts]; i++) held += span_count(map->span[i]);
+    return map->extent ? value_bytes / map->extent * held / table->parts * (table->parts - 1) : 0;
 }
 
 /* All ranks along the axis together: (p - 1) times the bytes that one would receive. */
@@ -134,14 +155,41 @@ int64_t placement_reshard_bytes(const PlacementTable *table, PlacementId from, P
     const bool b_copies = b->kind == PLACEMENT_SHARD && table->split[b->split].map->copies;
     *steps = from != to;
     if (from == to) return 0;
+    if (a->copy_sums && !b->copy_sums && b->kind == PLACEMENT_SHARD && !b_copies &&
+        b->dim != a->dim)
+        return copies_bytes(table, table->split[a->split].map, value_bytes);
     if (a->copy_sums || b->copy_sums || a_copies) return -1;
     if (a->kind == PLACEMENT_REPLICATE && b->kind == PLACEMENT_SHARD)
         return 0; /* each rank takes its part */
     if (a->kind == PLACEMENT_MAX) return b->kind == PLACEMENT_REPLICATE ? 2 * all : -1;
     if (a->kind == PLACEMENT_SUM && b->kind == PLACEMENT_REPLICATE) return 2 * all;
+    if (b_copies && a->kind == PLACEMENT_SHARD && a->dim != b->dim)
+        return copies_bytes(table, table->split[b->split].map, value_bytes);
     if (b_copies) return -1;
     if (a->kind == PLACEMENT_SUM && b->kind == PLACEMENT_SHARD) return all;
     if (a->kind == PLACEMENT_SHARD && b->kind == PLACEMENT_REPLICATE) return all;
     if (a->kind == PLACEMENT_SHARD && b->kind == PLACEMENT_SHARD) return all / table->parts;
     return -1;
+}
+
+/* The collective that reshards a value; *bytes: those of its larger buffer on a rank. */
+static CommKind collective_of(const PlacementTable *table, const Placement *a, const Placement *b,
+                              int64_t sent, double *bytes)
+{
+    if (a->kind != PLACEMENT_SHARD)
+        return b->kind == PLACEMENT_SHARD ? COMM_REDUCE_SCATTER : COMM_ALL_REDUCE;
+    if (b->kind != PLACEMENT_SHARD) return COMM_ALL_GATHER;
+    /* Each rank sends all but one of `parts` equal messages. */
+    *bytes = (double)sent / (table->parts - 1);
+    return COMM_ALL_TO_ALL;
+}
+
+double placement_reshard_seconds(const PlaceContext *p, PlacementId from, PlacementId to,
+                                 int64_t value_bytes, int64_t bytes)
+{
+    const PlacementTable *table = &p->placements;
+    double whole = (double)value_bytes;
+    if (!p->rates || bytes == 0) return 0;
+    const CommKind kind = collective_of(table, &table->list[from], &table->list[to], bytes, &whole);
+    return cost_transfer_seconds(p->rates, kind, p->group, whole);
 }

@@ -6,6 +6,9 @@
  *     sum -> shard            begin reduce_scatter, wait
  *     shard -> other shard    begin all_to_all, wait
  *
+ * Key heads that several ranks hold are sent to each of them, and their gradients are added after
+ * the all-to-all. A sum that is also sliced, along another axis, is sliced first and then reduced.
+ *
  * A message that is not contiguous in storage is packed before and unpacked after. */
 #include "compile/place.h"
 
@@ -20,9 +23,8 @@ typedef struct {
     ReshardPart part;
     Dims dims;  /* of the result */
     Value into; /* the existing value that becomes it, or NO_VALUE */
+    bool dense; /* the result is contiguous: it is sent */
 } ReshardBuilder;
-
-static int64_t box_extent(const Box *b, int i) { return b->hi[i] - b->lo[i]; }
 
 /* Row-major strides of a box in a message; returns its elements. */
 static int64_t dense(const Box *b, int64_t *stride)
@@ -50,6 +52,7 @@ static Err copies_of(const ReshardSide *side, int64_t n, PackKind kind, Arena *a
         for (int d = 0; d < c->ndim; d++) c->n[d] = box_extent(&m->box, d);
         c->from_at = m->from_at;
         c->to_at = m->to_at;
+        c->add = m->add && kind == OUT_OF_MESSAGE;
         memcpy(c->from_stride, m->from_stride, sizeof c->from_stride);
         memcpy(c->to_stride, m->to_stride, sizeof c->to_stride);
         if (kind == INTO_MESSAGE) c->to_at = at, at += dense(&m->box, c->to_stride);
@@ -88,10 +91,23 @@ static Value add_pack(const ReshardBuilder *b, const ReshardSide *side, int64_t 
     return err == OK ? add_node(g, OP_pack, &move, x, dims) : NO_VALUE;
 }
 
-/* True if the part is one box of the whole: then a view is enough. */
+/* True if the part is one dense box of the whole: then a view is enough. */
 static bool is_one_box(const ReshardBuilder *b)
 {
-    return b->part.in.peers.n <= 1 && b->part.in.first[b->part.in.peers.n] <= 1;
+    const ReshardSide *in = &b->part.in;
+    if (in->peers.n > 1 || in->first[in->peers.n] > 1) return false;
+    for (int d = 0; in->first[in->peers.n] == 1 && d < in->move[0].box.ndim; d++)
+        if (in->move[0].box.skip[d]) return false;
+    return true;
+}
+
+/* True if the part is whole along all dims but the first. */
+static bool is_rows(const ReshardBuilder *b)
+{
+    bool rows = true;
+    for (int d = 1; d < b->dims.ndim; d++)
+        rows = rows && dim_same(b->dims.dim[d], b->p->g->value[b->v].dims.dim[d]);
+    return rows;
 }
 
 static Value take_part(const ReshardBuilder *b)
@@ -99,13 +115,14 @@ static Value take_part(const ReshardBuilder *b)
     Graph *g = b->p->g;
     const ReshardSide *in = &b->part.in;
     const int64_t n = in->peers.n ? in->first[in->peers.n] : 0;
-    if (b->into != NO_VALUE || !is_one_box(b))
+    if (b->into != NO_VALUE || !is_one_box(b) || (b->dense && !is_rows(b)))
         return redirect(g, add_pack(b, in, n, WITHIN, b->v, b->dims), b->into);
     Value v = b->v;
+    const Holding whole = holding_of(b->from, b->p->mesh, &b->plan.shape, b->p->rank);
     for (int d = 0; d < b->dims.ndim && g->err == OK; d++) {
         const Dim want = b->dims.dim[d], from_dim = g->value[v].dims.dim[d];
         if (dim_same(want, from_dim)) continue;
-        const int64_t from = n ? in->move[0].box.lo[d] : 0;
+        const int64_t from = n ? held_find(&whole.dim[d], in->move[0].box.lo[d]) : 0;
         v = part(g, v, d, want.cap ? from : 0, want);
     }
     return v;
@@ -132,14 +149,6 @@ static int64_t sum_of(const ReshardSide *s, int n)
     return sum;
 }
 
-/* The number of transfers so far. Packs do not count: not all ranks have them. */
-static int32_t count_transfers(const Graph *g)
-{
-    int32_t n = 0;
-    for (int i = 0; i < g->n_moves; i++) n += g->move[i].group.n > 0;
-    return n;
-}
-
 static Value transfer(const ReshardBuilder *b, bool is_max)
 {
     Graph *g = b->p->g;
@@ -147,7 +156,7 @@ static Value transfer(const ReshardBuilder *b, bool is_max)
     const OpId op = transfer_op(b->plan.kind);
     const bool gathers = op == OP_all_gather, scatters = op == OP_reduce_scatter;
     const bool all = op == OP_all_to_all;
-    TransferPart move = {.number = count_transfers(g),
+    TransferPart move = {.number = graph_transfers(g),
                          .reduce = is_max ? REDUCE_MAX : REDUCE_SUM,
                          .axes = b->plan.axes};
     const Err err =
@@ -160,7 +169,9 @@ static Value transfer(const ReshardBuilder *b, bool is_max)
     const int n_in = scatters || op == OP_all_reduce ? 1 : in->peers.n;
     Value x = b->v;
     Dims dims = b->dims;
-    if (!out->direct)
+    /* What is scattered may be the beginning of x: in order, but not all of it. */
+    const bool is_start = scatters && dims_count(&g->value[x].dims) != sum_of(out, n_out);
+    if (!out->direct || is_start)
         x = add_pack(b, out, out->first[n_out], INTO_MESSAGE, x, dims1(dim_of(sum_of(out, n_out))));
     if (!in->direct) dims = dims1(dim_of(sum_of(in, n_in)));
     const Value begun = add_node(g, op, &move, x, dims);
@@ -187,15 +198,18 @@ static Value reshard_value(ReshardBuilder *b, bool is_max)
     }
 }
 
-Value place_reshard(PlacedGraph *p, Value v, const ReshardRequest *m)
+/* One reshard; dense: its result is contiguous. */
+static Value reshard_once(PlacedGraph *p, Value v, const ReshardRequest *m, bool dense)
 {
     Graph *g = p->g;
-    ReshardBuilder b = {.p = p, .v = v, .from = &m->from, .to = &m->to, .into = m->into};
-    const Sharding from = {p->mesh, m->from, ALL_STAGES, false},
+    ReshardBuilder b = {
+        .p = p, .v = v, .from = &m->from, .to = &m->to, .into = m->into, .dense = dense};
+    const Sharding from = {p->mesh, m->from, ALL_STAGES, m->sum_copies},
                    to = {p->mesh, m->to, ALL_STAGES, false};
     Arena temp;
     if (g->err != OK) return NO_VALUE;
     Err err = reshard_plan(&from, &to, &m->shape, g->value[v].name, &b.plan);
+    if (err == OK) reshard_by_groups(&b.plan);
     if (err == OK) err = arena_open(&temp, "reshard", (size_t)1 << 30);
     if (err == OK) {
         err = reshard_for_rank(&b.plan, p->rank, g->arena, &temp, &b.part);
@@ -211,4 +225,27 @@ Value place_reshard(PlacedGraph *p, Value v, const ReshardRequest *m)
     g->chunk = 0;
     if (y != NO_VALUE) g->value[y].layout = m->to;
     return y;
+}
+
+/* True if an all-reduce would leave more than the rank's part: `to` is cut further than `from`. */
+static bool slices_a_sum(const PlacedGraph *p, const ReshardRequest *m, const Layout *sliced)
+{
+    const Sharding from = {p->mesh, m->from, ALL_STAGES, m->sum_copies},
+                   to = {p->mesh, *sliced, ALL_STAGES, false};
+    Reshard whole, slice;
+    const Sharding end = {p->mesh, m->to, ALL_STAGES, false};
+    return reshard_plan(&from, &end, &m->shape, "", &whole) == OK &&
+           whole.kind == RESHARD_ALL_REDUCE &&
+           reshard_plan(&from, &to, &m->shape, "", &slice) == OK && slice.kind == RESHARD_LOCAL;
+}
+
+Value place_reshard(PlacedGraph *p, Value v, const ReshardRequest *m)
+{
+    ReshardRequest slice = *m, rest = *m;
+    slice.to.partial = m->from.partial;
+    slice.into = NO_VALUE;
+    rest.from = slice.to;
+    if (!slices_a_sum(p, m, &slice.to)) return reshard_once(p, v, m, false);
+    const Value part = reshard_once(p, v, &slice, true);
+    return part == NO_VALUE ? part : reshard_once(p, part, &rest, false);
 }

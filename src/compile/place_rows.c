@@ -8,49 +8,15 @@
  *
  * A parameter is never moved, so its pin excludes most rows. An operand that is only added (a bias)
  * may be replicate where the row has a partial sum: the first part adds it, the others do not. */
-#include "compile/place.h"
+#include "compile/place_rows_parts.h"
 
 #include <string.h>
-
-typedef struct {
-    PlaceContext *p;
-    const Node *n;
-    const Signature *sig;
-    double flops; /* of the whole node */
-    OpRow row;
-    int any;         /* the dim, for a row "*" */
-    int split, with; /* of the letter, and of the letter sharded with it; -1: none */
-    int64_t size;    /* of a head, if an operand has (hc) */
-} RowTrial;
-
-static const Dims *dims_of(const RowTrial *t, int operand)
-{
-    const Node *n = t->n;
-    return &t->p->g->value[operand < n->n_in ? n->in[operand] : n->out[operand - n->n_in]].dims;
-}
-
-static const Operand *operand_of(const RowTrial *t, int operand)
-{
-    return operand < t->n->n_in ? &t->sig->in[operand] : &t->sig->out[operand - t->n->n_in];
-}
-
-/* The dim of the operand that the row shards, or -1; *with: by the second letter. */
-static int row_dim(const RowTrial *t, int operand, bool *with)
-{
-    const Operand *o = operand_of(t, operand);
-    *with = false;
-    if (t->row.letter == '*') return o->ndim == -1 ? t->any : -1;
-    const int dim = operand_dim(o, t->row.letter);
-    if (dim >= 0 || !t->row.with) return dim;
-    *with = true;
-    return operand_dim(o, t->row.with);
-}
 
 /* True if this operand may have summands in its copies: the op must be linear in it. */
 static bool takes_copy_sums(const RowTrial *t, int operand)
 {
     const OpClass class = op_info(t->n->op)->class;
-    const Operand *o = operand_of(t, operand);
+    const Operand *o = trial_operand(t, operand);
     return class == CLASS_SUM || class == CLASS_VIEW || strcmp(o->name, "dy") == 0 ||
            (t->n->op == OP_rope && operand == 0);
 }
@@ -60,10 +26,10 @@ static bool takes_copy_sums(const RowTrial *t, int operand)
 static Err operand_placement(const RowTrial *t, int operand, bool copy_sums, PlacementId *out)
 {
     PlacementTable *table = &t->p->placements;
-    const Operand *o = operand_of(t, operand);
+    const Operand *o = trial_operand(t, operand);
     const bool output = operand >= t->n->n_in;
     bool with;
-    const int dim = row_dim(t, operand, &with);
+    const int dim = trial_dim(t, operand, &with);
     Placement placement = {.kind = PLACEMENT_REPLICATE};
     if (dim < 0) {
         if (t->row.partial && (output || o->added))
@@ -102,8 +68,7 @@ static bool has_pin(const PlaceContext *p, Value v, PlacementId placement)
     return p->pin[v] == NO_PLACEMENT || p->pin[v] == placement;
 }
 
-/* The placement of the parameter whose gradient v is. */
-static PlacementId param_placement(const PlaceContext *p, Value v)
+PlacementId param_placement(const PlaceContext *p, Value v)
 {
     for (Value w = 0; w < p->g->n_values; w++) {
         const ValueInfo *info = &p->g->value[w];
@@ -113,14 +78,16 @@ static PlacementId param_placement(const PlaceContext *p, Value v)
 }
 
 /* A parameter's gradient has the placement of the parameter, or is a partial sum if that is
- * replicate. */
+ * replicate. Along data axes it must be one: ranks there have other tokens, and one reduce-scatter
+ * of the pack sums the gradients of all its parameters over them. */
 static bool fits_gradient(const PlaceContext *p, Value v, const Placement *placement)
 {
     const Placement *use = &p->placements.list[param_placement(p, v)];
+    const bool data = mesh_data_axes(p->mesh, VIEW_DENSE) >> p->axis & 1;
     if (use->kind == PLACEMENT_SHARD)
         return placement->kind == PLACEMENT_SHARD && placement->dim == use->dim &&
                placement->split == use->split;
-    return placement->kind == PLACEMENT_REPLICATE || placement->kind == PLACEMENT_SUM;
+    return placement->kind == PLACEMENT_SUM || (placement->kind == PLACEMENT_REPLICATE && !data);
 }
 
 /* Parameters stay as pinned; values that outlive the program have the placements that readers
@@ -171,14 +138,54 @@ static double node_flops(const PlaceContext *p, const Node *n)
     return op_flops(n->op, &n->attr, n->n_in, in, n->n_out, out).all;
 }
 
+/* The work of the whole node, on all ranks of the axis. */
+static CostWork node_work(const PlaceContext *p, int index)
+{
+    const Node *n = &p->g->node[index];
+    Dims in[MAX_IN], out[MAX_OUT];
+    if (n->n_in > MAX_IN) return (CostWork){.op = n->op}; /* a join is a view */
+    for (int i = 0; i < n->n_in; i++) in[i] = p->g->value[n->in[i]].dims;
+    for (int i = 0; i < n->n_out; i++) out[i] = p->g->value[n->out[i]].dims;
+    CostWork w = cost_work(n->op, &n->attr, p->g->dtype, n->n_in, in, n->n_out, out);
+    w.heavy *= p->share[index];
+    w.light *= p->share[index];
+    w.bytes *= p->share[index];
+    return w;
+}
+
+/* The seconds of a share of a node; 0 without rates. */
+static double shared_seconds(const PlaceContext *p, int node, double share)
+{
+    if (!p->rates) return 0;
+    CostWork w = p->work[node];
+    w.heavy *= share;
+    w.light *= share;
+    w.bytes *= share;
+    return cost_work_seconds(p->rates, &w);
+}
+
+/* Sets the seconds of the choices; their flops say how the work is divided. */
+static void price(const PlaceContext *p, int node, RowChoice *list, int n)
+{
+    for (int i = 0; i < n; i++) {
+        const double share = p->flops[node] > 0 ? list[i].flops / p->flops[node] : 1;
+        list[i].seconds = shared_seconds(p, node, share);
+    }
+}
+
 Err rows_open(PlaceContext *p)
 {
     TRY(ARENA_NEW(p->arena, p->g->n_nodes + 1, &p->sig));
     TRY(ARENA_NEW(p->arena, p->g->n_nodes + 1, &p->flops));
+    TRY(ARENA_NEW(p->arena, p->g->n_nodes + 1, &p->work));
+    TRY(ARENA_NEW(p->arena, p->g->n_nodes + 1, &p->rest));
     for (int i = 0; i < p->g->n_nodes; i++) {
         p->sig[i] = op_signature(p->g->node[i].op);
-        p->flops[i] = node_flops(p, &p->g->node[i]);
+        p->flops[i] = node_flops(p, &p->g->node[i]) * p->share[i];
+        if (p->rates) p->work[i] = node_work(p, i);
     }
+    for (int i = p->g->n_nodes - 1; i >= 0; i--)
+        p->rest[i] = p->rest[i + 1] + shared_seconds(p, i, 1.0 / p->placements.parts);
     return OK;
 }
 
@@ -193,60 +200,12 @@ static Err try_row(RowTrial *t, bool copy_sums, RowChoiceList *out)
     return is_legal(t, &c) ? add_choice(out, &c) : OK;
 }
 
-/* Candidate splits of a letter: those of the available operands and of pinned outputs, and the even
- * split, to scatter a partial sum. */
-typedef struct {
-    int split[8], n;
-} Splits;
-
-static void add_split(Splits *s, int split)
-{
-    for (int i = 0; i < s->n; i++)
-        if (s->split[i] == split) return;
-    if (split >= 0 && s->n < 8) s->split[s->n++] = split;
-}
-
-static Err split_of_operand(RowTrial *t, int operand, PlacementId id, bool want_with, Splits *out)
-{
-    PlacementTable *table = &t->p->placements;
-    const Placement placement = table->list[id];
-    const Operand *o = operand_of(t, operand);
-    bool with;
-    const int dim = row_dim(t, operand, &with);
-    int split = placement.split;
-    if (dim < 0 || with != want_with) return OK;
-    if (placement.kind == PLACEMENT_SUM) { /* scatter it evenly */
-        const int64_t unit = o->ndim > 0 && o->second[dim] ? t->size : 1;
-        TRY(split_even(table, dims_of(t, operand)->dim[dim].cap / unit, 1, &split));
-        add_split(out, split);
-    }
-    if (placement.kind != PLACEMENT_SHARD || placement.dim != dim) return OK;
-    if (o->ndim > 0 && o->second[dim]) TRY(split_scaled(table, split, -t->size, &split));
-    add_split(out, split);
-    return OK;
-}
-
-static Err find_splits(RowTrial *t, const PlacementId avail[][MAX_AVAIL], const int *n_avail,
-                       bool with, Splits *out)
-{
-    out->n = 0;
-    for (int i = 0; i < t->n->n_in; i++)
-        for (int k = 0; k < n_avail[i]; k++) TRY(split_of_operand(t, i, avail[i][k], with, out));
-    for (int i = 0; i < t->n->n_out; i++) {
-        const Value v = t->n->out[i];
-        const bool gradient = t->p->g->value[v].role == ROLE_DPARAM;
-        const PlacementId pin = gradient ? param_placement(t->p, v) : t->p->pin[v];
-        if (pin != NO_PLACEMENT) TRY(split_of_operand(t, t->n->n_in + i, pin, with, out));
-    }
-    return OK;
-}
-
 static Err try_splits(RowTrial *t, const PlacementId avail[][MAX_AVAIL], const int *n_avail,
                       RowChoiceList *out)
 {
-    Splits mine, with = {{-1}, 1};
-    TRY(find_splits(t, avail, n_avail, false, &mine));
-    if (t->row.with) TRY(find_splits(t, avail, n_avail, true, &with));
+    SplitList mine, with = {{-1}, 1};
+    TRY(row_splits(t, avail, n_avail, false, &mine));
+    if (t->row.with) TRY(row_splits(t, avail, n_avail, true, &with));
     for (int i = 0; i < mine.n; i++)
         for (int k = 0; k < with.n; k++) {
             t->split = mine.split[i];
@@ -269,6 +228,18 @@ static Err try_sum(RowTrial *t, RowChoiceList *out)
     return is_legal(t, &c) ? add_choice(out, &c) : OK;
 }
 
+/* Drops the choice of running the whole node on every rank, if another one divides its flops:
+ * context parallelism divides work, also where repeating a GEMM would save a transfer. */
+static void drop_whole(RowChoiceList *c, double flops)
+{
+    bool divided = false;
+    int n = 0;
+    for (int i = 0; i < c->n; i++) divided = divided || c->list[i].flops < flops;
+    for (int i = 0; i < c->n; i++)
+        if (!divided || c->list[i].flops < flops) c->list[n++] = c->list[i];
+    c->n = n;
+}
+
 Err rows_of_node(PlaceContext *p, int node, const PlacementId avail[][MAX_AVAIL],
                  const int *n_avail, RowChoice *out, int *n)
 {
@@ -281,11 +252,13 @@ Err rows_of_node(PlaceContext *p, int node, const PlacementId avail[][MAX_AVAIL]
     if (is_legal(&t, &whole)) TRY(add_choice(&choices, &whole));
     for (int r = 0; r < n_rows; r++) {
         t.row = row[r];
-        const int dims = row[r].letter == '*' ? dims_of(&t, 0)->ndim : 1;
+        const int dims = row[r].letter == '*' ? trial_dims(&t, 0)->ndim : 1;
         for (t.any = 0; t.any < dims; t.any++) TRY(try_splits(&t, avail, n_avail, &choices));
     }
     t.row = (OpRow){0};
     TRY(try_sum(&t, &choices));
+    if (p->context && op_info(t.n->op)->class == CLASS_HEAVY) drop_whole(&choices, t.flops);
+    price(p, node, choices.list, choices.n);
     *n = choices.n;
     return OK;
 }

@@ -24,9 +24,9 @@ typedef struct {
     const CompileOptions *options;
     int n_nodes; /* before this pass */
     Value n_values;
-    bool *backward;   /* [n_nodes]: depends on dy */
+    bool *backward;   /* [n_nodes]: depends on dy, or was made to run with such nodes */
     bool *recomputed; /* [n_nodes]: is recomputed */
-    bool *needed;     /* [n_values]: a backward node reads it */
+    bool *needed;     /* [n_values]: a backward node reads it, or a copy that one needs */
     Value *copy;      /* [n_values]: recomputed, or copied back in; NO_VALUE: as it is */
     int *maker;       /* [n_values] */
     bool *listed;     /* [n_values]: NAMED: a pattern matches it */
@@ -40,19 +40,21 @@ static void mark_backward(RecomputePlan *p)
     after[dy] = true;
     for (int i = 0; i < p->n_nodes; i++) { /* makers precede readers */
         const Node *n = &p->g->node[i];
+        p->backward[i] = n->recomputed; /* of the pass context: its readers depend on dy anyway */
         for (int j = 0; j < n->n_in; j++) p->backward[i] = p->backward[i] || after[n->in[j]];
         for (int j = 0; j < n->n_out && p->backward[i]; j++) after[n->out[j]] = true;
     }
     memset(after, 0, (size_t)p->n_values * sizeof *after);
 }
 
-/* Marks the values that backward nodes read, and the values behind views of them. */
+/* Marks the values that backward nodes read, the values behind views of them, and operands of
+ * recomputed nodes whose results are needed. */
 static void mark_needed(RecomputePlan *p)
 {
-    for (int i = p->n_nodes - 1; i >= 0; i--) {
+    for (int i = p->n_nodes - 1; i >= 0; i--) { /* readers before makers */
         const Node *n = &p->g->node[i];
         bool reads = p->backward[i];
-        if (op_info(n->op)->class == CLASS_VIEW)
+        if (op_info(n->op)->class == CLASS_VIEW || p->recomputed[i])
             for (int j = 0; j < n->n_out; j++) reads = reads || p->needed[n->out[j]];
         for (int j = 0; j < n->n_in && reads; j++) p->needed[n->in[j]] = true;
     }
@@ -120,18 +122,25 @@ static bool feeds_gather(const RecomputePlan *p, int index)
     return false;
 }
 
+/* True if backward has another copy of an operand of the node: recomputed, or copied back in. */
+static bool reads_copy(const RecomputePlan *p, const Node *n)
+{
+    bool any = false;
+    for (int j = 0; j < n->n_in; j++)
+        any = any || is_offloaded(p, n->in[j]) ||
+              (p->maker[n->in[j]] != NO_NODE && p->recomputed[p->maker[n->in[j]]]);
+    return any;
+}
+
 static bool is_recomputed(const RecomputePlan *p, int index)
 {
     const Node *n = &p->g->node[index];
     const OpClass class = op_info(n->op)->class;
-    bool there = true, changed = false;
+    const bool changed = reads_copy(p, n);
+    bool there = true;
     /* Other slices use a value of the micro-batch too. */
     if (n->n_out && p->g->value[n->out[0]].role == ROLE_MICRO) return false;
-    for (int j = 0; j < n->n_in; j++) {
-        there = there && is_available(p, n->in[j]);
-        changed = changed || is_offloaded(p, n->in[j]) ||
-                  (p->maker[n->in[j]] != NO_NODE && p->recomputed[p->maker[n->in[j]]]);
-    }
+    for (int j = 0; j < n->n_in; j++) there = there && is_available(p, n->in[j]);
     if (class == CLASS_VIEW) return changed; /* follows the value that it shows */
     if (n->op == OP_wait) return p->recomputed[p->maker[n->in[0]]];
     if (n->op == OP_all_gather && !p->options->keep_gathered) return true;
@@ -147,6 +156,20 @@ static bool is_recomputed(const RecomputePlan *p, int index)
         return makes_listed(p, n);
     }
     return false;
+}
+
+/* Decides for every forward node. Values that only recomputed nodes need (keys that are regathered)
+ * are known after that. They may be offloaded too, and views and packs follow them. */
+static void decide(RecomputePlan *p)
+{
+    for (int i = 0; i < p->n_nodes; i++)
+        if (!p->backward[i]) p->recomputed[i] = is_recomputed(p, i);
+    mark_needed(p);
+    for (int i = 0; i < p->n_nodes; i++) {
+        const Node *n = &p->g->node[i];
+        const bool follows = op_info(n->op)->class == CLASS_VIEW || n->op == OP_pack;
+        if (follows && !p->backward[i] && !p->recomputed[i]) p->recomputed[i] = is_recomputed(p, i);
+    }
 }
 
 static Value recomputed_value(RecomputePlan *p, Value v);
@@ -237,8 +260,7 @@ Err recompute(Graph *g, const CompileOptions *options)
 {
     RecomputePlan p = {.g = g, .options = options, .n_nodes = g->n_nodes, .n_values = g->n_values};
     TRY(open_plan(&p));
-    for (int i = 0; i < p.n_nodes; i++)
-        if (!p.backward[i]) p.recomputed[i] = is_recomputed(&p, i);
+    decide(&p);
     for (Value v = 0; v < p.n_values; v++)
         if (is_offloaded(&p, v)) TRY(offload(&p, v));
     for (int i = 0; i < p.n_nodes; i++) {

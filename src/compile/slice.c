@@ -53,7 +53,7 @@ static Value new_whole(Slicer *s, Value v, DType dtype)
     Graph *g = s->g;
     const ValueInfo part = g->value[v];
     Dims dims = part.dims;
-    dims.dim[0] = (Dim){s->rows, SLOT_SEEN, 0};
+    dims.dim[0] = dim_rows(s->rows, SLOT_SEEN);
     const Value all = graph_value(g, ROLE_MICRO, "", dtype, dims);
     if (all == NO_VALUE) return all;
     g->value[all].layout = part.layout;
@@ -66,7 +66,7 @@ static Err put(Slicer *s, Value v)
     Graph *g = s->g;
     const Dim rows = g->value[v].dims.dim[0];
     if (s->whole[v] != NO_VALUE) return OK;
-    if (rows.slot != SLOT_ROWS || rows.from != 0)
+    if (rows.slot != SLOT_ROWS || rows.from != 0 || rows.span)
         return err_fail(
             ERR_CHECK, "graph %s: value %%%d %s, keys or values of a slice, has not all rows of it",
             g->kind, v, g->value[v].name);

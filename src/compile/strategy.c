@@ -1,52 +1,9 @@
-/* strategy.c -- the rows of the strategies, and the pins that follow from them. */
+/* strategy.c -- the pins that follow from the rows of a strategy, and the order in which their cuts
+ * nest. */
 #include "compile/strategy.h"
 
 #include <string.h>
 #include "base/text.h"
-
-/* Tensor parallelism of heads, feed-forward and vocabulary: column-parallel weights are sharded
- * along dim 0, row-parallel ones along dim 1. */
-static const StrategyRow tensor_rows[] = {
-    {"*q_proj.weight", "tp", 0, BY_HEAD},      {"*k_proj.weight", "tp", 0, BY_KEY_HEAD},
-    {"*v_proj.weight", "tp", 0, BY_KEY_HEAD},  {"*q_proj.bias", "tp", 0, BY_HEAD},
-    {"*k_proj.bias", "tp", 0, BY_KEY_HEAD},    {"*v_proj.bias", "tp", 0, BY_KEY_HEAD},
-    {"*o_proj.weight", "tp", 1, BY_HEAD},      {"attn.c_proj.weight", "tp", 1, BY_HEAD},
-    {"*gate_proj.weight", "tp", 0, BY_ONE},    {"*up_proj.weight", "tp", 0, BY_ONE},
-    {"*gate_proj.bias", "tp", 0, BY_ONE},      {"*up_proj.bias", "tp", 0, BY_ONE},
-    {"*down_proj.weight", "tp", 1, BY_ONE},    {"mlp.c_fc.weight", "tp", 0, BY_ONE},
-    {"mlp.c_fc.bias", "tp", 0, BY_ONE},        {"mlp.c_proj.weight", "tp", 1, BY_ONE},
-    {"*embed_tokens.weight", "tp", 0, BY_ONE}, {"wte.weight", "tp", 0, BY_ONE},
-    {"lm_head.weight", "tp", 0, BY_ONE},
-};
-
-/* Sequence parallelism: the stream and the outputs of norms are sharded by tokens. They are
- * all-gathered before a GEMM, and its partial sums are reduce-scattered after. */
-static const StrategyRow sequence_rows[] = {
-    {"x", "tp", 0, BY_ONE},
-    {"*.in", "tp", 0, BY_ONE},
-    {"mid", "tp", 0, BY_ONE},
-    {"y", "tp", 0, BY_ONE},
-};
-
-enum {
-    N_TENSOR_ROWS = sizeof tensor_rows / sizeof *tensor_rows,
-    N_SEQUENCE_ROWS = sizeof sequence_rows / sizeof *sequence_rows
-};
-
-const Strategy strategy_tp = {.name = "tensor", .row = tensor_rows, .n = N_TENSOR_ROWS};
-const Strategy strategy_tp_sequence = {.name = "tensor and sequence",
-                                       .row = sequence_rows,
-                                       .n = N_SEQUENCE_ROWS,
-                                       .base = &strategy_tp};
-
-Strategy strategy_with_heads(const Strategy *s, int64_t heads, int64_t key_heads, int64_t head_size)
-{
-    Strategy with = *s;
-    with.heads = heads;
-    with.key_heads = key_heads;
-    with.head_size = head_size;
-    return with;
-}
 
 /* ERR_CONFIG unless the model has heads and they make up the dim. */
 static Err check_heads(const Strategy *s, const StrategyRow *row, const char *name, int64_t extent)
@@ -66,17 +23,49 @@ typedef struct {
     Arena *arena;
 } Pinner;
 
+/* Tokens over the axes, outer first: by the map over the first one, evenly within its parts. */
+static Layout cut_tokens(const Pinner *p, Layout l, int dim, unsigned axes, int64_t extent)
+{
+    const SpanMap *map = p->s->tokens;
+    const unsigned first = axes & -axes;
+    const bool mapped =
+        map && map->extent == extent && map->n_parts == mesh_parts(p->mesh, VIEW_DENSE, first);
+    for (unsigned left = axes; left; left &= left - 1)
+        l = mapped && (left & -left) == first ? layout_cut_map(l, dim, first, map)
+                                              : layout_cut(l, dim, left & -left, 1);
+    return l;
+}
+
+/* Key heads that their readers share out evenly are cut evenly; of others there are copies. */
+static Err add_readers_cut(const Pinner *p, const StrategyRow *row, unsigned axes, Layout *l)
+{
+    const Strategy *s = p->s;
+    const int tp = mesh_parts(p->mesh, VIEW_DENSE, mesh_axes(p->mesh, VIEW_DENSE, "tp"));
+    const int64_t left = s->key_heads / tp;
+    const bool even = s->heads == s->key_heads || left % mesh_parts(p->mesh, VIEW_DENSE, axes) == 0;
+    *l = even ? layout_cut(*l, row->dim, axes, 1)
+              : layout_cut_read(*l, row->dim, axes, s->heads / s->key_heads);
+    return OK;
+}
+
 static Err add_cut(const Pinner *p, const StrategyRow *row, const char *name, int64_t extent,
                    Layout *l)
 {
     const Strategy *s = p->s;
     const unsigned axes = mesh_axes(p->mesh, VIEW_DENSE, row->axis);
     const int parts = mesh_parts(p->mesh, VIEW_DENSE, axes);
+    const bool by_heads = row->by == BY_HEAD || row->by == BY_KEY_HEAD;
     const SpanMap *map;
-    if (row->by != BY_ONE) TRY(check_heads(s, row, name, extent));
+    if (row->by == BY_TOKENS) {
+        *l = cut_tokens(p, *l, row->dim, axes, extent);
+        return OK;
+    }
+    if (row->by == BY_READER) return add_readers_cut(p, row, axes, l);
+    if (by_heads) TRY(check_heads(s, row, name, extent));
     const bool even = s->key_heads == s->heads || s->key_heads % parts == 0;
     if (row->by != BY_KEY_HEAD || even) {
-        *l = layout_cut(*l, row->dim, axes, row->by == BY_ONE ? 1 : s->head_size);
+        for (unsigned left = axes; left; left &= left - 1) /* outer axes first */
+            *l = layout_cut(*l, row->dim, left & -left, by_heads ? s->head_size : 1);
         return OK;
     }
     TRY(spans_key_heads(p->arena, s->heads, s->key_heads, s->head_size, parts, &map));
@@ -86,43 +75,88 @@ static Err add_cut(const Pinner *p, const StrategyRow *row, const char *name, in
 
 /* A named tensor, and its layout by the rows so far. */
 typedef struct {
-    const char *name;
+    const char *name, *alias; /* alias: as an operand of attention, or NULL */
     const Shape *shape;
     Layout layout;
     unsigned seen; /* axes that a row has decided */
-    bool matched;  /* some row matches */
 } PinTarget;
+
+static bool row_matches(const StrategyRow *row, const PinTarget *t)
+{
+    return text_glob(row->pattern, t->name) || (t->alias && strcmp(row->pattern, t->alias) == 0);
+}
 
 static Err apply_row(const Pinner *p, const StrategyRow *row, PinTarget *t)
 {
     const unsigned axes = mesh_axes(p->mesh, VIEW_DENSE, row->axis);
-    if ((t->seen & axes) || !text_glob(row->pattern, t->name)) return OK;
+    if ((t->seen & axes) || !row_matches(row, t)) return OK;
     if (row->dim >= t->shape->ndim)
         return err_fail(ERR_CONFIG, "strategy %s: row \"%s\" cuts dim %d of %s, which has %d dims",
                         p->s->name, row->pattern, row->dim, t->name, t->shape->ndim);
     if (mesh_parts(p->mesh, VIEW_DENSE, axes) > 1)
         TRY(add_cut(p, row, t->name, t->shape->n[row->dim], &t->layout));
     t->seen |= axes;
-    t->matched = true;
     return OK;
 }
 
-/* *pinned becomes true if a row matches, else stays. */
-static Err pin_dims(const Pinner *p, const char *name, const Shape *shape, Layout *out,
-                    bool *pinned)
+/* *pinned: the axes that a row decides are added. */
+static Err pin_dims(const Pinner *p, PinTarget *t, Layout *out, unsigned *pinned)
 {
-    PinTarget t = {name, shape, layout_replicate(VIEW_DENSE), 0, false};
+    t->layout = layout_replicate(VIEW_DENSE);
     for (const Strategy *s = p->s; s; s = s->base)
-        for (int i = 0; i < s->n; i++) TRY(apply_row(p, &s->row[i], &t));
-    if (t.matched) *pinned = true;
-    *out = layout_simplify(&t.layout, p->mesh);
+        for (int i = 0; i < s->n; i++) TRY(apply_row(p, &s->row[i], t));
+    *pinned |= t->seen;
+    *out = strategy_nested(layout_simplify(&t->layout, p->mesh), p->mesh);
     return OK;
 }
 
 static bool always_pinned(Role r) { return role_given(r) || r == ROLE_Y || r == ROLE_DX; }
 
+static Value value_named(const Graph *g, const char *name)
+{
+    for (Value v = 0; v < g->n_values; v++)
+        if (strcmp(g->value[v].name, name) == 0) return v;
+    return NO_VALUE;
+}
+
+/* The operand of attention that the value is, or whose gradient it is; NULL if none. */
+static const char *alias_of(const Graph *g, Value v)
+{
+    static const char *const operand[] = {"attention:q", "attention:k", "attention:v"};
+    const char *name = g->value[v].name;
+    if (strncmp(name, "d.", 2) == 0) v = value_named(g, name + 2);
+    for (int i = 0; i < g->n_nodes && v != NO_VALUE; i++) {
+        const Node *n = &g->node[i];
+        if (n->op != OP_attention) continue;
+        for (int k = 0; k < 3; k++)
+            if (n->in[k] == v) return operand[k];
+        if (n->out[0] == v) return "attention:o";
+    }
+    return NULL;
+}
+
+/* The place of an axis in the order in which cuts of a dim nest: lower is outer. */
+static int nest_rank(const Cut *c, const Mesh *mesh)
+{
+    const bool outer = (c->axes & mesh_axes(mesh, VIEW_DENSE, c->dim == 0 ? "cp" : "tp")) != 0;
+    return (outer ? 0 : 1 << MAX_AXES) + c->axes;
+}
+
+Layout strategy_nested(Layout l, const Mesh *mesh)
+{
+    for (int i = 0; i < l.n_cuts; i++)
+        for (int k = i + 1; k < l.n_cuts; k++) {
+            const Cut outer = l.cut[i]; /* the order of cuts of different dims means nothing */
+            if (outer.dim != l.cut[k].dim || outer.dim == DIM_FLAT) continue;
+            if (nest_rank(&outer, mesh) <= nest_rank(&l.cut[k], mesh)) continue;
+            l.cut[i] = l.cut[k];
+            l.cut[k] = outer;
+        }
+    return l;
+}
+
 Err strategy_pins(const Strategy *s, const Graph *g, const Mesh *mesh, Arena *arena, Layout **pin,
-                  bool **pinned)
+                  unsigned **pinned)
 {
     const Pinner p = {s, mesh, arena};
     TRY(ARENA_NEW(arena, g->n_values, pin));
@@ -133,10 +167,10 @@ Err strategy_pins(const Strategy *s, const Graph *g, const Mesh *mesh, Arena *ar
         Shape shape = {.ndim = info->dims.ndim};
         for (int i = 0; i < shape.ndim; i++) shape.n[i] = info->dims.dim[i].cap;
         (*pin)[v] = layout_replicate(VIEW_DENSE);
-        (*pinned)[v] = always_pinned(info->role);
+        (*pinned)[v] = always_pinned(info->role) ? mesh_all_axes(mesh, VIEW_DENSE) : 0;
         if (info->role == ROLE_DPARAM || !info->name[0]) continue;
-        TRY(pin_dims(&p, gradient ? info->name + 2 : info->name, &shape, &(*pin)[v],
-                     &(*pinned)[v]));
+        PinTarget t = {gradient ? info->name + 2 : info->name, alias_of(g, v), &shape, {0}, 0};
+        TRY(pin_dims(&p, &t, &(*pin)[v], &(*pinned)[v]));
     }
     return OK;
 }
@@ -151,9 +185,10 @@ Err strategy_use(const Strategy *s, const Model *m, const Mesh *mesh, Arena *are
             const ParamInfo *info = &m->kind[unit->kind].param[k];
             Layout *known = &(*use)[unit->param[k]], l;
             Shape shape = {.ndim = info->ndim};
-            bool pinned = false;
+            PinTarget t = {info->name, NULL, &shape, {0}, 0};
+            unsigned pinned = 0;
             memcpy(shape.n, info->n, sizeof shape.n);
-            TRY(pin_dims(&p, info->name, &shape, &l, &pinned));
+            TRY(pin_dims(&p, &t, &l, &pinned));
             if (m->param[unit->param[k]].holder[0] != u && !layout_equal(known, &l))
                 return err_fail(ERR_CONFIG,
                                 "strategy %s: unit %s would use %s in another layout than unit %s, "

@@ -14,13 +14,17 @@
 #include "layout/layout.h"
 #include "layout/mesh.h"
 
-/* The indivisible unit. Key heads are where they are read: several parts may hold one. */
-typedef enum { BY_ONE, BY_HEAD, BY_KEY_HEAD } CutBy;
+/* The indivisible unit. Key heads are where they are read: several parts may hold one. Tokens are
+ * cut by the strategy's token map. BY_READER: elements are key heads, and the parts are those of
+ * the heads that read them. */
+typedef enum { BY_ONE, BY_HEAD, BY_KEY_HEAD, BY_TOKENS, BY_READER } CutBy;
 
+/* A pattern matches a name within the unit; * matches anything. "attention:k" matches the value
+ * that the op attention reads as its operand k, whatever its name. */
 typedef struct {
-    const char *pattern; /* of a name within the unit; * matches anything */
-    const char *axis;    /* of the dense view */
-    int dim;             /* the dim that is sharded */
+    const char *pattern;
+    const char *axis; /* of the dense view */
+    int dim;          /* the dim that is sharded */
     CutBy by;
 } StrategyRow;
 
@@ -29,7 +33,10 @@ typedef struct Strategy {
     const StrategyRow *row;
     int n;
     int64_t heads, key_heads, head_size; /* of the model; 0 if no row is by heads */
-    const struct Strategy *base;         /* whose rows follow these; NULL: none */
+    /* The rows of a micro-batch over the first axis of cp (layout/tokens.h), borrowed; further axes
+     * cut its parts evenly. NULL: the even rule for all axes. */
+    const SpanMap *tokens;
+    const struct Strategy *base; /* whose rows follow these; NULL: none */
 } Strategy;
 
 /* Megatron's tensor parallelism over heads, feed-forward and vocabulary. */
@@ -37,16 +44,32 @@ extern const Strategy strategy_tp;
 /* The same, with the stream sharded by tokens between the GEMMs (sequence parallelism). */
 extern const Strategy strategy_tp_sequence;
 
+/* How attention is sharded over cp. The stream is always sharded by tokens there. */
+typedef enum {
+    CONTEXT_AUTO,    /* the cheaper one */
+    CONTEXT_GATHER,  /* keys and values are all-gathered; each rank has the queries of its tokens */
+    CONTEXT_ULYSSES, /* all-to-all from tokens to heads before attention, and back after it */
+    CONTEXT_RING,    /* as gather, but keys travel around a ring, one block at a time */
+    N_CONTEXTS
+} ContextKind;
+const char *context_name(ContextKind kind);
+
+/* Local. The strategy `base` with context parallelism on the cp axes of the mesh. On a mesh with
+ * cp_ring and cp_heads, heads are sharded over cp_heads, and `kind` is for cp_ring. */
+Strategy strategy_with_context(const Strategy *base, ContextKind kind, const Mesh *mesh);
 /* Local. The strategy for a model with these heads. */
 Strategy strategy_with_heads(const Strategy *s, int64_t heads, int64_t key_heads,
                              int64_t head_size);
 
-/* Local. pin[v]: the strategy's layout of value v on this mesh; pinned[v]: whether there is one.
- * Parameters and inputs are always pinned, as are the streams x, y and their gradients: units meet
- * there. Gradients of pinned values have the same pin; gradients of parameters have none.
- * ERR_CONFIG if a row cannot be honored. */
+/* Local. pin[v]: the strategy's layout of value v on this mesh; pinned[v]: the axes for which it
+ * holds. A row on one axis leaves the others free. Parameters and inputs are pinned on all axes, as
+ * are the streams x, y and their gradients: units meet there. Gradients of pinned values have the
+ * same pin; gradients of parameters have none. ERR_CONFIG if a row cannot be honored. */
 Err strategy_pins(const Strategy *s, const Graph *g, const Mesh *mesh, Arena *arena, Layout **pin,
-                  bool **pinned);
+                  unsigned **pinned);
+/* Local. The layout with its cuts in the order in which they nest: tokens (dim 0) are cut over cp
+ * first and over tp within that, heads over tp first and over cp within that. */
+Layout strategy_nested(Layout l, const Mesh *mesh);
 /* Local. The layout in which programs use each parameter of the model. ERR_CONFIG if units that
  * hold one parameter would have it in different layouts. */
 Err strategy_use(const Strategy *s, const Model *m, const Mesh *mesh, Arena *arena, Layout **use);

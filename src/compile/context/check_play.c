@@ -1,0 +1,221 @@
+/* check_play.c -- plays the lists of all ranks, with transfers that take their time.
+ *
+ * A rank goes on until a step needs a payload whose receive is posted and has not met its send. A
+ * step that needs a payload for which no receive is posted is a fault. So is a round in which no
+ * rank can go on: a circular wait. */
+#include <string.h>
+
+#include "compile/context/check_parts.h"
+
+static Err bad(const ContextPlayer *w, int rank, const char *reason, int block)
+{
+    return err_fail(ERR_CHECK, "attention plan %s, rank %d, step %d: %s (block %d)",
+                    w->p->row->name, rank, w->at[rank], reason, block);
+}
+
+static int partial_of(ContextPayload payload)
+{
+    return payload == PAYLOAD_DKV ? PARTIAL_KEYS : PARTIAL_QUERIES;
+}
+
+static bool is_partial(ContextPayload payload)
+{
+    return payload != PAYLOAD_KV && payload != PAYLOAD_Q;
+}
+
+/* The contributions of a partial result at a rank, [other block][q half][k half]. */
+static Err parts_at(ContextPlayer *w, int partial, int rank, int block, uint8_t **out)
+{
+    uint8_t **parts = &w->parts[partial][pair_at(w, rank, block)];
+    if (!*parts) TRY(ARENA_NEW(w->temp, 4 * w->ranks, parts));
+    *out = *parts;
+    return OK;
+}
+
+/* Is this payload here? Else *waits tells whether it is on its way. */
+static bool is_here(const ContextPlayer *w, int rank, ContextPayload payload, ContextBlock b,
+                    bool *waits)
+{
+    const int64_t at = pair_at(w, rank, b.rank);
+    *waits = w->due[payload][at] > 0;
+    if (is_partial(payload)) return w->made[partial_of(payload)][at] && !*waits;
+    const uint8_t has = w->has[payload == PAYLOAD_KV][at];
+    return (has & b.halves) == b.halves;
+}
+
+static Err meet(ContextPlayer *w, int from, int to)
+{
+    ContextChannel *c = &w->channel[pair_at(w, from, to)];
+    for (; c->n_met < c->n_sent && c->n_met < c->n_posted; c->n_met++) {
+        const ContextMessage *s = &c->sent[c->n_met], *r = &c->posted[c->n_met];
+        const int64_t at = pair_at(w, to, r->block.rank);
+        if (s->payload != r->payload || s->block.rank != r->block.rank ||
+            s->block.halves != r->block.halves)
+            return err_fail(ERR_CHECK,
+                            "attention plan %s: send %d from rank %d to rank %d is %s of block %d, "
+                            "and its receive expects %s of block %d",
+                            w->p->row->name, c->n_met, from, to, context_payload_name(s->payload),
+                            s->block.rank, context_payload_name(r->payload), r->block.rank);
+        w->due[r->payload][at]--;
+        if (!is_partial(r->payload)) {
+            w->has[r->payload == PAYLOAD_KV][at] |= r->block.halves;
+            continue;
+        }
+        uint8_t *parts;
+        TRY(parts_at(w, partial_of(r->payload), to, r->block.rank, &parts));
+        for (int i = 0; i < 4 * w->ranks; i++) parts[i] = (uint8_t)(parts[i] + s->parts[i]);
+        w->made[partial_of(r->payload)][at] = 1;
+    }
+    return OK;
+}
+
+static Err post(ContextPlayer *w, ContextMessage **list, int *n, int cap, ContextMessage m)
+{
+    if (!*list) TRY(ARENA_NEW(w->temp, cap, list));
+    MUST(*n < cap, "more messages than steps");
+    (*list)[(*n)++] = m;
+    return OK;
+}
+
+/* Takes a partial result out of the rank: its contributions travel. */
+static Err take_parts(ContextPlayer *w, int rank, const ContextStep *s, const uint8_t **out)
+{
+    const int partial = partial_of(s->payload);
+    const int64_t at = pair_at(w, rank, s->out.rank);
+    uint8_t *parts;
+    if (s->out.rank == rank)
+        return bad(w, rank, "sends a partial result away from its owner", rank);
+    TRY(parts_at(w, partial, rank, s->out.rank, &parts));
+    *out = parts;
+    w->parts[partial][at] = NULL;
+    w->made[partial][at] = 0;
+    return OK;
+}
+
+static bool is_block(const ContextPlayer *w, ContextBlock b)
+{
+    return b.rank >= 0 && b.rank < w->ranks && b.halves >= HALF_FIRST && b.halves <= HALF_BOTH;
+}
+
+static Err check_move(const ContextPlayer *w, int rank, const ContextStep *s)
+{
+    const bool only_forward = s->payload == PAYLOAD_O;
+    const bool only_backward = s->payload == PAYLOAD_DKV || s->payload == PAYLOAD_DQ;
+    if (s->payload >= N_PAYLOADS) return bad(w, rank, "moves an unknown payload", -1);
+    if (w->p->backward ? only_forward : only_backward)
+        return bad(w, rank, "moves a payload of the other direction", s->out.rank);
+    if (s->to == rank || s->from == rank) return bad(w, rank, "moves to itself", s->out.rank);
+    if (s->to >= w->ranks || s->from >= w->ranks)
+        return bad(w, rank, "moves to or from a rank that does not exist", s->out.rank);
+    if (s->to >= 0 && !is_block(w, s->out)) return bad(w, rank, "sends no block", s->out.rank);
+    if (s->from >= 0 && !is_block(w, s->in)) return bad(w, rank, "receives no block", s->in.rank);
+    if (s->to < 0 && s->from < 0) return bad(w, rank, "moves nothing", -1);
+    return OK;
+}
+
+/* The receive is posted before the send waits for its payload: both are posted together. */
+static Err play_move(ContextPlayer *w, int rank, const ContextStep *s, bool *waits)
+{
+    *waits = false;
+    TRY(check_move(w, rank, s));
+    if (s->to >= 0 && !is_here(w, rank, s->payload, s->out, waits))
+        return *waits ? OK : bad(w, rank, "sends a payload that it does not have", s->out.rank);
+    if (s->from >= 0) {
+        ContextChannel *c = &w->channel[pair_at(w, s->from, rank)];
+        TRY(post(w, &c->posted, &c->n_posted, c->cap, (ContextMessage){s->payload, s->in, NULL}));
+        w->due[s->payload][pair_at(w, rank, s->in.rank)]++;
+    }
+    if (s->to >= 0) {
+        ContextMessage m = {s->payload, s->out, NULL};
+        ContextChannel *c = &w->channel[pair_at(w, rank, s->to)];
+        if (is_partial(s->payload)) TRY(take_parts(w, rank, s, &m.parts));
+        TRY(post(w, &c->sent, &c->n_sent, c->cap, m));
+        w->sent.halves[s->payload] += s->out.halves == HALF_BOTH ? 2 : 1;
+        TRY(meet(w, rank, s->to));
+    }
+    return s->from >= 0 ? meet(w, s->from, rank) : OK;
+}
+
+/* Counts a visit of two half blocks, and its contributions to the partial results. */
+static Err visit_halves(ContextPlayer *w, int rank, const ContextStep *s, int q_half, int k_half)
+{
+    const int q = s->q.rank, k = s->k.rank, half = 2 * q_half + k_half;
+    const int work = context_work(&w->p->shape, q, q_half, k, k_half);
+    uint8_t *parts;
+    if (work == 0) return OK; /* the mask leaves nothing */
+    if (w->visited[4 * pair_at(w, q, k) + half]++) return bad(w, rank, "visits a pair again", k);
+    w->work[rank] += work;
+    TRY(parts_at(w, PARTIAL_QUERIES, rank, q, &parts));
+    parts[4 * k + half]++;
+    if (!w->p->backward) return OK;
+    TRY(parts_at(w, PARTIAL_KEYS, rank, k, &parts));
+    parts[4 * q + half]++;
+    return OK;
+}
+
+static Err play_visit(ContextPlayer *w, int rank, const ContextStep *s, bool *waits)
+{
+    *waits = false;
+    if (!is_block(w, s->q) || !is_block(w, s->k)) return bad(w, rank, "visits no block", s->q.rank);
+    if (!is_here(w, rank, PAYLOAD_Q, s->q, waits))
+        return *waits ? OK : bad(w, rank, "visits queries that it does not have", s->q.rank);
+    if (!is_here(w, rank, PAYLOAD_KV, s->k, waits))
+        return *waits ? OK : bad(w, rank, "visits keys that it does not have", s->k.rank);
+    *waits = false;
+    for (int half = 0; half < 4; half++)
+        if ((s->q.halves >> (half / 2) & 1) && (s->k.halves >> (half % 2) & 1))
+            TRY(visit_halves(w, rank, s, half / 2, half % 2));
+    w->made[PARTIAL_QUERIES][pair_at(w, rank, s->q.rank)] = 1;
+    if (w->p->backward) w->made[PARTIAL_KEYS][pair_at(w, rank, s->k.rank)] = 1;
+    return OK;
+}
+
+/* Runs steps of a rank until one waits. */
+static Err play_rank(ContextPlayer *w, int rank, bool *moved)
+{
+    while (w->at[rank] < w->p->n[rank]) {
+        const ContextStep *s = &w->p->list[rank][w->at[rank]];
+        bool waits;
+        TRY(s->kind == CONTEXT_VISIT ? play_visit(w, rank, s, &waits)
+                                     : play_move(w, rank, s, &waits));
+        if (waits) return OK;
+        w->at[rank]++;
+        *moved = true;
+    }
+    return OK;
+}
+
+static Err player_init(ContextPlayer *w)
+{
+    const int64_t pairs = (int64_t)w->ranks * w->ranks;
+    int cap = 1;
+    for (int rank = 0; rank < w->ranks; rank++) cap = w->p->n[rank] > cap ? w->p->n[rank] : cap;
+    TRY(ARENA_NEW(w->temp, w->ranks, &w->at));
+    TRY(ARENA_NEW(w->temp, w->ranks, &w->work));
+    TRY(ARENA_NEW(w->temp, 4 * pairs, &w->visited));
+    TRY(ARENA_NEW(w->temp, pairs, &w->channel));
+    for (int64_t i = 0; i < pairs; i++) w->channel[i].cap = cap;
+    for (int i = 0; i < 2; i++) TRY(ARENA_NEW(w->temp, pairs, &w->has[i]));
+    for (int i = 0; i < N_PAYLOADS; i++) TRY(ARENA_NEW(w->temp, pairs, &w->due[i]));
+    for (int i = 0; i < N_PARTIALS; i++) {
+        TRY(ARENA_NEW(w->temp, pairs, &w->made[i]));
+        TRY(ARENA_NEW(w->temp, pairs, &w->parts[i]));
+    }
+    for (int rank = 0; rank < w->ranks; rank++)
+        w->has[0][pair_at(w, rank, rank)] = w->has[1][pair_at(w, rank, rank)] = HALF_BOTH;
+    return OK;
+}
+
+Err context_play(const ContextPlan *p, Arena *temp, ContextPlayer *out)
+{
+    *out = (ContextPlayer){.p = p, .temp = temp, .ranks = p->shape.ranks};
+    TRY(player_init(out));
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (int rank = 0; rank < out->ranks; rank++) TRY(play_rank(out, rank, &moved));
+    }
+    for (int rank = 0; rank < out->ranks; rank++)
+        if (out->at[rank] < p->n[rank])
+            return bad(out, rank, "waits forever: no rank can go on", -1);
+    return OK;
+}

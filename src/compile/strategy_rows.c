@@ -1,0 +1,107 @@
+/* strategy_rows.c -- the rows of the strategies: tensor, sequence and context parallelism. */
+#include "compile/strategy.h"
+
+/* Tensor parallelism of heads, feed-forward and vocabulary: column-parallel weights are sharded
+ * along dim 0, row-parallel ones along dim 1. */
+static const StrategyRow tensor_rows[] = {
+    {"*q_proj.weight", "tp", 0, BY_HEAD},      {"*k_proj.weight", "tp", 0, BY_KEY_HEAD},
+    {"*v_proj.weight", "tp", 0, BY_KEY_HEAD},  {"*q_proj.bias", "tp", 0, BY_HEAD},
+    {"*k_proj.bias", "tp", 0, BY_KEY_HEAD},    {"*v_proj.bias", "tp", 0, BY_KEY_HEAD},
+    {"*o_proj.weight", "tp", 1, BY_HEAD},      {"attn.c_proj.weight", "tp", 1, BY_HEAD},
+    {"*gate_proj.weight", "tp", 0, BY_ONE},    {"*up_proj.weight", "tp", 0, BY_ONE},
+    {"*gate_proj.bias", "tp", 0, BY_ONE},      {"*up_proj.bias", "tp", 0, BY_ONE},
+    {"*down_proj.weight", "tp", 1, BY_ONE},    {"mlp.c_fc.weight", "tp", 0, BY_ONE},
+    {"mlp.c_fc.bias", "tp", 0, BY_ONE},        {"mlp.c_proj.weight", "tp", 1, BY_ONE},
+    {"*embed_tokens.weight", "tp", 0, BY_ONE}, {"wte.weight", "tp", 0, BY_ONE},
+    {"lm_head.weight", "tp", 0, BY_ONE},
+};
+
+/* Sequence parallelism: the stream and the outputs of norms are sharded by tokens. They are
+ * all-gathered before a GEMM, and its partial sums are reduce-scattered after. */
+static const StrategyRow sequence_rows[] = {
+    {"x", "tp", 0, BY_ONE},
+    {"*.in", "tp", 0, BY_ONE},
+    {"mid", "tp", 0, BY_ONE},
+    {"y", "tp", 0, BY_ONE},
+};
+
+/* Context parallelism: the stream and the inputs are sharded by tokens, whatever attention does. */
+// clang-format off
+#define OVER_CP(name) {name, "cp", 0, BY_TOKENS}
+#define STREAM_ROWS                                                                                \
+    OVER_CP("x"), OVER_CP("*.in"), OVER_CP("mid"), OVER_CP("y"), OVER_CP("tokens"),                \
+    OVER_CP("targets"), OVER_CP("positions"), OVER_CP("weights")
+// clang-format on
+
+/* Attention reads keys of all tokens: they are made by tokens and all-gathered, and their gradients
+ * are reduce-scattered. The first rows are for plans that move keys from rank to rank: queries must
+ * be by tokens too. */
+static const StrategyRow ring_rows[] = {
+    {"attention:q", "cp", 0, BY_TOKENS}, {"attention:o", "cp", 0, BY_TOKENS},
+    {"attention:k", "cp", 0, BY_TOKENS}, {"attention:v", "cp", 0, BY_TOKENS},
+    {"ranges", "cp", 0, BY_TOKENS},      STREAM_ROWS,
+};
+
+/* Ulysses: q, k, v go from tokens to heads by an all-to-all, and the output goes back. Attention
+ * reads the key ranges of all tokens. */
+static const StrategyRow ulysses_rows[] = {
+    {"attention:q", "cp", 1, BY_ONE},
+    {"attention:k", "cp", 1, BY_READER},
+    {"attention:v", "cp", 1, BY_READER},
+    {"attention:o", "cp", 1, BY_ONE},
+    STREAM_ROWS,
+};
+
+/* Both: heads within cp_heads, keys of all tokens over cp_ring. */
+static const StrategyRow hybrid_rows[] = {
+    {"attention:q", "cp_ring", 0, BY_TOKENS},  {"attention:o", "cp_ring", 0, BY_TOKENS},
+    {"attention:q", "cp_heads", 1, BY_ONE},    {"attention:k", "cp_heads", 1, BY_READER},
+    {"attention:v", "cp_heads", 1, BY_READER}, {"attention:o", "cp_heads", 1, BY_ONE},
+    {"attention:k", "cp_ring", 0, BY_TOKENS},  {"attention:v", "cp_ring", 0, BY_TOKENS},
+    {"ranges", "cp_ring", 0, BY_TOKENS},       STREAM_ROWS,
+};
+
+enum {
+    N_ULYSSES_ROWS = sizeof ulysses_rows / sizeof *ulysses_rows,
+    N_HYBRID_ROWS = sizeof hybrid_rows / sizeof *hybrid_rows,
+    N_TENSOR_ROWS = sizeof tensor_rows / sizeof *tensor_rows,
+    N_SEQUENCE_ROWS = sizeof sequence_rows / sizeof *sequence_rows,
+    N_RING_ROWS = sizeof ring_rows / sizeof *ring_rows,
+    N_QUERY_ROWS = 2 /* the first of ring and hybrid, which gather leaves to the search */
+};
+
+const Strategy strategy_tp = {.name = "tensor", .row = tensor_rows, .n = N_TENSOR_ROWS};
+const Strategy strategy_tp_sequence = {.name = "tensor and sequence",
+                                       .row = sequence_rows,
+                                       .n = N_SEQUENCE_ROWS,
+                                       .base = &strategy_tp};
+
+const char *context_name(ContextKind kind)
+{
+    static const char *const name[N_CONTEXTS] = {"auto", "gather", "ulysses", "ring"};
+    return name[kind];
+}
+
+Strategy strategy_with_context(const Strategy *base, ContextKind kind, const Mesh *mesh)
+{
+    const unsigned cp = mesh_axes(mesh, VIEW_DENSE, "cp");
+    const Strategy ring = {"context by ring", ring_rows, N_RING_ROWS, .base = base};
+    const Strategy gather = {"context by gather", ring_rows + N_QUERY_ROWS,
+                             N_RING_ROWS - N_QUERY_ROWS, .base = base};
+    const Strategy heads = {"context by heads", ulysses_rows, N_ULYSSES_ROWS, .base = base};
+    const Strategy usp = {"context by heads and ring", hybrid_rows, N_HYBRID_ROWS, .base = base};
+    const Strategy both = {"context by both", hybrid_rows + N_QUERY_ROWS,
+                           N_HYBRID_ROWS - N_QUERY_ROWS, .base = base};
+    if (mesh_parts(mesh, VIEW_DENSE, cp) == 1) return *base;
+    if (mesh_axes(mesh, VIEW_DENSE, "cp_heads")) return kind == CONTEXT_RING ? usp : both;
+    return kind == CONTEXT_ULYSSES ? heads : kind == CONTEXT_RING ? ring : gather;
+}
+
+Strategy strategy_with_heads(const Strategy *s, int64_t heads, int64_t key_heads, int64_t head_size)
+{
+    Strategy with = *s;
+    with.heads = heads;
+    with.key_heads = key_heads;
+    with.head_size = head_size;
+    return with;
+}
