@@ -17,9 +17,7 @@ typedef struct {
 
 static int64_t live_extent(const Rank *r, const Dim *d)
 {
-    if (d->slot == NO_SLOT) return d->cap;
-    const int64_t live = (int64_t)r->slot[d->slot] - d->from;
-    return live < 0 ? 0 : live > d->cap ? d->cap : live;
+    return d->slot == NO_SLOT ? d->cap : dim_live(d, (int64_t)r->slot[d->slot]);
 }
 
 static char *weight_base(const InstrContext *s, const ProgTensor *t)
@@ -153,15 +151,11 @@ static Err begin_copy(const InstrContext *s, const Instr *in, const Call *c)
     return tickets_begin_copy(r, number, in->queue == QUEUE_D2H ? QUEUE_D2H : QUEUE_H2D, c);
 }
 
-/* The tag packs unit, phase, micro-batch, slice and the number of the move. All members of the
- * group compute the same, because they run the same units and micro-batches. */
+/* All members of the group have the same tag, because they run the same units and micro-batches. */
 static TransferInstr transfer_of(const InstrContext *s, const Instr *in, const Call *c)
 {
-    const Action *a = &s->l->action;
-    const int part = a->micro * s->r->settings.program->slices + a->slice;
-    const int32_t tag =
-        (a->unit * 4 + a->phase) * 65536 + part * 256 + s->p->move[in->attr.move.index].number;
-    return (TransferInstr){s->r, s->p, in, c, tag & INT32_MAX};
+    const int64_t tag = action_tag(&s->l->action, s->p->move[in->attr.move.index].number);
+    return (TransferInstr){s->r, s->p, in, c, tag};
 }
 
 static Err begin_transfer(const InstrContext *s, const Instr *in, const Call *c)

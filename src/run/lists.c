@@ -136,10 +136,19 @@ void lists_close(Rank *r)
     free(r->lists.update);
 }
 
+/* Cells of the blocks of all views, with the padding between. */
+static int64_t block_cells(const LinkedProgram *lp)
+{
+    const ScalarCells *last = &lp->scalar[SQUARES - 1];
+    const size_t before = last->cells ? last->at - lp->scalar[BLOCKS].at : 0;
+    return last->cells ? (int64_t)(before / sizeof(double)) + last->cells
+                       : lp->scalar[BLOCKS].cells;
+}
+
 Err lists_squares(Rank *r)
 {
-    const ScalarCells *s = &r->settings.program->scalar[BLOCKS];
-    TRY(r->runtime->set(r->queue, optimize_blocks(r), 0, (size_t)s->cells * sizeof(double)));
+    const size_t bytes = (size_t)block_cells(r->settings.program) * sizeof(double);
+    TRY(r->runtime->set(r->queue, optimize_blocks(r), 0, bytes));
     for (int i = 0; i < r->lists.n_squares; i++)
         TRY(r->runtime->lists->squares_run(r->queue, r->lists.squares[i]));
     return OK;
@@ -149,7 +158,7 @@ Err lists_clip(Rank *r)
 {
     const LinkedProgram *lp = r->settings.program;
     const DeviceClip clip = {.sums = optimize_blocks(r),
-                             .n = lp->scalar[BLOCKS].cells,
+                             .n = block_cells(lp),
                              .mean = &device_scalars(r)->mean,
                              .max_norm = r->settings.optim.clip,
                              .skip = r->settings.optim.skip,

@@ -21,13 +21,15 @@ static double *cells_of(const Rank *r, int which)
     return (double *)(void *)mailbox_at(r, r->settings.program->scalar[which].at);
 }
 
-/* Tokens with nonzero weight in the rank's micro-batches. */
+/* Tokens with nonzero weight among the rank's rows of its micro-batches. */
 static int64_t count_live(Rank *r)
 {
     int64_t live = 0;
     for (int m = 0; m < r->settings.program->micros; m++) {
         const Tensor w = rank_input(r, m, INPUT_WEIGHTS);
-        for (int64_t i = 0; i < r->live_rows[m]; i++)
+        const HeldSpans *rows = &r->settings.program->input_rows[INPUT_WEIGHTS];
+        const int64_t n = held_below(rows, r->live_rows[m]);
+        for (int64_t i = 0; i < n; i++)
             live +=
                 w.dtype == F64 ? ((const double *)w.data)[i] != 0 : ((const float *)w.data)[i] != 0;
     }
@@ -136,14 +138,14 @@ static Err unit_squares(Rank *r, int unit)
     return OK;
 }
 
-/* Folds by unit, and by block within a unit. */
-static double fold_blocks(const Rank *r)
+/* Folds the units of a view by unit, and by block within a unit. */
+static double fold_blocks(const Rank *r, int view)
 {
     const LinkedProgram *lp = r->settings.program;
     const double *cell = cells_of(r, BLOCKS);
     double total = 0;
     for (int u = 0; u < lp->model->n_units; u++)
-        for (int i = 0; i < lp->unit[u].group.n; i++) {
+        for (int i = 0; lp->unit[u].home.view == view && i < lp->unit[u].group.n; i++) {
             const int64_t n = blocks_of(lp, lp->unit[u].counts[i]);
             for (int64_t b = 0; b < n; b++) total += cell[lp->unit[u].cell[i] + b];
         }
@@ -184,12 +186,24 @@ static Err sum_blocks(Rank *r)
     return OK;
 }
 
+/* Adds the squares of the units of a view, which all ranks of the stages exchange. */
+static Err add_squares(Rank *r, int view, double *total)
+{
+    const ScalarCells *s = &r->settings.program->scalar[SQUARES + view];
+    double *square = cells_of(r, SQUARES + view);
+    if (s->cells == 0) return OK;
+    TRY(steps_scalar(r, BLOCKS + view));
+    square[s->mine] = fold_blocks(r, view);
+    TRY(steps_scalar(r, SQUARES + view));
+    for (int i = 0; i < s->group.n; i++) *total += square[i];
+    return OK;
+}
+
 /* The squares precede the totals: on a device both reach the host by the same fetch. */
 Err optimize_norm(Rank *r)
 {
-    const ScalarCells *s = &r->settings.program->scalar[SQUARES];
     const double clip = r->settings.optim.clip;
-    double total = 0, *square = cells_of(r, SQUARES);
+    double total = 0;
     TRY(sum_blocks(r));
     if (lists_available(r) && is_alone(r)) {
         r->step.decision = CLIP_BY_DEVICE;
@@ -197,10 +211,7 @@ Err optimize_norm(Rank *r)
     }
     TRY(optimize_totals(r));
     const double mean = r->slot[SLOT_FACTOR];
-    TRY(steps_scalar(r, BLOCKS));
-    square[s->mine] = fold_blocks(r);
-    TRY(steps_scalar(r, SQUARES));
-    for (int i = 0; i < s->group.n; i++) total += square[i];
+    for (int view = 0; view < MAX_VIEWS; view++) TRY(add_squares(r, view, &total));
     const double norm = sqrt(total) * mean;
     r->step.norm = norm;
     r->slot[SLOT_FACTOR] = clip > 0 && norm > clip ? mean * (clip / norm) : mean;

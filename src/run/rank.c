@@ -36,26 +36,6 @@ void rank_close(Rank *r)
     *r = (Rank){0};
 }
 
-Tensor rank_input(Rank *r, int micro, Input which)
-{
-    const LinkedProgram *lp = r->settings.program;
-    const bool ranges = which == INPUT_RANGES;
-    Tensor t = {.dtype = which == INPUT_WEIGHTS ? dtype_wide(lp->model->dtype) : I32,
-                .ndim = ranges ? 2 : 1};
-    t.data = mailbox_at(r, lp->input[which] + (size_t)micro * lp->input_stride);
-    t.n[0] = lp->model->rows;
-    t.n[1] = 4;
-    t.stride[0] = ranges ? 4 : 1;
-    t.stride[1] = 1;
-    return t;
-}
-
-void rank_set_rows(Rank *r, int micro, int64_t rows)
-{
-    MUST(rows >= 0 && rows <= r->settings.program->model->rows, "%lld rows", (long long)rows);
-    r->live_rows[micro] = rows;
-}
-
 void rank_set_logit_rows(Rank *r, int64_t rows)
 {
     MUST(rows >= 0 && rows <= r->settings.program->model->logit_rows, "%lld rows", (long long)rows);

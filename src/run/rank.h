@@ -208,10 +208,21 @@ Err rank_publish(Rank *r);
  * each GEMM take place. Does nothing on a device without autotuning. Weights and moments are
  * unchanged; gradients and work memory are overwritten. */
 Err rank_autotune(Rank *r);
-/* Local. Input `which` of a micro-batch, including dead rows: [model->rows], or [model->rows, 4]
- * for ranges. In host memory. */
+/* Local. Input `which` of a micro-batch, including dead rows: [rows], or [rows, 4] for ranges. The
+ * rows are those that the rank holds of it, LinkedProgram.input_rows: all unless tokens are sharded
+ * over cp. In host memory. */
 Tensor rank_input(Rank *r, int micro, Input which);
-/* Local. Sets the number of live rows of a micro-batch; all are live at first. */
+/* One row of a micro-batch. */
+typedef struct {
+    int32_t token, target, position;
+    int32_t range[4]; /* rows of the micro-batch that are its keys: two ranges */
+    double weight;    /* of the token's loss */
+} InputRow;
+/* Local. Writes a row of the micro-batch to the inputs of which this rank holds it. */
+void rank_put_row(Rank *r, int micro, int64_t row, const InputRow *in);
+void rank_put_weight(Rank *r, int micro, int64_t row, double weight);
+/* Local. Sets the number of live rows of a micro-batch, on all ranks together; all are live at
+ * first. */
 void rank_set_rows(Rank *r, int micro, int64_t rows);
 /* Local. Sets the number of rows for which a session's next call computes logits. */
 void rank_set_logit_rows(Rank *r, int64_t rows);

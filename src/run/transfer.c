@@ -57,7 +57,12 @@ Err transfer_pack(const TransferInstr *t)
         Call c = {.n_in = 1, .n_out = 1, .team = t->call->team, .queue = t->call->queue};
         c.in[0] = box_of(&t->call->in[0], b, b->from_at, b->from_stride);
         c.out[0] = box_of(&t->call->out[0], b, b->to_at, b->to_stride);
-        TRY(t->rank->settings.device->kernel[KERNEL_copy](&c));
+        if (b->add) {
+            c.in[1] = c.in[0];
+            c.in[0] = c.out[0];
+            c.n_in = 2;
+        }
+        TRY(t->rank->settings.device->kernel[b->add ? KERNEL_add : KERNEL_copy](&c));
     }
     return OK;
 }

@@ -11,7 +11,7 @@ typedef struct {
     const Program *program;
     const Instr *instr;
     const Call *call; /* the resolved operands */
-    int32_t tag;      /* equal on all members of the group */
+    int64_t tag;      /* equal on all members of the group */
 } TransferInstr;
 
 /* Local. The transfer that the instruction begins. It moves full extents, whatever rows are live,

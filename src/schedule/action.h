@@ -30,7 +30,7 @@ typedef enum {
     A_UPDATE, /* updates the unit's parameters by the optimizer */
     A_EVICT,  /* moves the frame of (unit, micro, slice) to stage `peer`; -1: to the host */
     A_FETCH,  /* moves an evicted frame back */
-    A_BIND, /* binds a sub-program to slot `unit`; prepared for ring attention; only tests use it */
+    A_BIND,   /* binds a sub-program to slot `unit`; no generator writes it, only tests do */
     N_ACTION_KINDS
 } ActionKind;
 
@@ -48,6 +48,11 @@ typedef struct {
     const int16_t *first_unit; /* [chunks + 1]: chunk c is first_unit[c] .. first_unit[c+1]-1 */
     int *n;                    /* [stages]: actions in each list */
     Action **list;             /* [stages][n[stage]] */
+    /* Of a schedule that has the list of one stage only (schedule/expand.h): [units], the row of
+     * each unit in tables over cells. Units that the list does not name share the last row. NULL:
+     * the lists of all stages, and the row of an item is its number. */
+    const int16_t *row;
+    int rows;
 } Schedule;
 
 static inline Action action_run(Phase phase, int unit, int micro, int slice)
@@ -80,6 +85,16 @@ static inline int action_direction(const Action *a)
 /* Largest count: stages, chunks, units, micros and slices are stored as int16_t in an Action. */
 enum { MAX_SCHEDULE = 32767 };
 
+/* The tag of a transfer: different for each (unit, phase, micro, slice, number), so that members
+ * that meet in different transfers find out. */
+enum { MAX_TRANSFERS = 1 << 16 }; /* numbers of one program */
+static inline int64_t action_tag(const Action *a, int number)
+{
+    const int64_t run = (int64_t)a->unit << 2 | a->phase;
+    MUST(number >= 0 && number < MAX_TRANSFERS, "transfer %d of a program", number);
+    return ((run << 15 | a->micro) << 15 | a->slice) << 16 | number;
+}
+
 static inline int schedule_units(const Schedule *s) { return s->first_unit[s->chunks]; }
 
 /* The number of items. The field `unit` of an action counts chunks before the expansion and units
@@ -89,15 +104,32 @@ static inline int schedule_items(const Schedule *s)
     return s->level == OVER_UNITS ? schedule_units(s) : s->chunks;
 }
 
+/* True if the schedule has the list of this stage. */
+static inline bool schedule_has_list(const Schedule *s, int stage)
+{
+    return !s->row || s->n[stage] > 0;
+}
+
+/* The row of an item, below schedule_rows, in tables over items. */
+static inline int64_t schedule_row(const Schedule *s, int item)
+{
+    return s->row ? s->row[item] : item;
+}
+
+static inline int64_t schedule_rows(const Schedule *s)
+{
+    return s->row ? s->rows : schedule_items(s);
+}
+
 /* The index of (item, micro, slice), below schedule_cells, in tables over all cells. */
 static inline int64_t schedule_cell(const Schedule *s, int item, int micro, int slice)
 {
-    return ((int64_t)item * s->micros + micro) * s->slices + slice;
+    return (schedule_row(s, item) * s->micros + micro) * s->slices + slice;
 }
 
 static inline int64_t schedule_cells(const Schedule *s)
 {
-    return (int64_t)schedule_items(s) * s->micros * s->slices;
+    return schedule_rows(s) * s->micros * s->slices;
 }
 
 /* True if this RUN adds to its item's parameter gradients. W and B do. In the last unit F does:

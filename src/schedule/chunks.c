@@ -11,7 +11,7 @@
 typedef struct {
     int units, chunks;
     const double *before; /* [units + 1]: the cost of all units before this one */
-    double *best;         /* [chunks + 1][units + 1]: least badness of the units from here on */
+    double *best;         /* [chunks + 1][units + 1]: least cost or sum of the units from here on */
     int16_t *end;         /* [chunks + 1][units + 1]: the end of the first of these chunks */
 } ChunkSearch;
 
@@ -20,15 +20,45 @@ static double sum(const ChunkSearch *s, int from, int to)
     return s->before[to] - s->before[from];
 }
 
-/* The badness of a chunk of this cost followed by chunks of badness `others`. most < 0: the largest
- * cost. Otherwise the sum of squares, where no chunk may cost more than `most`. */
-static double badness(double cost, double others, double most)
+/* The last end of a chunk from `from` on, of those from `first` to `last`, that costs at most
+ * `most`; below `first` if none does. Costs grow with the end. */
+static int last_within(const ChunkSearch *s, int from, int first, int last, double most)
 {
-    if (most < 0) return cost > others ? cost : others;
-    return cost * cost + others;
+    int low = first - 1, high = last + 1; /* low costs at most `most`; high costs more */
+    while (high - low > 1) {
+        const int middle = (low + high) / 2;
+        if (sum(s, from, middle) <= most)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
 }
 
-/* Returns the least badness of all units in all chunks; O(chunks * units^2). */
+/* The least cost of the most expensive of `left` chunks from `from` on. A longer first chunk costs
+ * more and leaves less, so the best end is where the two cross: O(log units). */
+static double least_most(const ChunkSearch *s, int left, int from)
+{
+    const int last = s->units - (left - 1);
+    if (left == 1) return sum(s, from, last);
+    const double *others = &s->best[(left - 1) * (s->units + 1)];
+    int low = from + 1, high = last; /* the chunk up to high costs at least as much as the others */
+    while (low < high) {
+        const int middle = (low + high) / 2;
+        if (sum(s, from, middle) >= others[middle])
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    double best = sum(s, from, high) > others[high] ? sum(s, from, high) : others[high];
+    if (high - 1 > from && others[high - 1] < best) best = others[high - 1];
+    return best;
+}
+
+/* Returns the least cost of the most expensive chunk of all units (most < 0), or the least sum of
+ * squares if no chunk may cost more than `most`. O(chunks * units * log units) for the
+ * largest cost; for the sum of squares, O(chunks * units * length of a chunk): no longer chunk
+ * fits. */
 static double search(ChunkSearch *s, double most)
 {
     const int row = s->units + 1;
@@ -36,12 +66,17 @@ static double search(ChunkSearch *s, double most)
         for (int from = s->units - left; from >= 0; from--) {
             double *best = &s->best[left * row + from];
             *best = -1; /* no split is possible */
-            const int last = s->units - (left - 1), first = left == 1 ? last : from + 1;
+            if (most < 0) {
+                *best = least_most(s, left, from);
+                continue;
+            }
+            const int room = s->units - (left - 1), first = left == 1 ? room : from + 1;
+            const int last = last_within(s, from, first, room, most);
             for (int end = last; end >= first; end--) { /* on a tie the longest first chunk wins */
                 const double cost = sum(s, from, end);
                 const double others = left == 1 ? 0 : s->best[(left - 1) * row + end];
-                if (others < 0 || (most >= 0 && cost > most)) continue;
-                const double bad = badness(cost, others, most);
+                if (others < 0) continue;
+                const double bad = cost * cost + others;
                 if (*best >= 0 && bad >= *best) continue;
                 *best = bad;
                 s->end[left * row + from] = (int16_t)end;

@@ -1,63 +1,24 @@
-/* expand.c -- expands chunks to units, adds sends and receives, and the end of the step.
+/* expand.c -- expands chunks to units, and adds the end of the step.
  *
- * The schedule is played once, with cost 1 for F, I and W and cost 2 for B. The events of the play
- * are then written in order of time, each into the lists that it concerns:
+ * Each list is expanded by itself: a RUN becomes the RUNs of its units, a SEND or a RECV names the
+ * unit at the edge of its chunk. A rank therefore makes the list of its own stage only, and tables
+ * over (unit, micro-batch, slice) have rows for the units that this list names:
  *
- *     a RUN starts     its units, into the list of its stage
- *     a RUN ends       if another stage reads the value: SEND into its own list and RECV into the
- *                      reader's list, at once
- *
- * All lists are therefore views of one global order in which each SEND stands next to its RECV. No
- * choice of blocking or buffering can deadlock, and two stages agree on the order of the values
- * between them. A RECV stands about where its value arrives, so waiting in it costs little. */
+ *     stages   0 1 | 2 3 | 4 5      units, by stage
+ *     rows     4 0   1 2   3 4      stage 1: its own units and their neighbors; then all others
+ */
 #include "schedule/expand.h"
 
-#include <stdlib.h>
-#include "schedule/check/check.h"
-#include "schedule/play.h"
-
-typedef struct {
-    double time;
-    int stage, at; /* the RUN */
-    bool ends;
-    int turn; /* order among events of the same time */
-} Event;
-
-/* By time. Ends come before starts, because a reader may start when its value ends. Starts of one
- * stage keep the order of its list: an EVICT or a FETCH takes no time. */
-static int compare_events(const void *pa, const void *pb)
-{
-    const Event *a = pa, *b = pb;
-    if (a->time != b->time) return a->time < b->time ? -1 : 1;
-    if (a->ends != b->ends) return a->ends ? -1 : 1;
-    if (a->ends && a->turn != b->turn) return a->turn < b->turn ? -1 : 1;
-    if (a->stage != b->stage) return a->stage < b->stage ? -1 : 1;
-    return a->at < b->at ? -1 : a->at > b->at;
-}
-
-/* The order of RUNs that end at the same time. A stage should send its values before it waits for
- * others: forward values from the last chunk on, backward values from the first. */
-static int turn_of(const Action *a) { return a->phase == PHASE_F ? -1 - a->unit : a->unit; }
-
-static Err sorted_events(const Schedule *s, Arena *arena, Event **out)
-{
-    Event *event;
-    Play play;
-    int64_t n = 0;
-    TRY(schedule_play(s, &(PlayCosts){0}, arena, &play));
-    TRY(ARENA_NEW(arena, 2 * schedule_length(s), &event));
-    for (int stage = 0; stage < s->stages; stage++)
-        for (int at = 0; at < s->n[stage]; at++) {
-            const int turn = turn_of(&s->list[stage][at]);
-            event[n++] = (Event){play.start[stage][at], stage, at, false, turn};
-            event[n++] = (Event){play.end[stage][at], stage, at, true, turn};
-        }
-    qsort(event, (size_t)n, sizeof *event, compare_events);
-    *out = event;
-    return OK;
-}
+#include "schedule/moves.h"
 
 static void push(Schedule *out, int stage, Action a) { out->list[stage][out->n[stage]++] = a; }
+
+static int units_of(const Schedule *s, const Action *a)
+{
+    return s->first_unit[a->unit + 1] - s->first_unit[a->unit];
+}
+
+static bool is_move(const Action *a) { return a->kind == A_SEND || a->kind == A_RECV; }
 
 /* Writes a RUN, or an EVICT or a FETCH (their phase is F), for each unit of the chunk. */
 static void expand_run(Schedule *out, int stage, const Action *a)
@@ -70,98 +31,88 @@ static void expand_run(Schedule *out, int stage, const Action *a)
     }
 }
 
-/* Returns the stage that reads the value of the chunk's RUN, or -1 if there is no reader or the
- * reader is on the same stage. */
-static int reader_stage(const Schedule *s, const Action *a)
-{
-    const int chunk = a->phase == PHASE_F ? a->unit + 1 : a->unit - 1;
-    if (a->kind != A_RUN || a->phase == PHASE_W || chunk < 0 || chunk >= s->chunks) return -1;
-    return s->stage_of[chunk] == s->stage_of[a->unit] ? -1 : s->stage_of[chunk];
-}
-
+/* Names the unit that makes the value: the last of the chunk in F, the first in I and B. */
 static void expand_move(Schedule *out, int stage, const Action *a)
 {
-    const int reader = reader_stage(out, a);
-    if (reader < 0) return;
-    const int unit =
-        a->phase == PHASE_F ? out->first_unit[a->unit + 1] - 1 : out->first_unit[a->unit];
-    push(out, stage, action_move(A_SEND, a->phase, unit, a->micro, a->slice, reader));
-    push(out, reader, action_move(A_RECV, a->phase, unit, a->micro, a->slice, stage));
+    Action move = *a;
+    move.unit = (int16_t)(a->phase == PHASE_F ? out->first_unit[a->unit + 1] - 1
+                                              : out->first_unit[a->unit]);
+    push(out, stage, move);
 }
 
-static void expand_end(Schedule *out)
+static void expand_end(Schedule *out, int stage)
 {
-    for (int stage = 0; stage < out->stages; stage++) push(out, stage, action_of(A_NORM, 0));
+    push(out, stage, action_of(A_NORM, 0));
     for (int chunk = 0; chunk < out->chunks; chunk++)
-        for (int unit = out->first_unit[chunk]; unit < out->first_unit[chunk + 1]; unit++)
-            push(out, out->stage_of[chunk], action_of(A_UPDATE, unit));
+        for (int unit = out->first_unit[chunk];
+             unit < out->first_unit[chunk + 1] && out->stage_of[chunk] == stage; unit++)
+            push(out, stage, action_of(A_UPDATE, unit));
 }
 
-/* The length of each expanded list. */
-static Err count_actions(const Schedule *s, ExpandEnd end, Arena *arena, int **out)
+/* The length of a stage's expanded list. */
+static int count_actions(const Schedule *s, ExpandEnd end, int stage)
 {
-    int *capacity;
-    TRY(ARENA_NEW(arena, s->stages, &capacity));
-    for (int stage = 0; stage < s->stages; stage++)
-        for (int at = 0; at < s->n[stage]; at++) {
-            const Action *a = &s->list[stage][at];
-            const int reader = reader_stage(s, a);
-            capacity[stage] += s->first_unit[a->unit + 1] - s->first_unit[a->unit] + (reader >= 0);
-            if (reader >= 0) capacity[reader]++;
-        }
-    for (int stage = 0; stage < s->stages; stage++) capacity[stage] += end == EXPAND_STEP;
+    int n = end == EXPAND_STEP;
+    for (int at = 0; at < s->n[stage]; at++)
+        n += is_move(&s->list[stage][at]) ? 1 : units_of(s, &s->list[stage][at]);
     for (int chunk = 0; chunk < s->chunks; chunk++)
-        if (end == EXPAND_STEP)
-            capacity[s->stage_of[chunk]] += s->first_unit[chunk + 1] - s->first_unit[chunk];
-    *out = capacity;
+        if (end == EXPAND_STEP && s->stage_of[chunk] == stage)
+            n += s->first_unit[chunk + 1] - s->first_unit[chunk];
+    return n;
+}
+
+/* Numbers the rows of a list: the stage's units, the units next to them, and one for all others. */
+static Err number_rows(Schedule *s, int stage, Arena *arena)
+{
+    const int units = schedule_units(s);
+    int16_t *row;
+    TRY(ARENA_NEW(arena, units, &row));
+    for (int u = 0; u < units; u++) row[u] = -1;
+    s->rows = 0;
+    for (int chunk = 0; chunk < s->chunks; chunk++) {
+        if (s->stage_of[chunk] != stage) continue;
+        for (int u = s->first_unit[chunk] - 1; u <= s->first_unit[chunk + 1]; u++)
+            if (u >= 0 && u < units && row[u] < 0) row[u] = (int16_t)s->rows++;
+    }
+    for (int u = 0; u < units; u++)
+        if (row[u] < 0) row[u] = (int16_t)s->rows;
+    s->rows++;
+    s->row = row;
     return OK;
 }
 
-static Err check_input(const Schedule *s, Arena *arena)
+static Err expand_list(const Schedule *moves, ExpandEnd end, int stage, Arena *arena, Schedule *out)
 {
-    if (s->level != OVER_CHUNKS)
-        return err_fail(ERR_CHECK,
-                        "schedule: only a schedule over chunks can be expanded; this one "
-                        "runs over units already");
-    TRY(schedule_check(s, arena));
-    for (int stage = 0; stage < s->stages; stage++)
-        for (int at = 0; at < s->n[stage]; at++) switch (s->list[stage][at].kind) {
-            case A_RUN:
-            case A_EVICT:
-            case A_FETCH:
-                break;
-            default:
-                return err_fail(ERR_CHECK,
-                                "schedule: stage %d, position %d: a %s over chunks; only RUNs, "
-                                "EVICTs and FETCHes can be expanded",
-                                stage, at, action_kind_name(s->list[stage][at].kind));
-            }
+    const int room = count_actions(moves, end, stage);
+    TRY(ARENA_NEW(arena, room, &out->list[stage]));
+    for (int at = 0; at < moves->n[stage]; at++) {
+        const Action *a = &moves->list[stage][at];
+        if (is_move(a))
+            expand_move(out, stage, a);
+        else
+            expand_run(out, stage, a);
+    }
+    if (end == EXPAND_STEP) expand_end(out, stage);
+    MUST(out->n[stage] == room, "stage %d: %d of %d", stage, out->n[stage], room);
+    return OK;
+}
+
+Err schedule_expand_stage(const Schedule *moves, ExpandEnd end, int stage, Arena *arena,
+                          Schedule *out)
+{
+    Schedule shape = *moves, s;
+    shape.level = OVER_UNITS;
+    TRY(schedule_init(&shape, NULL, arena, &s));
+    for (int i = 0; i < s.stages; i++)
+        if (stage == ALL_STAGES || stage == i) TRY(expand_list(moves, end, i, arena, &s));
+    if (stage != ALL_STAGES && s.stages > 1) TRY(number_rows(&s, stage, arena));
+    *out = s;
     return OK;
 }
 
 Err schedule_expand(const Schedule *chunks, ExpandEnd end, Arena *arena, Schedule *out)
 {
-    Schedule shape = *chunks, s;
-    Event *event;
-    int *capacity;
-    TRY(check_input(chunks, arena));
-    shape.level = OVER_UNITS;
-    TRY(count_actions(chunks, end, arena, &capacity));
-    TRY(schedule_init(&shape, capacity, arena, &s));
-    const size_t mark = arena_mark(arena);
-    TRY(sorted_events(chunks, arena, &event));
-    for (int64_t i = 0; i < 2 * schedule_length(chunks); i++) {
-        const Action *a = &chunks->list[event[i].stage][event[i].at];
-        if (event[i].ends)
-            expand_move(&s, event[i].stage, a);
-        else
-            expand_run(&s, event[i].stage, a);
-    }
-    if (end == EXPAND_STEP) expand_end(&s);
-    for (int stage = 0; stage < s.stages; stage++)
-        MUST(s.n[stage] == capacity[stage], "stage %d: %d of %d", stage, s.n[stage],
-             capacity[stage]);
-    arena_rewind(arena, mark);
-    *out = s;
-    return OK;
+    Schedule moves;
+    TRY(schedule_moves(chunks, arena, &moves));
+    return schedule_expand_stage(&moves, end, ALL_STAGES, arena, out);
 }

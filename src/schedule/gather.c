@@ -244,10 +244,12 @@ Err schedule_gathers(const Schedule *s, const GatherInput *in, Arena *arena, Sch
     Err err = OK;
     for (int stage = 0; stage < s->stages && err == OK; stage++) {
         GatherPass g = {.s = s, .in = in};
+        if (!schedule_has_list(s, stage)) continue;
         err = find_residencies(&g, stage, &temp);
         if (err == OK) err = gather_stage(&g, stage, arena, &made);
         for (int i = 0; i < g.n_uses; i++) counts[g.use[i].pack].uses++;
         for (int i = 0; i < g.n_residencies; i++) counts[g.residency[i].pack].gathers++;
+        arena_rewind(&temp, 0);
     }
     arena_close(&temp);
     for (int u = 0; u < schedule_units(s); u++)

@@ -32,9 +32,11 @@ static Err makespan_of(const Schedule *s, int times, const PlayCosts *costs, Are
 {
     Schedule many;
     Play play;
+    const size_t mark = arena_mark(arena);
     TRY(repeat(s, times, arena, &many));
     TRY(schedule_play(&many, costs, arena, &play));
     *out = play.makespan;
+    arena_rewind(arena, mark);
     return OK;
 }
 
@@ -46,10 +48,8 @@ Err play_period(const Schedule *s, const PlayCosts *costs, Arena *temp, double *
         return err_fail(ERR_CONFIG,
                         "schedule: %d micro-batches: a few steps in a row are played up to %d",
                         s->micros, MAX_SCHEDULE / 4);
-    const size_t mark = arena_mark(temp);
     TRY(makespan_of(s, 3, costs, temp, &three));
     TRY(makespan_of(s, 4, costs, temp, &four));
-    arena_rewind(temp, mark);
     *out = four - three;
     return OK;
 }

@@ -161,7 +161,8 @@ static Err reduce_all(ReducePass *r, Arena *arena, Arena *temp, Schedule *out)
     TRY(ARENA_NEW(temp, units, &r->adding));
     TRY(open_packs(r, temp));
     for (int u = 0; u < units; u++) r->sums[u] = 1;
-    for (int stage = 0; stage < r->s->stages; stage++) TRY(reduce_stage(r, stage, arena, out));
+    for (int stage = 0; stage < r->s->stages; stage++)
+        if (schedule_has_list(r->s, stage)) TRY(reduce_stage(r, stage, arena, out));
     return OK;
 }
 

@@ -91,17 +91,25 @@ static Err check_order(const Check *c, const CheckCell *cell, Action a)
     return OK;
 }
 
+typedef Err CellRule(const Check *c, const CheckCell *cell, Action a);
+
+static Err check_item(const Check *c, int item, CellRule *rule)
+{
+    for (int micro = 0; micro < c->s->micros; micro++)
+        for (int slice = 0; slice < c->s->slices; slice++) {
+            const Action a = action_run(PHASE_F, item, micro, slice);
+            TRY(rule(c, check_cell(c, &a), a));
+        }
+    return OK;
+}
+
 static Err check_runs(Check *c)
 {
     TRY(record_runs(c));
-    Err (*const part[])(const Check *, const CheckCell *, Action) = {check_phases, check_order};
+    CellRule *const rule[] = {check_phases, check_order};
     for (int k = 0; k < 2; k++) /* all complete, then all in order: order reads the slice before */
         for (int item = 0; item < schedule_items(c->s); item++)
-            for (int micro = 0; micro < c->s->micros; micro++)
-                for (int slice = 0; slice < c->s->slices; slice++) {
-                    const Action a = action_run(PHASE_F, item, micro, slice);
-                    TRY(part[k](c, check_cell(c, &a), a));
-                }
+            if (schedule_has_list(c->s, c->stage_of[item])) TRY(check_item(c, item, rule[k]));
     return OK;
 }
 
@@ -124,6 +132,7 @@ static Err check_all(const Schedule *s, Arena *temp)
     TRY(schedule_check_ranges(s));
     TRY(check_init(s, temp, &c));
     TRY(check_runs(&c));
+    if (s->row) return schedule_check_state(&c);
     TRY(schedule_check_moves(&c));
     TRY(schedule_check_state(&c));
     return schedule_play(s, &(PlayCosts){.wait = PLAY_WAIT_AT_RECV}, temp, &play);

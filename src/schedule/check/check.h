@@ -17,7 +17,9 @@
 #include "schedule/action.h"
 
 /* Local. ERR_CHECK for the first fault found; memory taken from `temp` is given back. Sends are
- * required if there are any, or if units are on several stages. */
+ * required if there are any, or if units are on several stages. Of a schedule with the list of one
+ * stage only that list is checked, without its sends and receives: the lists over chunks that it
+ * was expanded from show those. */
 Err schedule_check(const Schedule *s, Arena *temp);
 /* Local. Checks only that every action names an existing item on the stage that holds it. */
 Err schedule_check_ranges(const Schedule *s);

@@ -19,7 +19,7 @@ static Err check_shape(const Schedule *s)
                             "before and has at least one",
                             chunk, s->first_unit[chunk], s->first_unit[chunk + 1] - 1);
     }
-    if (schedule_cells(s) > schedule_length(s) + spare_cells)
+    if (!s->row && schedule_cells(s) > schedule_length(s) + spare_cells)
         return err_fail(ERR_CHECK,
                         "schedule: %lld (item, micro-batch, slice) to run, only %lld actions",
                         (long long)schedule_cells(s), (long long)schedule_length(s));

@@ -25,7 +25,7 @@ typedef struct {
     Check *c;
     const Schedule *s;
     ItemState *item;   /* [items] */
-    int16_t *writes;   /* [items][micros]: RUNs still to come that add to gradients */
+    int16_t *writes;   /* [rows][micros]: RUNs still to come that add to gradients */
     FrameState *frame; /* [items][micros][slices] */
     int *bound;        /* [slots]: the stage + 1 that bound it last */
     int n_slots;
@@ -34,7 +34,7 @@ typedef struct {
 
 static int16_t *writes_of(const StateWalk *st, const Action *a)
 {
-    return &st->writes[(int64_t)a->unit * st->s->micros + a->micro];
+    return &st->writes[schedule_row(st->s, a->unit) * st->s->micros + a->micro];
 }
 
 static void count_action(StateWalk *st, const Action *a)
@@ -55,7 +55,7 @@ static Err state_init(Check *c, StateWalk *st)
     const Schedule *s = c->s;
     *st = (StateWalk){.c = c, .s = s};
     TRY(ARENA_NEW(c->temp, schedule_items(s), &st->item));
-    TRY(ARENA_NEW(c->temp, (int64_t)schedule_items(s) * s->micros, &st->writes));
+    TRY(ARENA_NEW(c->temp, schedule_rows(s) * s->micros, &st->writes));
     TRY(ARENA_NEW(c->temp, schedule_cells(s), &st->frame));
     for (int stage = 0; stage < s->stages; stage++)
         for (int at = 0; at < s->n[stage]; at++) count_action(st, &s->list[stage][at]);
@@ -97,7 +97,7 @@ static Err walk_reduce(StateWalk *st, int stage, int at)
     const Action *a = &st->s->list[stage][at];
     ItemState *item = &st->item[a->unit];
     const int end = a->micro < 0 ? st->s->micros : a->micro + 1;
-    const int16_t *writes = &st->writes[(int64_t)a->unit * st->s->micros];
+    const int16_t *writes = &st->writes[schedule_row(st->s, a->unit) * st->s->micros];
     int left = 0;
     if (item->sums && item->parts)
         return schedule_fail(st->s, stage, at, "reduced as a sum and by micro-batch: choose one");
@@ -189,8 +189,11 @@ Err schedule_check_state(Check *c)
     const Schedule *s = c->s;
     StateWalk st;
     TRY(state_init(c, &st));
-    const bool first = has_norm(s, 0);
-    for (int stage = 0; stage < s->stages; stage++) {
+    int first_list = 0;
+    while (!schedule_has_list(s, first_list)) first_list++;
+    const bool first = has_norm(s, first_list);
+    for (int stage = first_list; stage < s->stages; stage++) {
+        if (!schedule_has_list(s, stage)) continue;
         st.norms = has_norm(s, stage);
         st.normed = st.ran = false;
         if (st.norms != first) /* the norm involves all stages; the others would wait forever */

@@ -137,6 +137,8 @@ void frame_step(const Linker *k, int at, LinkedStep *out)
     const Ref here = {lp->rank, ARENA_WORK, l->base[l->region], count, I32};
     Ref there = {lp->rank, ARENA_HOST, l->base[REGION_HOST], count, I32};
     if (!away) there = (Ref){lp->pp_group.rank[a->peer], ARENA_WORK, 0, count, I32};
+    Action named = *a;
+    named.phase = PHASE_F; /* the stages have the move in different phases */
     *out = (LinkedStep){.kind = away ? STEP_COPY : STEP_TRANSFER, .what = "frame"};
     out->t = (Transfer){.kind = gives ? COMM_SEND : COMM_RECV,
                         .group = lp->pp_group,
@@ -144,8 +146,6 @@ void frame_step(const Linker *k, int at, LinkedStep *out)
                         .from = gives ? here : there,
                         .to = gives ? there : here,
                         .instr = at,
-                        .tag = ((a->unit * 65536 + a->micro * lp->slices + a->slice) * 2 +
-                                (l->region == REGION_FRAME_W)) &
-                               INT32_MAX};
+                        .tag = action_tag(&named, l->region == REGION_FRAME_W)};
     if (!away) l->begun = 0;
 }

@@ -61,14 +61,14 @@ int pack_param(const Linker *k, int unit, int i)
     return -1;
 }
 
-/* Finds the spans of the home that the rank counts in the norm. Ranks along dp with the same home
- * have the same gradient there, and each counts it for itself. Copies of a parameter of another
- * stage are counted there. */
+/* Finds the spans of the home that the rank counts in the norm. Ranks along data axes with the
+ * same home have the same gradient there, and each counts it for itself. Copies of a parameter of
+ * another stage are counted there. */
 static Err find_owned(Linker *k, int unit)
 {
     UnitMemory *at = &k->lp->unit[unit];
     const LinkedProgram *lp = k->lp;
-    const unsigned same = mesh_axes(lp->mesh, at->home.view, "dp") & ~at->home.shard;
+    const unsigned same = mesh_data_axes(lp->mesh, at->home.view) & ~at->home.shard;
     const int first = mesh_move(lp->mesh, at->home.view, same, 0, lp->rank);
     const HomePiece *piece;
     Span *span;
@@ -96,8 +96,9 @@ static Err unit_home(Linker *k, int unit)
     int n;
     at->stage = schedule_stage_of(k->s, unit);
     TRY(list_params(k, unit, &param, &n));
-    TRY(home_init(&at->home, lp->mesh, sharded ? mesh_shard_axes(lp->mesh) : 0, lp->block, param,
-                  n));
+    const int view = n > 0 ? param[0].use.view : VIEW_DENSE;
+    const unsigned shard = sharded ? mesh_shard_axes(lp->mesh, view) : 0;
+    TRY(home_init(&at->home, lp->mesh, shard, lp->block, param, n));
     TRY(home_rank(&at->home, lp->rank, k->arena, &at->mine)); /* the same on every stage */
     TRY(home_counts(&at->home, &at->mine, k->arena, &at->counts));
     TRY(mesh_group(lp->mesh, at->home.view, at->home.shard, lp->rank, k->arena, &at->group));

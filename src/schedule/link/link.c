@@ -20,11 +20,11 @@ static Err find_groups(Linker *k)
 {
     const LinkedProgram *lp = k->lp;
     const Model *m = lp->model;
-    const int64_t cells = (int64_t)m->n_units * lp->micros;
+    const int64_t rows = schedule_rows(k->s), cells = rows * lp->micros;
     TRY(ARENA_NEW(k->arena, m->n_units, &k->grouped));
     TRY(ARENA_NEW(k->arena, cells, &k->close));
-    TRY(ARENA_NEW(k->arena, cells + m->n_units, &k->reduce_at));
-    for (int64_t i = 0; i < cells + m->n_units; i++) k->reduce_at[i] = -1;
+    TRY(ARENA_NEW(k->arena, cells + rows, &k->reduce_at));
+    for (int64_t i = 0; i < cells + rows; i++) k->reduce_at[i] = -1;
     for (int i = 0; i < lp->n; i++) {
         const Action *a = &lp->list[i].action;
         if (a->kind != A_REDUCE) continue;
@@ -32,7 +32,7 @@ static Err find_groups(Linker *k)
         if (a->micro >= 0) k->grouped[a->unit] = true;
     }
     for (int u = 0; u < m->n_units; u++)
-        for (int micro = lp->micros - 1, close = -1; micro >= 0; micro--) {
+        for (int micro = lp->micros - 1, close = -1; micro >= 0 && on_stage(k, u); micro--) {
             if (*reduce_of(k, u, micro) >= 0) close = micro;
             *close_of(k, u, micro) = close;
             if (k->grouped[u] && close < 0)
@@ -77,7 +77,7 @@ static int holder_index(const Param *p, int unit)
 }
 
 /* Marks the sums that this RUN overwrites: it is their first writer in this step, or since the last
- * REDUCE. written: [units][micros + 1][MAX_HOLDERS], bits by index in the pack. */
+ * REDUCE. written: [rows][micros + 1][MAX_HOLDERS], bits by index in the pack. */
 static Err mark_fresh(Linker *k, int at, uint64_t *written)
 {
     LinkedProgram *lp = k->lp;
@@ -89,8 +89,9 @@ static Err mark_fresh(Linker *k, int at, uint64_t *written)
         const uint64_t bit = (uint64_t)1 << k->pack_index[lp->model->unit[unit].param[i]];
         if (!writes_param(l, i)) continue;
         TRY(check_reduced(k, p, at, *reduce_of(k, owner, close)));
-        uint64_t *seen = &written[(((int64_t)owner * (lp->micros + 1)) + close + 1) * MAX_HOLDERS +
-                                  holder_index(p, unit)];
+        uint64_t *seen =
+            &written[(schedule_row(k->s, owner) * (lp->micros + 1) + close + 1) * MAX_HOLDERS +
+                     holder_index(p, unit)];
         if (!(*seen & bit)) l->fresh |= (uint64_t)1 << i;
         *seen |= bit;
     }
@@ -117,8 +118,7 @@ static Err bind_runs(Linker *k)
     LinkedProgram *lp = k->lp;
     uint64_t *written;
     const size_t mark = arena_mark(k->arena);
-    TRY(ARENA_NEW(k->arena, (int64_t)lp->model->n_units * (lp->micros + 1) * MAX_HOLDERS,
-                  &written));
+    TRY(ARENA_NEW(k->arena, schedule_rows(k->s) * (lp->micros + 1) * MAX_HOLDERS, &written));
     for (int i = 0; i < lp->n; i++) {
         if (!lp->list[i].program) continue;
         TRY(mark_fresh(k, i, written));

@@ -75,7 +75,7 @@ typedef struct {
      * "tied"      REDUCE: adds the gradient of a tied parameter in another unit
      * "stages"    REDUCE: all-reduce of a tied parameter's gradient over the stages that hold it
      * "copies"    REDUCE: all-reduce over the ranks with copies of a shard (replicated kv heads)
-     * "model"     REDUCE: all-reduce of a gradient that is partial over tp or cp
+     * "model"     REDUCE: all-reduce of a gradient that is partial over tp
      * "scatter"   REDUCE: reduce-scatter of the pack's gradient to the homes
      * "data"      REDUCE: all-reduce of the home's gradient over the other data axes
      * "sum"       REDUCE: adds the home's gradient to that of earlier REDUCEs; the first copies
@@ -147,7 +147,7 @@ typedef struct {
     const int64_t *counts; /* [group.n] elements of each member's home */
     const Span *owned;     /* the parts of the home that the rank counts in the norm */
     int n_owned;
-    const int64_t *cell; /* [group.n] first cell of each member's sums of squares, see BLOCKS */
+    const int64_t *cell; /* [group.n] first cell of each member's sums of squares, from BLOCKS on */
     int64_t tied_count;  /* elements of tied_grads */
     size_t weights;      /* state: the home shard's weights, as programs read them */
     size_t master;       /* state: the home shard's master weights; `weights` if there are none */
@@ -173,11 +173,20 @@ typedef struct {
  *               is partial
  *     BLOCKS    shard axes and pp        per block of the member's homes:    units, then members,
  *                                        the sum of squares                  then blocks
- *     SQUARES   all axes but dp and pp   per member: its fold of BLOCKS      members
+ *     SQUARES   the model axes: all      per member: its fold of BLOCKS      members
+ *               but data axes and pp
+ *
+ * BLOCKS and SQUARES are one each for the units of a view, over axes of that view: experts are on
+ * other ranks than the dense parameters of a stage. Views are added in order.
  *
  * The fold by units makes the norm independent of the stages. A pack that is not sharded is equal
  * on all members of its stage; the first one counts it. */
-enum { TOTALS, BLOCKS, SQUARES, N_SCALARS };
+enum {
+    TOTALS,
+    BLOCKS, /* + view */
+    SQUARES = BLOCKS + MAX_VIEWS,
+    N_SCALARS = SQUARES + MAX_VIEWS
+};
 
 typedef struct {
     size_t at;      /* offset in the step arena */
@@ -201,11 +210,13 @@ typedef struct {
     int fold;      /* micro-batches are summed in this many groups: the bits of `fold` dp ranks */
     int64_t block; /* grain of the homes; elements per sum of squares */
     int n;
-    LinkedAction *list;        /* [n + 1]: the last has no action, only waits */
-    UnitMemory *unit;          /* [model->n_units] */
-    int64_t *param_at;         /* [model->n_params]: first element in the pack of holder[0] */
-    int64_t *param_count;      /* [model->n_params]: elements on this rank */
-    size_t input[N_INPUTS];    /* step arena: of micro-batch 0; the next is input_stride later */
+    LinkedAction *list;     /* [n + 1]: the last has no action, only waits */
+    UnitMemory *unit;       /* [model->n_units] */
+    int64_t *param_at;      /* [model->n_params]: first element in the pack of holder[0] */
+    int64_t *param_count;   /* [model->n_params]: elements on this rank */
+    size_t input[N_INPUTS]; /* step arena: of micro-batch 0; the next is input_stride later */
+    /* Rows of the micro-batch that the rank holds of each input, in order: they ascend. */
+    HeldSpans input_rows[N_INPUTS];
     size_t input_stride, loss; /* loss: one cell per micro-batch */
     ScalarCells scalar[N_SCALARS];
     /* [scalar[TOTALS].group.n]: the member's live tokens are summed; the others have the tokens of
@@ -249,8 +260,10 @@ static inline const Program *linked_program(const LinkedProgram *lp, int unit, i
 {
     return &lp->by_slice[(int64_t)lp->model->unit[unit].kind * lp->slices + slice];
 }
-/* Local. Flops of an instruction of a RUN: attention reads the rows up to the slice's end. */
-double linked_flops(const LinkedProgram *lp, const LinkedAction *l, const Instr *i);
+/* Local. Flops of an instruction of a RUN, whose program is p: attention has the pairs of the
+ * slice's rows. */
+double linked_flops(const LinkedProgram *lp, const LinkedAction *l, const Program *p,
+                    const Instr *i);
 
 /* Local. The first element of parameter k of a unit in its tied_grads. */
 int64_t linked_tied_grad(const LinkedProgram *lp, int unit, int k);

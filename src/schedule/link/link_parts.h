@@ -36,7 +36,8 @@ typedef struct {
     bool begins; /* one of the transfers overlaps */
 } ReducePlan;
 
-/* The state of linking one rank's list. */
+/* The state of linking one rank's list. Rows are those of schedule_row: the units of the stage, if
+ * the schedule has its list only. */
 typedef struct {
     LinkedProgram *lp;
     const Schedule *s;
@@ -46,12 +47,13 @@ typedef struct {
     const uint8_t *from_region; /* [n_from]: region of a frame's move; NULL: no frames move */
     int n_from;
     int32_t *pack_index; /* [params]: index in the pack */
+    int64_t **cell;      /* [units][group.n]: UnitMemory.cell, while it is written */
     bool writes;         /* some RUN adds to gradients */
     bool *grouped;       /* [units]: gradients are reduced several times a step */
-    /* [units][micros]: the micro-batch whose REDUCE takes the gradients that this one adds to the
+    /* [rows][micros]: the micro-batch whose REDUCE takes the gradients that this one adds to the
      * unit's pack; -1: the step's REDUCE, or none */
     int32_t *close;
-    /* [units][micros + 1]: position of the step's REDUCE, then of each micro-batch's; -1: none */
+    /* [rows][micros + 1]: position of the step's REDUCE, then of each micro-batch's; -1: none */
     int32_t *reduce_at;
     /* [cells][N_DIRECTIONS]: position at which the value of F, or of I or B, is sent or received;
      * -1: nowhere */
@@ -59,18 +61,18 @@ typedef struct {
     ReducePlan *plan;       /* [units] */
     const UnitPacks *packs; /* [units] */
     size_t *pack_off;       /* [positions]: offset of a GATHER into the work arena */
-    size_t *grads_off;      /* [units][micros]: offsets of grouped gradients, by closing micro */
-    size_t *tied_grads_off; /* [units][micros]: the same for tied gradients */
+    size_t *grads_off;      /* [rows][micros]: offsets of grouped gradients, by closing micro */
+    size_t *tied_grads_off; /* [rows][micros]: the same for tied gradients */
 } Linker;
 
 static inline int32_t *close_of(const Linker *k, int unit, int micro)
 {
-    return &k->close[(int64_t)unit * k->lp->micros + micro];
+    return &k->close[schedule_row(k->s, unit) * k->lp->micros + micro];
 }
 
 static inline int32_t *reduce_of(const Linker *k, int unit, int micro)
 {
-    return &k->reduce_at[(int64_t)unit * (k->lp->micros + 1) + micro + 1];
+    return &k->reduce_at[schedule_row(k->s, unit) * (k->lp->micros + 1) + micro + 1];
 }
 
 static inline bool is_move(const Action *a) { return a->kind == A_SEND || a->kind == A_RECV; }
@@ -126,6 +128,14 @@ static inline bool phase_covers(Phase run, Phase part)
     return run == part || (run == PHASE_B && part != PHASE_F);
 }
 
+/* Reserves bytes at the end of an arena without lifetimes; returns their offset. */
+static inline size_t link_take(size_t *at, size_t bytes)
+{
+    const size_t start = *at;
+    *at = align_up(start + bytes);
+    return start;
+}
+
 /* True if this RUN adds to the gradient of parameter k of its unit. */
 static inline bool writes_param(const LinkedAction *l, int k)
 {
@@ -149,6 +159,11 @@ Err link_static(Linker *k);
 Err link_memory(Linker *k, Arena *temp);
 Err link_steps(Linker *k);
 
+/* Local. Finds the rows of each input that the rank holds, and places the inputs and losses of all
+ * micro-batches in the step arena. */
+Err place_inputs(LinkedProgram *lp, size_t *at);
+/* Local. The axes over which an input is sharded. */
+unsigned input_axes(const LinkedProgram *lp, Input which);
 /* Local. Places the unit's prepacked weights in the step arena; then marks the RUNs that write
  * them. */
 Err place_prepacked(Linker *k, int unit, size_t *at);
@@ -210,7 +225,7 @@ void add_frame_moves(MemoryPlanner *m, int at);
 void bind_frame(MemoryPlanner *m, const MemoryPiece *o);
 /* Local. Pieces of gathered packs and of gradients: their maximum number; adds them; records the
  * offset of one. */
-int64_t max_state_pieces(const LinkedProgram *lp);
+int64_t max_state_pieces(const Linker *k);
 Err add_state_pieces(MemoryPlanner *m);
 void record_state(MemoryPlanner *m, const MemoryPiece *o);
 /* Local. Allocates the tables of these offsets; then binds RUNs to their weights and gradients. */

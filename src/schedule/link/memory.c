@@ -240,7 +240,7 @@ Err link_memory(Linker *k, Arena *temp)
 {
     LinkedProgram *lp = k->lp;
     MemoryPlanner m = {.lp = lp, .k = k, .s = k->s, .temp = temp};
-    m.cap = max_pieces(lp) + max_state_pieces(lp) + max_micro_pieces(&m);
+    m.cap = max_pieces(lp) + max_state_pieces(k) + max_micro_pieces(&m);
     FreedRange *freed;
     TRY(state_tables(k));
     TRY(ARENA_NEW(k->arena, k->in->note_freed ? m.cap : 0, &freed));

@@ -8,10 +8,7 @@
  *     dmicro of 1.0                        |-------------->|       begins with the last slice */
 #include "schedule/link/link_parts.h"
 
-int64_t max_micro_pieces(const MemoryPlanner *m)
-{
-    return 2 * (int64_t)m->lp->model->n_units * m->lp->micros;
-}
+int64_t max_micro_pieces(const MemoryPlanner *m) { return 2 * schedule_rows(m->s) * m->lp->micros; }
 
 /* First and last position of these phases of any slice; -1 if none runs. */
 static Piece life_of(const MemoryPlanner *m, int unit, int micro, unsigned phases)

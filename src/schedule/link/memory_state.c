@@ -9,18 +9,18 @@
  * units that hold them. */
 #include "schedule/link/link_parts.h"
 
-int64_t max_state_pieces(const LinkedProgram *lp)
+int64_t max_state_pieces(const Linker *k)
 {
+    const LinkedProgram *lp = k->lp;
+    const int64_t most = 2 * schedule_rows(k->s) * lp->micros + lp->n;
     int64_t n = 0;
     for (int i = 0; i < lp->n; i++) {
         const Action *a = &lp->list[i].action;
         if (a->kind == A_GATHER) n++;
         if (a->kind == A_REDUCE)
-            n += lp->model->n_units; /* its own, and tied gradients in any unit */
+            n += schedule_rows(k->s); /* its own, and tied gradients in any unit */
     }
-    return n < 2 * (int64_t)lp->model->n_units * lp->micros + lp->n
-               ? n
-               : 2 * (int64_t)lp->model->n_units * lp->micros + lp->n;
+    return n < most ? n : most;
 }
 
 static void add_packs(MemoryPlanner *m, int *open)
@@ -62,7 +62,7 @@ static void add_grads(MemoryPlanner *m, int at, bool *seen)
         const int close = *close_of(m->k, owner, l->action.micro);
         if (!(l->fresh >> i & 1) || !m->k->grouped[owner]) continue;
         const bool tied = owner != unit;
-        bool *once = &seen[((int64_t)unit * lp->micros + close) * 2 + tied];
+        bool *once = &seen[(schedule_row(m->s, unit) * lp->micros + close) * 2 + tied];
         if (*once) continue;
         *once = true;
         const int64_t count = tied ? lp->unit[unit].tied_count : lp->unit[unit].mine.pack_count;
@@ -84,7 +84,7 @@ Err add_state_pieces(MemoryPlanner *m)
     int *open;
     bool *seen;
     TRY(ARENA_NEW(m->temp, lp->model->n_units, &open));
-    TRY(ARENA_NEW(m->temp, (int64_t)lp->model->n_units * lp->micros * 2, &seen));
+    TRY(ARENA_NEW(m->temp, schedule_rows(m->s) * lp->micros * 2, &seen));
     for (int u = 0; u < lp->model->n_units; u++) open[u] = -1;
     add_packs(m, open);
     for (int i = 0; i < lp->n; i++)
@@ -95,7 +95,7 @@ Err add_state_pieces(MemoryPlanner *m)
 Err state_tables(Linker *k)
 {
     const LinkedProgram *lp = k->lp;
-    const int64_t cells = (int64_t)lp->model->n_units * lp->micros;
+    const int64_t cells = schedule_rows(k->s) * lp->micros;
     TRY(ARENA_NEW(k->arena, lp->n, &k->pack_off));
     TRY(ARENA_NEW(k->arena, cells, &k->grads_off));
     TRY(ARENA_NEW(k->arena, cells, &k->tied_grads_off));
@@ -108,7 +108,7 @@ void record_state(MemoryPlanner *m, const MemoryPiece *o)
 {
     Linker *k = m->k;
     LinkedAction *first = &m->lp->list[o->piece.first];
-    const int64_t cell = (int64_t)o->unit * m->lp->micros + o->micro;
+    const int64_t cell = schedule_row(m->s, o->unit) * m->lp->micros + o->micro;
     if (o->kind == PIECE_PACK) k->pack_off[o->piece.first] = o->piece.offset;
     if (o->kind == PIECE_GRADS) k->grads_off[cell] = o->piece.offset;
     if (o->kind == PIECE_TIED_GRADS) k->tied_grads_off[cell] = o->piece.offset;
@@ -120,7 +120,7 @@ static void bind_grads(const Linker *k, LinkedAction *l)
 {
     const LinkedProgram *lp = k->lp;
     const int unit = l->action.unit, micro = l->action.micro, owner = tied_owner(lp, unit);
-    const int64_t row = (int64_t)unit * lp->micros;
+    const int64_t row = schedule_row(k->s, unit) * lp->micros;
     l->grads = (Address){ARENA_STEP, lp->unit[unit].grad_sums};
     l->tied_grads = (Address){ARENA_STEP, lp->unit[unit].tied_grads};
     if (k->grouped[unit])

@@ -9,13 +9,6 @@
  *     session  for each unit    keys and values of all sequences */
 #include "schedule/link/link_parts.h"
 
-static size_t take(size_t *at, size_t bytes)
-{
-    const size_t start = *at;
-    *at = align_up(start + bytes);
-    return start;
-}
-
 static void place_state(const Linker *k, int unit, size_t *at)
 {
     const LinkedProgram *lp = k->lp;
@@ -25,13 +18,13 @@ static void place_state(const Linker *k, int unit, size_t *at)
     const size_t home = (size_t)home_count(p);
     p->pack = NO_BASE;
     if (gathered_per_use(k, unit)) {
-        p->weights = take(at, home * narrow);
+        p->weights = link_take(at, home * narrow);
     } else {
-        p->pack = take(at, (size_t)p->mine.pack_count * narrow);
+        p->pack = link_take(at, (size_t)p->mine.pack_count * narrow);
         p->weights = p->pack + (size_t)p->mine.shard.lo * narrow;
     }
-    p->master = wide == narrow || lp->no_master ? p->weights : take(at, home * wide);
-    for (int m = 0; m < lp->n_moments; m++) p->moments[m] = take(at, home * wide);
+    p->master = wide == narrow || lp->no_master ? p->weights : link_take(at, home * wide);
+    for (int m = 0; m < lp->n_moments; m++) p->moments[m] = link_take(at, home * wide);
 }
 
 static void place_sums(const Linker *k, int unit, size_t *at)
@@ -43,29 +36,13 @@ static void place_sums(const Linker *k, int unit, size_t *at)
     p->grad_sums = p->tied_grads = p->reduced_grads = NO_BASE;
     if (!k->writes) return; /* a list that computes only the loss has no gradients */
     if (k->grouped[unit]) {
-        p->reduced_grads = take(at, (size_t)home_count(p) * wide);
+        p->reduced_grads = link_take(at, (size_t)home_count(p) * wide);
     } else {
-        p->grad_sums = take(at, (size_t)p->mine.pack_count * wide);
+        p->grad_sums = link_take(at, (size_t)p->mine.pack_count * wide);
         p->reduced_grads = p->grad_sums + (size_t)p->mine.shard.lo * wide;
     }
-    if (owner >= 0 && !k->grouped[owner]) p->tied_grads = take(at, (size_t)p->tied_count * wide);
-}
-
-static void place_inputs(LinkedProgram *lp, size_t *at)
-{
-    const size_t first = *at;
-    for (int i = 0; i < N_INPUTS; i++) {
-        const size_t each = i == INPUT_WEIGHTS  ? dtype_bytes(dtype_wide(lp->model->dtype))
-                            : i == INPUT_RANGES ? 16
-                                                : 4;
-        const bool session =
-            i == INPUT_PLACES || i == INPUT_LOGIT_ROWS; /* a training step reads neither */
-        const bool there = !session || lp->model->logit_rows > 0;
-        lp->input[i] = take(at, there ? (size_t)lp->model->rows * each : 0);
-    }
-    lp->input_stride = *at - first;
-    *at = first + lp->input_stride * (size_t)lp->micros;
-    lp->loss = take(at, (size_t)lp->micros * ARENA_ALIGN);
+    if (owner >= 0 && !k->grouped[owner])
+        p->tied_grads = link_take(at, (size_t)p->tied_count * wide);
 }
 
 /* Places the keys and values of the units of this stage. */
@@ -75,7 +52,8 @@ static size_t place_session(const Linker *k)
     size_t at = 0;
     for (int u = 0; u < lp->model->n_units; u++)
         if (on_stage(k, u))
-            lp->unit[u].session = take(&at, lp->program[lp->model->unit[u].kind].session_bytes);
+            lp->unit[u].session =
+                link_take(&at, lp->program[lp->model->unit[u].kind].session_bytes);
     return at;
 }
 
@@ -84,27 +62,40 @@ static int64_t blocks_of(const LinkedProgram *lp, int64_t count)
     return (count + lp->block - 1) / lp->block;
 }
 
-/* Places the cells of each member's blocks of each unit: by stage and member, then by unit, so that
- * one all-gather exchanges them. Blocks that every member of a stage has are sent by the first. */
-static Err place_blocks(Linker *k, unsigned shard, const int64_t **counts)
+/* The axes over which the units of a view are sharded; *any: there are such units. */
+static unsigned view_shard(const LinkedProgram *lp, int view, bool *any)
+{
+    unsigned shard = 0;
+    *any = false;
+    for (int u = 0; u < lp->model->n_units; u++) {
+        if (lp->unit[u].home.view != view) continue;
+        shard |= lp->unit[u].home.shard;
+        *any = true;
+    }
+    return shard;
+}
+
+/* Places the cells of each member's blocks of each unit of a view: by stage and member, then by
+ * unit, so that one all-gather exchanges them. Blocks that every member of a stage has are sent by
+ * the first. */
+static Err place_blocks(Linker *k, int view, const int64_t **counts)
 {
     LinkedProgram *lp = k->lp;
-    ScalarCells *b = &lp->scalar[BLOCKS];
-    const unsigned pp = mesh_axes(lp->mesh, VIEW_DENSE, "pp");
-    int64_t *count, *cell, at = 0;
+    ScalarCells *b = &lp->scalar[BLOCKS + view];
+    const unsigned pp = mesh_axes(lp->mesh, view, "pp");
+    bool any;
+    const unsigned shard = view_shard(lp, view, &any);
+    int64_t *count, at = 0;
     TRY(ARENA_NEW(k->arena, b->group.n, &count));
-    for (int u = 0; u < lp->model->n_units; u++) {
-        TRY(ARENA_NEW(k->arena, lp->unit[u].group.n, &cell));
-        lp->unit[u].cell = cell;
-    }
-    for (int i = 0; i < b->group.n; i++) {
-        const int stage = mesh_part(lp->mesh, VIEW_DENSE, pp, b->group.rank[i]);
-        const int member = mesh_part(lp->mesh, VIEW_DENSE, shard, b->group.rank[i]);
+    for (int i = 0; any && i < b->group.n; i++) {
+        const int stage = mesh_part(lp->mesh, view, pp, b->group.rank[i]);
+        const int member = mesh_part(lp->mesh, view, shard, b->group.rank[i]);
         const int64_t first = at;
         for (int u = 0; u < lp->model->n_units; u++) {
             UnitMemory *p = &lp->unit[u];
-            if (schedule_stage_of(k->s, u) != stage || member >= p->group.n) continue;
-            ((int64_t *)p->cell)[member] = at;
+            if (p->home.view != view || schedule_stage_of(k->s, u) != stage) continue;
+            if (member >= p->group.n) continue;
+            k->cell[u][member] = at;
             at += blocks_of(lp, p->counts[member]);
         }
         if (b->group.rank[i] == lp->rank) b->mine = first;
@@ -116,20 +107,27 @@ static Err place_blocks(Linker *k, unsigned shard, const int64_t **counts)
 }
 
 /* Finds the groups that exchange scalars: dp, stages and the axes over which the loss is partial;
- * the shard axes and stages; the remaining axes. */
-static Err scalar_groups(Linker *k, unsigned *loss, unsigned *shard)
+ * for each view the shard axes and stages, and the model axes. */
+static Err scalar_groups(Linker *k, unsigned *loss)
 {
     LinkedProgram *lp = k->lp;
     const Mesh *m = lp->mesh;
-    const unsigned dp = mesh_axes(m, VIEW_DENSE, "dp"), pp = mesh_axes(m, VIEW_DENSE, "pp");
-    *shard = 0;
-    *loss = pp; /* the last stage has the loss */
+    *loss = mesh_axes(m, VIEW_DENSE, "pp"); /* the last stage has the loss */
     for (int i = 0; i < lp->model->n_kinds; i++) *loss |= lp->program[i].loss_partial;
-    for (int u = 0; u < lp->model->n_units; u++) *shard |= lp->unit[u].home.shard;
-    const unsigned axes[N_SCALARS] = {dp | *loss, *shard | pp,
-                                      mesh_all_axes(m, VIEW_DENSE) & ~(dp | pp)};
-    for (int i = 0; i < N_SCALARS; i++)
-        TRY(mesh_group(m, VIEW_DENSE, axes[i], lp->rank, k->arena, &lp->scalar[i].group));
+    TRY(mesh_group(m, VIEW_DENSE, mesh_axes(m, VIEW_DENSE, "dp") | *loss, lp->rank, k->arena,
+                   &lp->scalar[TOTALS].group));
+    for (int view = 0; view < MAX_VIEWS; view++) {
+        const int of = view < m->n_views ? view : VIEW_DENSE;
+        const unsigned pp = mesh_axes(m, of, "pp");
+        bool any;
+        const unsigned shard = view_shard(lp, view, &any);
+        const unsigned model = mesh_all_axes(m, of) & ~(mesh_data_axes(m, of) | pp);
+        TRY(mesh_group(m, of, any ? shard | pp : 0, lp->rank, k->arena,
+                       &lp->scalar[BLOCKS + view].group));
+        TRY(mesh_group(m, of, any ? model : 0, lp->rank, k->arena,
+                       &lp->scalar[SQUARES + view].group));
+        lp->scalar[SQUARES + view].cells = any ? lp->scalar[SQUARES + view].group.n : 0;
+    }
     return OK;
 }
 
@@ -153,26 +151,52 @@ static void scalar_transfer(const LinkedProgram *lp, ScalarCells *s, int which, 
                       .scalar = true};
 }
 
+/* Finds the members of TOTALS whose live tokens are summed. */
+static Err find_token_owners(Linker *k, unsigned loss)
+{
+    LinkedProgram *lp = k->lp;
+    const RankList group = lp->scalar[TOTALS].group;
+    const unsigned own = mesh_axes(lp->mesh, VIEW_DENSE, "dp") | input_axes(lp, INPUT_WEIGHTS);
+    TRY(ARENA_NEW(k->arena, group.n, &lp->tokens_are_own));
+    for (int i = 0; i < group.n; i++)
+        lp->tokens_are_own[i] = mesh_part(lp->mesh, VIEW_DENSE, loss & ~own, group.rank[i]) == 0;
+    return OK;
+}
+
+/* Counts the cells of units from the first cell of BLOCKS on, whatever their view. */
+static void shift_cells(Linker *k)
+{
+    const LinkedProgram *lp = k->lp;
+    for (int u = 0; u < lp->model->n_units; u++) {
+        const size_t at = lp->scalar[BLOCKS + lp->unit[u].home.view].at - lp->scalar[BLOCKS].at;
+        for (int i = 0; i < lp->unit[u].group.n; i++)
+            k->cell[u][i] += (int64_t)(at / sizeof(double));
+        lp->unit[u].cell = k->cell[u];
+    }
+}
+
 static Err place_scalars(Linker *k, size_t *at)
 {
     LinkedProgram *lp = k->lp;
     ScalarCells *s = lp->scalar;
-    const int64_t *counts;
-    unsigned loss, shard;
-    TRY(scalar_groups(k, &loss, &shard));
-    TRY(place_blocks(k, shard, &counts));
+    const int64_t *counts[MAX_VIEWS];
+    unsigned loss;
+    TRY(scalar_groups(k, &loss));
+    TRY(ARENA_NEW(k->arena, lp->model->n_units, &k->cell));
+    for (int u = 0; u < lp->model->n_units; u++)
+        TRY(ARENA_NEW(k->arena, lp->unit[u].group.n, &k->cell[u]));
+    for (int view = 0; view < MAX_VIEWS; view++) TRY(place_blocks(k, view, &counts[view]));
     s[TOTALS].cells = 2 * s[TOTALS].group.n;
-    s[SQUARES].cells = s[SQUARES].group.n;
-    for (int i = 0; i < N_SCALARS; i++) s[i].at = take(at, (size_t)s[i].cells * sizeof(double));
+    for (int i = 0; i < N_SCALARS; i++)
+        s[i].at = link_take(at, (size_t)s[i].cells * sizeof(double));
+    shift_cells(k);
     scalar_transfer(lp, &s[TOTALS], TOTALS, s[TOTALS].cells, NULL);
-    scalar_transfer(lp, &s[BLOCKS], BLOCKS, s[BLOCKS].cells, counts);
-    scalar_transfer(lp, &s[SQUARES], SQUARES, s[SQUARES].cells, NULL);
-    TRY(ARENA_NEW(k->arena, s[TOTALS].group.n, &lp->tokens_are_own));
-    const unsigned shared = loss & ~mesh_axes(lp->mesh, VIEW_DENSE, "dp");
-    for (int i = 0; i < s[TOTALS].group.n; i++)
-        lp->tokens_are_own[i] =
-            mesh_part(lp->mesh, VIEW_DENSE, shared, s[TOTALS].group.rank[i]) == 0;
-    return OK;
+    for (int view = 0; view < MAX_VIEWS; view++) {
+        ScalarCells *blocks = &s[BLOCKS + view], *squares = &s[SQUARES + view];
+        scalar_transfer(lp, blocks, BLOCKS + view, blocks->cells, counts[view]);
+        scalar_transfer(lp, squares, SQUARES + view, squares->cells, NULL);
+    }
+    return find_token_owners(k, loss);
 }
 
 Err link_static(Linker *k)
@@ -184,7 +208,7 @@ Err link_static(Linker *k)
         place_sums(k, u, &step);
         TRY(place_prepacked(k, u, &step));
     }
-    place_inputs(lp, &step);
+    TRY(place_inputs(lp, &step));
     TRY(place_scalars(k, &step));
     lp->bytes[ARENA_SESSION] = lp->live[ARENA_SESSION] = place_session(k);
     lp->bytes[ARENA_STATE] = lp->live[ARENA_STATE] = state;

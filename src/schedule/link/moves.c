@@ -94,6 +94,6 @@ void move_step(const Linker *k, int at, LinkedStep *out)
                         .from = send ? here : there,
                         .to = send ? there : here,
                         .instr = at,
-                        .tag = (a->unit * 65536 + a->micro * lp->slices + a->slice) & INT32_MAX};
+                        .tag = action_tag(a, 0)};
     l->begun = 0;
 }

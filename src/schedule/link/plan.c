@@ -8,21 +8,43 @@
  *     data      the rank's home, over dp_replicate
  *
  * Programs do not depend on dp: every rank along it has its own micro-batches, so every gradient is
- * partial over dp. The layouts determine the list of transfers. */
+ * partial over dp. Ranks along cp have other tokens of the same micro-batches; programs leave
+ * gradients partial over cp, and one scatter sums over dp and cp. The layouts determine the list of
+ * transfers. */
 #include "schedule/link/link_parts.h"
 
 #include "layout/copies.h"
+
+/* The axes whose ranks have micro-batches of their own. */
+static unsigned batch_axes(const Mesh *m, int view)
+{
+    return mesh_axes(m, view, view == VIEW_DENSE ? "dp" : "edp");
+}
 
 /* The axes over which the gradient of `param` is a partial sum after that unit's program. */
 static unsigned partial_of(const LinkedProgram *lp, int unit, int param)
 {
     const Unit *u = &lp->model->unit[unit];
     const Program *p = &lp->program[u->kind];
-    unsigned partial = mesh_axes(lp->mesh, lp->unit[unit].home.view, "dp");
+    const int view = lp->unit[unit].home.view;
+    unsigned partial = batch_axes(lp->mesh, view);
+    if (view != VIEW_DENSE) return partial; /* edp: all ranks with other tokens, also along cp */
     for (int i = 0; i < p->n_out; i++)
         for (int k = p->out[i].param; k < p->out[i].param + p->out[i].span; k++)
             if (u->param[k] == param) partial |= p->out[i].partial;
     return partial;
+}
+
+/* ERR_CHECK if a reduce-scatter of the pack would add equal gradients: those of a parameter that
+ * the program has summed over a shard axis, or has computed from the same tokens on all ranks. */
+static Err check_scattered(const Home *h, int i, unsigned partial)
+{
+    const unsigned equal = h->shard & ~partial;
+    if (mesh_parts(h->mesh, h->view, equal) == 1) return OK;
+    return err_fail(ERR_CHECK,
+                    "parameter %s: its gradient is complete on all ranks along axes 0x%x, over "
+                    "which its pack is reduce-scattered",
+                    h->param[i].name, equal);
 }
 
 static Err reduce_axes(const Linker *k, int unit, int i, HomeReduce *out)
@@ -40,7 +62,8 @@ static Err reduce_axes(const Linker *k, int unit, int i, HomeReduce *out)
                             partial_of(lp, p->holder[h], param),
                             lp->model->unit[p->holder[h]].name);
     *out = home_reduce(&lp->unit[unit].home, i, partial);
-    return OK;
+    if (lp->program[lp->model->unit[unit].kind].n_out == 0) return OK; /* the loss alone */
+    return check_scattered(&lp->unit[unit].home, i, partial);
 }
 
 /* The stages that hold a parameter or a copy of it, in order. */

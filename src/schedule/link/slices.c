@@ -6,6 +6,7 @@
  * Each length has its own programs. The gradients that they leave to be reduced are the same for
  * all lengths, because a unit's gradients are reduced once for all slices. The number of live rows
  * of a slice is set when it runs. */
+#include "ir/pairs.h"
 #include "schedule/link/link_parts.h"
 
 /* True if the gradient sums of both are of the same parameters, over the same axes. */
@@ -55,9 +56,13 @@ Err link_slices(Linker *k)
     return check_programs(lp);
 }
 
-double linked_flops(const LinkedProgram *lp, const LinkedAction *l, const Instr *i)
+double linked_flops(const LinkedProgram *lp, const LinkedAction *l, const Program *p,
+                    const Instr *i)
 {
-    const bool attention = i->op == OP_attention || i->op == OP_attention_dx;
-    const int64_t end = lp->slice_at[l->action.slice + 1], span = i->attr.kernel.attention.span;
-    return attention && end < span ? i->flops * ((double)end / (double)span) : i->flops;
+    const int64_t start = lp->slice_at[l->action.slice];
+    if (!op_attends(i->op) || start == 0) return i->flops;
+    const Dim *queries = &p->tensor[i->in[0]].dim[0], *keys = &p->tensor[i->in[1]].dim[0];
+    const double first = attention_pairs(&i->attr.kernel, queries, keys, 0);
+    return first > 0 ? i->flops / first * attention_pairs(&i->attr.kernel, queries, keys, start)
+                     : 0;
 }

@@ -54,7 +54,8 @@ static void gather_steps(StepList *s, int unit)
 static Address tied_grads_at(const Linker *k, int unit, int owner, int micro)
 {
     if (!k->grouped[owner]) return (Address){ARENA_STEP, k->lp->unit[unit].tied_grads};
-    return (Address){ARENA_WORK, k->tied_grads_off[(int64_t)unit * k->lp->micros + micro]};
+    return (Address){ARENA_WORK,
+                     k->tied_grads_off[schedule_row(k->s, unit) * k->lp->micros + micro]};
 }
 
 /* Adds the gradients of tied parameters: a left fold over the holders, in the order of units. */
@@ -103,7 +104,8 @@ static void reduce_steps(StepList *s, int unit, bool first)
     const int micro = k->lp->list[s->at].action.micro;
     Address grads = {ARENA_STEP, p->grad_sums};
     if (k->grouped[unit])
-        grads = (Address){ARENA_WORK, k->grads_off[(int64_t)unit * k->lp->micros + micro]};
+        grads =
+            (Address){ARENA_WORK, k->grads_off[schedule_row(k->s, unit) * k->lp->micros + micro]};
     if (grads.offset == NO_BASE) return; /* no RUN writes them */
     tied_steps(s, unit, grads);
     for (int i = 0; i < k->plan[unit].n; i++) part_step(s, p, &k->plan[unit].part[i], grads);
