@@ -23,6 +23,7 @@
 #include "base/dtype.h"
 #include "base/philox.h"
 #include "data/tokens.h"
+#include "ir/graph.h"
 
 typedef struct {
     const char *const *path;
@@ -57,17 +58,20 @@ int64_t dataset_sample(const Dataset *d, int64_t cursor);
  * replace the other. */
 uint64_t dataset_fingerprint(const Dataset *d);
 
-/* The input arrays of a micro-batch, indexed by row. */
+/* The input arrays of a micro-batch. Each has the rows that the rank holds of it. */
 typedef struct {
     int32_t *tokens, *targets, *positions;
-    int32_t *ranges; /* [rows, 4]: ranges of rows that are a row's keys */
+    int32_t *ranges; /* [rows, 4]: ranges of rows of the micro-batch that are a row's keys */
     void *weights;
     DType weight_type; /* F32 or F64 */
+    /* [INPUT_WEIGHTS + 1]: rows of the micro-batch in each array, ascending; NULL: all */
+    const HeldSpans *held;
 } InputRows;
 
-/* Local. Writes the seq_len rows of a sample, beginning at `row`. A query attends to at most
- * `window` keys, itself included; 0: to all. ERR_CHECK for an id outside of the vocabulary,
- * ERR_IO if a file has been truncated. O(seq_len), plus O(log documents) per border. */
+/* Local. Writes the seq_len rows of a sample, beginning at `row` of the micro-batch, to the arrays
+ * that hold them; reads no other tokens. A query attends to at most `window` keys, itself included;
+ * 0: to all. ERR_CHECK for an id outside of the vocabulary, ERR_IO if a file has been truncated.
+ * O(rows held), plus O(log documents) per border. */
 Err dataset_fill(const Dataset *d, int64_t sample, int64_t window, const InputRows *in,
                  int64_t row);
 

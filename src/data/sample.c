@@ -15,12 +15,43 @@
 #include <string.h>
 #include "data/map.h"
 
-static void put_weight(const InputRows *in, int64_t row, int weight)
+static const HeldSpans all_rows = {.count = INT64_MAX / 2};
+
+static const HeldSpans *rows_of(const InputRows *in, Input which)
+{
+    return in->held ? &in->held[which] : &all_rows;
+}
+
+/* A walk over the rows of [lo, hi) that an array holds: at[i] is row lo of its span. */
+typedef struct {
+    const HeldSpans *rows;
+    int64_t at, end; /* index of the next row in the array, and of the last one */
+    Span span;       /* rows from the next one on */
+} RowWalk;
+
+static RowWalk walk_rows(const InputRows *in, Input which, int64_t lo, int64_t hi)
+{
+    const HeldSpans *rows = rows_of(in, which);
+    return (RowWalk){.rows = rows, .at = held_below(rows, lo), .end = held_below(rows, hi)};
+}
+
+/* Sets the next row and its index in the array; false: there is none. */
+static bool next_row(RowWalk *w, int64_t *at, int64_t *row)
+{
+    if (w->at >= w->end) return false;
+    if (w->span.lo >= w->span.hi) w->span = held_span(w->rows, w->at);
+    *row = w->span.lo;
+    *at = w->at++;
+    w->span.lo += w->span.step;
+    return true;
+}
+
+static void put_weight(const InputRows *in, int64_t at, int weight)
 {
     if (in->weight_type == F64)
-        ((double *)in->weights)[row] = weight;
+        ((double *)in->weights)[at] = weight;
     else
-        ((float *)in->weights)[row] = (float)weight;
+        ((float *)in->weights)[at] = (float)weight;
 }
 
 /* Returns the file that contains a position of the stream, which is never an empty file. */
@@ -37,18 +68,19 @@ static int file_of(const Dataset *d, int64_t at)
     return low;
 }
 
-/* Copies ids from the stream and checks each against the vocabulary. */
-static Err copy_ids(const Dataset *d, int64_t at, int64_t n, int32_t *out)
+/* Copies the ids of rows [row, row + n) from position `at` of the stream on, and checks each
+ * against the vocabulary. */
+static Err copy_ids(const Dataset *d, int64_t at, RowWalk w, int64_t row, int32_t *out)
 {
-    const int64_t end = at + n, vocab = d->settings.vocab;
-    for (int f = file_of(d, at); at < end; f++) {
-        const Tokens *t = &d->file[f];
-        const int64_t stop = d->first[f + 1] < end ? d->first[f + 1] : end;
-        for (; at < stop; at++) {
-            const int64_t id = tokens_at(t, at - d->first[f]);
-            if (id < 0 || id >= vocab) return tokens_bad_id(t, at - d->first[f], vocab);
-            *out++ = (int32_t)id;
-        }
+    const int64_t vocab = d->settings.vocab;
+    int64_t i, held;
+    int f = file_of(d, at);
+    while (next_row(&w, &i, &held)) {
+        const int64_t position = at + held - row;
+        while (position >= d->first[f + 1]) f++;
+        const int64_t id = tokens_at(&d->file[f], position - d->first[f]);
+        if (id < 0 || id >= vocab) return tokens_bad_id(&d->file[f], position - d->first[f], vocab);
+        out[i] = (int32_t)id;
     }
     return OK;
 }
@@ -70,26 +102,45 @@ static bool is_end_of_text(const Dataset *d, int64_t border)
            tokens_at(&d->file[f], border - d->first[f]) == before->start_token;
 }
 
+static void put_ranges(const InputRows *in, int64_t at, int64_t lo, int64_t hi)
+{
+    const int32_t range[4] = {(int32_t)lo, (int32_t)hi, 0, 0};
+    memcpy(in->ranges + 4 * at, range, sizeof range);
+}
+
+static void put_weights(const InputRows *in, int64_t from, int64_t to, int weight)
+{
+    int64_t at, row;
+    for (RowWalk w = walk_rows(in, INPUT_WEIGHTS, from, to); next_row(&w, &at, &row);)
+        put_weight(in, at, weight);
+}
+
 /* Rows [from, to) of the micro-batch, one document. */
 static void put_document(const InputRows *in, int64_t from, int64_t to, int64_t window)
 {
-    for (int64_t row = from; row < to; row++) {
-        const int64_t hi = row + 1, lo = window > 0 && hi - window > from ? hi - window : from;
-        const int32_t range[4] = {(int32_t)lo, (int32_t)hi, 0, 0};
-        memcpy(in->ranges + 4 * row, range, sizeof range);
-        in->positions[row] = (int32_t)(row - from);
-        put_weight(in, row, 1);
-    }
+    int64_t at, row;
+    for (RowWalk w = walk_rows(in, INPUT_RANGES, from, to); next_row(&w, &at, &row);)
+        put_ranges(in, at, window > 0 && row + 1 - window > from ? row + 1 - window : from,
+                   row + 1);
+    for (RowWalk w = walk_rows(in, INPUT_POSITIONS, from, to); next_row(&w, &at, &row);)
+        in->positions[at] = (int32_t)(row - from);
+    put_weights(in, from, to, 1);
 }
 
-/* A row past the end of the stream attends to itself, since the softmax of an empty range
- * is undefined. */
-static void put_padding(const InputRows *in, int64_t row)
+/* Rows [from, to) past the end of the stream. Each attends to itself, since the softmax of an empty
+ * range is undefined. */
+static void put_padding(const InputRows *in, int64_t from, int64_t to)
 {
-    const int32_t range[4] = {(int32_t)row, (int32_t)row + 1, 0, 0};
-    memcpy(in->ranges + 4 * row, range, sizeof range);
-    in->tokens[row] = in->targets[row] = in->positions[row] = 0;
-    put_weight(in, row, 0);
+    int64_t at, row;
+    for (RowWalk w = walk_rows(in, INPUT_RANGES, from, to); next_row(&w, &at, &row);)
+        put_ranges(in, at, row, row + 1);
+    for (RowWalk w = walk_rows(in, INPUT_TOKENS, from, to); next_row(&w, &at, &row);)
+        in->tokens[at] = 0;
+    for (RowWalk w = walk_rows(in, INPUT_TARGETS, from, to); next_row(&w, &at, &row);)
+        in->targets[at] = 0;
+    for (RowWalk w = walk_rows(in, INPUT_POSITIONS, from, to); next_row(&w, &at, &row);)
+        in->positions[at] = 0;
+    put_weights(in, from, to, 0);
 }
 
 Err dataset_fill(const Dataset *d, int64_t sample, int64_t window, const InputRows *in, int64_t row)
@@ -99,15 +150,15 @@ Err dataset_fill(const Dataset *d, int64_t sample, int64_t window, const InputRo
     MUST(sample >= 0 && sample < d->n_samples, "sample %lld of %lld", (long long)sample,
          (long long)d->n_samples);
     MUST(row >= 0 && row + T < INT32_MAX, "row %lld", (long long)row);
-    TRY(copy_ids(d, at, n, in->tokens + row));
-    TRY(copy_ids(d, at + 1, n, in->targets + row));
+    TRY(copy_ids(d, at, walk_rows(in, INPUT_TOKENS, row, row + n), row, in->tokens));
+    TRY(copy_ids(d, at + 1, walk_rows(in, INPUT_TARGETS, row, row + n), row, in->targets));
     const int64_t shift = row - at; /* from positions in the stream to rows */
     for (int64_t from = at, to; from < at + n; from = to) {
         to = d->settings.pack ? next_border(d, from, at + n + 1) : at + n;
         const bool border = to <= at + n && d->settings.pack; /* at + n is no row */
         put_document(in, from + shift, (to < at + n ? to : at + n) + shift, window);
-        if (border && !is_end_of_text(d, to)) put_weight(in, to - 1 + shift, 0);
+        if (border && !is_end_of_text(d, to)) put_weights(in, to - 1 + shift, to + shift, 0);
     }
-    for (int64_t i = row + n; i < row + T; i++) put_padding(in, i);
+    put_padding(in, row + n, row + T);
     return map_check();
 }

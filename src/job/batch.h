@@ -6,7 +6,8 @@
  *     rank 1   micro-batches 1 3
  *
  * The last micro-batch may be short. Ranks run empty ones (0 rows) past the end of the batch, so
- * that transfers match. Ranks that differ only along tp have the same sequences.
+ * that transfers match. Ranks that differ only along tp have the same sequences; along cp they have
+ * other tokens of the same sequences (layout/tokens.h).
  *
  * With numerics.fold one rank reproduces the order of sums of `fold` dp ranks: it runs their
  * micro-batches one dp rank after another, 0 2 1 3. */

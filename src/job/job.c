@@ -2,6 +2,7 @@
 #include "job/job.h"
 
 #include "compile/names.h"
+#include "ir/pairs.h"
 #include "job/job_parts.h"
 #include "job/slices.h"
 
@@ -12,21 +13,34 @@ static int stage_of(const Job *job)
     return mesh_part(&job->mesh, VIEW_DENSE, pp, job->settings.parallel.rank);
 }
 
+Recompute job_recompute(const JobSettings *settings, int stage)
+{
+    for (int i = 0; i < settings->n_stage_rules; i++)
+        if (stage >= settings->stage[i].first && stage <= settings->stage[i].last)
+            return settings->stage[i].recompute;
+    return settings->compile.recompute;
+}
+
+int64_t job_cache_rows(const Job *job)
+{
+    const unsigned cp = mesh_axes(&job->mesh, VIEW_DENSE, "cp");
+    const int64_t parts = mesh_parts(&job->mesh, VIEW_DENSE, cp);
+    return (job->settings.session.context + parts - 1) / parts;
+}
+
 CompileOptions job_options(const Job *job)
 {
     CompileOptions o = job->settings.compile;
-    for (int i = job->settings.n_stage_rules - 1; i >= 0; i--) {
-        const StageRecompute *s = &job->settings.stage[i];
-        if (stage_of(job) >= s->first && stage_of(job) <= s->last) o.recompute = s->recompute;
-    }
+    o.recompute = job_recompute(&job->settings, stage_of(job));
     o.mesh = &job->mesh;
     o.strategy = &job->strategy;
+    o.context = job->context_plan;
     o.rank = job->settings.parallel.rank;
     o.keep_gathered = job->settings.parallel.keep_gathered;
     o.in_order = job->settings.parallel.in_order;
     o.backward = job_has_backward(&job->settings);
     if (job->settings.kind == JOB_GENERATE && job->settings.session.cached)
-        o.session_rows = job->settings.session.sequences * job->settings.session.context;
+        o.session_rows = job->settings.session.sequences * job_cache_rows(job);
     o.slice_rows = job->slices.n > 1 ? slices_longest(&job->slices) : 0;
     return o;
 }
@@ -83,11 +97,13 @@ static Err compile_kinds(Job *job, Arena *arena)
     return names_check_effect("parallel.offload", o.offload_names, NAMES_OFFLOAD, &target, arena);
 }
 
-/* True if attention is causal within whole sequences: no window, no slices, no KV cache. */
+/* True if attention is causal within whole sequences: no window, no slices, no KV cache, no tokens
+ * on other ranks. */
 static bool is_causal(const Job *job)
 {
     const JobSettings *s = &job->settings;
-    return s->causal && s->config->window == 0 && job->slices.n == 1 && s->kind != JOB_GENERATE;
+    return s->causal && s->config->window == 0 && job->slices.n == 1 && s->kind != JOB_GENERATE &&
+           s->parallel.mesh.cp <= 1;
 }
 
 static void mark_causal(Model *m, int64_t seq_len)
@@ -95,8 +111,7 @@ static void mark_causal(Model *m, int64_t seq_len)
     for (int k = 0; k < m->n_kinds; k++)
         for (int i = 0; i < m->kind[k].n_nodes; i++) {
             Node *n = &m->kind[k].node[i];
-            if (n->op == OP_attention || n->op == OP_attention_dx)
-                n->attr.kernel.attention.causal = seq_len;
+            if (op_attends(n->op)) n->attr.kernel.attention.causal = seq_len;
         }
 }
 
@@ -122,6 +137,12 @@ static Err check_parallel(const Job *job)
             "numerics.fold=%d with dp=%d: fold reproduces the order of sums of that many "
             "dp ranks on one rank; set mesh.dp=1 or numerics.fold=1",
             p->fold, dp);
+    if (p->mesh.cp > 1)
+        return err_fail(
+            ERR_CONFIG,
+            "numerics.fold=%d with mesh.cp=%d: gradients of dp x cp ranks are summed in one "
+            "reduction, whose order fold cannot reproduce; set mesh.cp=1 or numerics.fold=1",
+            p->fold, p->mesh.cp);
     if (p->reduce_each || p->zero >= 2)
         return err_fail(ERR_CONFIG,
                         "numerics.fold=%d with reductions after each micro-batch (parallel.zero=%d "
@@ -135,6 +156,15 @@ static Err check_parallel(const Job *job)
             "equal groups; change batch.global",
             p->fold, job->settings.micros);
     return OK;
+}
+
+static Err check_slices(const Job *job)
+{
+    if (job->slices.n == 1 || job->settings.parallel.mesh.cp <= 1) return OK;
+    return err_fail(ERR_CONFIG,
+                    "parallel.slices=%d with mesh.cp=%d: not yet: keys of earlier slices are not "
+                    "kept by tokens; set mesh.cp=1, or a schedule without slices",
+                    job->slices.n, job->settings.parallel.mesh.cp);
 }
 
 static int moments_of(const JobSettings *s)
@@ -171,22 +201,41 @@ static Err build_model(const JobSettings *s, Arena *arena, Model *out)
     return model_build(s->config, s->dtype, s->batch, arena, out);
 }
 
-Err job_compile(const JobSettings *settings, Arena *arena, Job *job)
+Err job_share(const JobSettings *settings, Arena *arena, Job *job)
 {
     *job = (Job){.settings = *settings};
     TRY(build_model(settings, arena, &job->model));
     TRY(check_names(job, arena));
     TRY(mesh_sized(&settings->parallel.mesh, &job->mesh));
-    job->strategy = strategy_with_heads(
-        settings->parallel.sequence ? &strategy_tp_sequence : &strategy_tp,
-        settings->config->n_heads, settings->config->n_kv_heads, settings->config->head_size);
+    TRY(job_choose_strategy(job, arena));
     TRY(check_parallel(job));
     TRY(job_generate(job, arena));
     TRY(job_slices(job, arena, &job->slices));
+    TRY(check_slices(job));
     if (is_causal(job)) mark_causal(&job->model, settings->batch.seq_len);
+    return job_make_moves(job, arena);
+}
+
+/* The second half of the compiler, on the shared half in `job`. */
+static Err compile_rank(Job *job, Arena *arena)
+{
     TRY(compile_kinds(job, arena));
-    TRY(job_make_schedule(job, arena));
+    TRY(job_make_units(job, stage_of(job), arena));
     return link_job(job, arena);
+}
+
+Err job_compile(const JobSettings *settings, Arena *arena, Job *job)
+{
+    TRY(job_share(settings, arena, job));
+    return compile_rank(job, arena);
+}
+
+Err job_compile_rank(const Job *shared, int rank, Arena *arena, Job *job)
+{
+    *job = *shared;
+    job->settings.parallel.rank = rank;
+    TRY(check_parallel(job));
+    return compile_rank(job, arena);
 }
 
 Err job_open_rank(const Job *job, Comm *comm, Team *team, Rank *out)

@@ -3,9 +3,11 @@
  *     model_build         graphs of the unit kinds, global shapes
  *     job_generate        lists over chunks, of all stages
  *     job_slices          cuts of sequences
+ *     job_make_moves      units of the chunks; sends and receives; checks them
+ *     ---- the same on all ranks up to here ----
  *     compile_unit        one program per unit kind and slice length
- *     job_make_schedule   lists over units, with gathers and reductions; checks them
- *     schedule_link       the list of the rank's stage, with addresses
+ *     job_make_units      the list of the rank's stage over units, with gathers and reductions
+ *     schedule_link       the same with addresses
  *
  * Ranks that differ along pp are stages. Each stage has the units of its chunks; the schedule
  * describes all stages. A job without a pipeline has one stage.
@@ -15,6 +17,7 @@
 #define JOB_JOB_H
 
 #include "compile/compile.h"
+#include "layout/tokens.h"
 #include "model/build.h"
 #include "run/rank.h"
 #include "schedule/action.h"
@@ -33,11 +36,13 @@ typedef enum {
 typedef struct {
     MeshSizes mesh;
     int rank;             /* the rank that the program is compiled for */
-    int zero;             /* ZeRO level 0 to 3, over dp_shard */
+    int zero;             /* ZeRO level 0 to 3, over dp_shard x cp */
     int live;             /* zero 3: most units gathered at once; 0: 2 */
     int fold;             /* dp ranks whose order of sums one rank reproduces; 0: 1 */
     bool reduce_each;     /* reduce gradients after each micro-batch, not after the last */
     bool sequence;        /* sequence parallelism: the stream's tokens are sharded over tp */
+    ContextKind context;  /* attention over cp */
+    TokenMap tokens;      /* tokens over cp; TOKENS_AUTO: by context */
     bool keep_gathered;   /* values gathered in F are saved for backward, not gathered again */
     bool in_order;        /* every transfer is waited for where it begins: no overlap */
     const char *schedule; /* name of a generator or a file; NULL: that of JobSettings */
@@ -83,18 +88,33 @@ typedef struct {
     JobSettings settings;
     Mesh mesh;
     Strategy strategy;
+    ContextKind context;                /* attention over cp, or the way that AUTO chose */
+    double context_seconds[N_CONTEXTS]; /* of the ways that AUTO compared, for a micro-batch's
+                                         * layers on the busiest rank; 0: not compared */
+    const char *no_ulysses;             /* why AUTO had no choice; NULL: it had, or was not asked */
+    TokenMap tokens; /* tokens over cp: that of the settings, or the one that AUTO chose */
+    const ContextRow *context_plan; /* of attention over cp; NULL: keys are not moved by a plan */
     Model model;
     Program program[MAX_KINDS]; /* for the longest slice */
     Program *by_slice;          /* [model.n_kinds][slices.n] */
     UnitSwitches *switches;     /* [model.n_units] */
     GatherCount *gathers;       /* [model.n_units] */
     SlicePlan slices;
-    Schedule chunks, units; /* over chunks; over units, with gathers and reductions */
+    Schedule chunks; /* RUNs over chunks, of all stages */
+    Schedule moves;  /* the same with sends and receives */
+    /* Over units, with gathers and reductions: the list of the rank's stage. With evictions, the
+     * lists of all stages, which exchange frames. */
+    Schedule units;
     LinkedProgram linked;
 } Job;
 
 /* Local. Compiles the rank's program. `job` must not move: the linked program points into it. */
 Err job_compile(const JobSettings *settings, Arena *arena, Job *job);
+/* Local. Makes what all ranks share: model, mesh, the lists over chunks, slices. */
+Err job_share(const JobSettings *settings, Arena *arena, Job *job);
+/* Local. Compiles a rank's program from what job_share made; its cost does not depend on the
+ * number of other stages. `job` must not move, and points into `shared`. */
+Err job_compile_rank(const Job *shared, int rank, Arena *arena, Job *job);
 /* Local. True if the job runs backward phases. */
 static inline bool job_has_backward(const JobSettings *s)
 {
@@ -102,8 +122,12 @@ static inline bool job_has_backward(const JobSettings *s)
 }
 /* Local. The name of its schedule: a generator or a file. */
 const char *job_schedule(const JobSettings *settings);
+/* Local. The recomputation on a stage: the first rule that contains it, or that of the job. */
+Recompute job_recompute(const JobSettings *settings, int stage);
 /* Local. The options that its unit kinds were compiled with; for compiling one again. */
 CompileOptions job_options(const Job *job);
+/* Local. Rows of one sequence in the rank's KV cache: the ranks along cp share its positions. */
+int64_t job_cache_rows(const Job *job);
 /* Local. Opens a rank that runs the job on device `ref`; team == NULL: one thread. */
 Err job_open_rank(const Job *job, Comm *comm, Team *team, Rank *out);
 

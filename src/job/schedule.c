@@ -12,6 +12,7 @@
 #include "schedule/evict.h"
 #include "schedule/expand.h"
 #include "schedule/gen/generate.h"
+#include "schedule/moves.h"
 #include "schedule/passes.h"
 #include "schedule/reduce.h"
 
@@ -62,6 +63,28 @@ static UnitSwitches row_of(const Job *job, bool shared)
     return row;
 }
 
+/* True if each unit adds to its gradients in order of micro-batches: in the head F does, in all
+ * other units W or B. All stages are checked, so that all ranks agree. */
+static bool adds_in_order(const Schedule *chunks)
+{
+    const int last = chunks->chunks - 1;
+    const bool head_alone = chunks->first_unit[last + 1] - chunks->first_unit[last] == 1;
+    for (int stage = 0; stage < chunks->stages; stage++)
+        for (int c = 0; c < chunks->chunks; c++) {
+            int forward = 0, backward = 0; /* the latest micro-batch of each */
+            for (int i = 0; i < chunks->n[stage] && chunks->stage_of[c] == stage; i++) {
+                const Action *a = &chunks->list[stage][i];
+                const bool f = a->phase == PHASE_F, w = a->phase == PHASE_W || a->phase == PHASE_B;
+                if (a->kind != A_RUN || a->unit != c) continue;
+                if (f && c == last && a->micro < forward) return false;
+                if (w && !(c == last && head_alone) && a->micro < backward) return false;
+                if (f) forward = a->micro;
+                if (w) backward = a->micro;
+            }
+        }
+    return true;
+}
+
 /* ERR_CONFIG if gradients are reduced several times a step and the schedule adds micro-batches to
  * them out of order. */
 static Err check_order(const Job *job, const int *group)
@@ -70,7 +93,7 @@ static Err check_order(const Job *job, const int *group)
     bool several = false;
     for (int u = 0; u < job->model.n_units; u++)
         several = several || (group[u] > 0 && group[u] < job->settings.micros);
-    if (!several || schedule_in_order(&job->units)) return OK;
+    if (!several || adds_in_order(&job->chunks)) return OK;
     char key[48] = "parallel.reduce=each";
     const char *out = "parallel.reduce=last";
     if (p->zero >= 2) {
@@ -206,13 +229,19 @@ static Err cut_units(Job *job, Arena *arena)
     return model_copy_params(&job->model, stage);
 }
 
+static bool has_evictions(const Schedule *s)
+{
+    for (int stage = 0; stage < s->stages; stage++)
+        for (int i = 0; i < s->n[stage]; i++)
+            if (s->list[stage][i].kind == A_EVICT) return true;
+    return false;
+}
+
 /* A request without effect is refused: the user relies on the memory that it saves. */
 static Err check_evicts(const Job *job)
 {
     const Schedule *s = &job->chunks;
-    for (int stage = 0; stage < s->stages; stage++)
-        for (int i = 0; i < s->n[stage]; i++)
-            if (s->list[stage][i].kind == A_EVICT) return OK;
+    if (has_evictions(s)) return OK;
     return err_fail(
         ERR_CONFIG,
         "parallel.evict=true evicts nothing: with parallel.schedule=%s, mesh.pp=%d and "
@@ -241,14 +270,20 @@ Err job_generate(Job *job, Arena *arena)
     return !job_has_backward(set) ? OK : check_evicts(job); /* forward alone keeps no frames */
 }
 
-Err job_make_schedule(Job *job, Arena *arena)
+Err job_make_moves(Job *job, Arena *arena)
+{
+    TRY(cut_units(job, arena));
+    if (job->settings.split) TRY(schedule_split(&job->chunks, arena, &job->chunks));
+    TRY(schedule_moves(&job->chunks, arena, &job->moves));
+    return job->moves.stages == 1 ? OK : schedule_check(&job->moves, arena);
+}
+
+Err job_make_units(Job *job, int stage, Arena *arena)
 {
     const JobSettings *set = &job->settings;
-    TRY(cut_units(job, arena));
-    if (set->split) TRY(schedule_split(&job->chunks, arena, &job->chunks));
-    TRY(schedule_check(&job->chunks, arena));
-    TRY(schedule_expand(&job->chunks, set->kind == JOB_STEP ? EXPAND_STEP : EXPAND_RUNS, arena,
-                        &job->units));
+    const ExpandEnd end = set->kind == JOB_STEP ? EXPAND_STEP : EXPAND_RUNS;
+    const int stages = has_evictions(&job->chunks) ? ALL_STAGES : stage;
+    TRY(schedule_expand_stage(&job->moves, end, stages, arena, &job->units));
     TRY(add_transfers(job, arena));
     return !job_has_backward(set) ? OK : schedule_check(&job->units, arena);
 }

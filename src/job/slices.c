@@ -3,22 +3,22 @@
 
 #include <string.h>
 
+#include "ir/pairs.h"
+
 /* Adds the flops of a graph's nodes, times `units`. Extents are those of a micro-batch. */
 static void add_graph(const Graph *g, double rows, double units, SliceCost *cost)
 {
     for (int i = 0; i < g->n_nodes; i++) {
         const Node *n = &g->node[i];
-        const bool attention = n->op == OP_attention || n->op == OP_attention_dx;
         Dims in[MAX_IN], out[MAX_OUT];
         if (n->n_in > MAX_IN) continue; /* a join is a view and costs nothing */
         for (int k = 0; k < n->n_in; k++) in[k] = g->value[n->in[k]].dims;
         for (int k = 0; k < n->n_out; k++) out[k] = g->value[n->out[k]].dims;
-        const double flops =
-            op_flops(n->op, &n->attr, n->n_in, in, n->n_out, out).all / rows * units;
-        if (attention)
-            cost->pair += flops / (double)n->attr.kernel.attention.span;
+        const double flops = op_flops(n->op, &n->attr, n->n_in, in, n->n_out, out).all * units;
+        if (op_attends(n->op))
+            cost->pair += flops / attention_pairs(&n->attr.kernel, &in[0].dim[0], &in[1].dim[0], 0);
         else
-            cost->token += flops;
+            cost->token += flops / rows;
     }
 }
 

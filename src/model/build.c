@@ -8,6 +8,7 @@
 
 #include <stdio.h>
 #include "base/math.h"
+#include "ir/pairs.h"
 
 Value weight2(Graph *g, const char *name, int64_t out, int64_t in, double std)
 {
@@ -102,6 +103,16 @@ static Err open_model(const ModelConfig *c, DType dtype, int64_t rows, Arena *ar
     return OK;
 }
 
+/* Sets the sequence length by which the pairs of attention are counted (ir/pairs.h). */
+static void mark_sequences(Model *m, int64_t seq_len)
+{
+    for (int k = 0; k < m->n_kinds; k++)
+        for (int i = 0; i < m->kind[k].n_nodes; i++) {
+            Node *n = &m->kind[k].node[i];
+            if (op_attends(n->op)) n->attr.kernel.attention.sequence = seq_len;
+        }
+}
+
 Err model_build(const ModelConfig *c, DType dtype, BatchShape batch, Arena *arena, Model *out)
 {
     ModelBuilder b = {.config = c, .span = batch.seq_len};
@@ -109,8 +120,9 @@ Err model_build(const ModelConfig *c, DType dtype, BatchShape batch, Arena *aren
     TRY(check_batch(c, batch));
     TRY(open_model(c, dtype, batch.sequences * batch.seq_len, arena, &m));
     if (c->window) b.span = min_i64(b.span, c->window);
-    b.rows = (Dim){m.rows, SLOT_ROWS, 0};
+    b.rows = dim_rows(m.rows, SLOT_ROWS);
     TRY(build_units(c, &b, &m));
+    mark_sequences(&m, batch.seq_len);
     *out = m;
     return OK;
 }
@@ -144,8 +156,8 @@ Err model_build_session(const ModelConfig *c, DType dtype, const SessionShape *s
     TRY(open_model(c, dtype, shape->rows, arena, &m));
     m.logit_rows = shape->logit_rows;
     if (c->window) b.span = min_i64(b.span, c->window);
-    b.rows = (Dim){m.rows, SLOT_ROWS, 0};
-    b.logit_rows = (Dim){m.logit_rows, SLOT_LOGIT_ROWS, 0};
+    b.rows = dim_rows(m.rows, SLOT_ROWS);
+    b.logit_rows = dim_rows(m.logit_rows, SLOT_LOGIT_ROWS);
     TRY(build_units(c, &b, &m));
     *out = m;
     return OK;
