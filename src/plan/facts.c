@@ -38,7 +38,7 @@ static void add_run(Work *sum, const LinkedProgram *lp, const LinkedAction *l, c
     w.flops = w.flops_recomputed = 0;
     for (int i = p->first[phase]; i < p->first[phase + 1]; i++)
         *(p->instr[i].recomputed ? &w.flops_recomputed : &w.flops) +=
-            linked_flops(lp, l, &p->instr[i]);
+            linked_flops(lp, l, p, &p->instr[i]);
     add_work(sum, &w);
 }
 

@@ -10,7 +10,7 @@ static void count_flops(const LinkedProgram *lp, RankCount *c)
         if (!l->program) continue;
         const Program *p = l->program;
         for (int k = p->first[l->action.phase]; k < p->first[l->action.phase + 1]; k++) {
-            const double flops = linked_flops(lp, l, &p->instr[k]);
+            const double flops = linked_flops(lp, l, p, &p->instr[k]);
             *(p->instr[k].recomputed ? &c->flops_recomputed : &c->flops) += flops;
         }
     }

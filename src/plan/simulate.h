@@ -12,7 +12,8 @@
  * those with homes of equal size. Such ranks are a class; one of them is compiled and counted for
  * all. Classes are found from programs, not from formulas. A transfer lists the bytes that each
  * member of its group sends, so the program of one rank shows which ranks along its data axes
- * differ from it. Along the other axes every coordinate is compiled once. The last rank of each
+ * differ from it. Along pp every coordinate is compiled once, along tp every coordinate of stages
+ * that are alike. The last rank of each
  * class is compiled too, to check that its counts equal those of the first. */
 #ifndef PLAN_SIMULATE_H
 #define PLAN_SIMULATE_H
@@ -24,7 +25,8 @@
 /* Memory and work of one rank's program in a step, at full extents. */
 typedef struct {
     size_t bytes[N_ARENAS];
-    size_t save_bytes; /* buffers of saves, outside the arenas */
+    size_t save_bytes;  /* buffers of saves, outside the arenas */
+    size_t valid_bytes; /* memory of validation that is not shared with training */
     size_t total_bytes;
     size_t peak_region[N_OWN_REGIONS]; /* bytes alive at the peak of the work arena */
     size_t peak_packs, peak_grads;     /* at that peak: gathered packs; gradients to be reduced */
@@ -41,6 +43,7 @@ typedef struct {
 
 typedef struct {
     const Mesh *mesh;
+    const Job *shared; /* what the programs of all ranks share */
     int n;
     RankClass *class; /* [n], by first rank */
     int greatest;     /* index of the class that needs most memory */
@@ -54,9 +57,13 @@ typedef struct {
     const Mesh *mesh;
     /* The first of several replicas saves, so it is a class of its own. */
     SaveMemory save;
+    bool validates; /* run.valid_every > 0 */
+    /* Called after each stage; NULL: not called. */
+    void (*progress)(void *context, int stages_done, int stages);
+    void *context;
 } SimulateInput;
 
-/* Local. Counts one rank, without save_bytes. */
+/* Local. Counts one rank, without save_bytes and valid_bytes. */
 Err count_rank(const LinkedProgram *lp, RankCount *out);
 /* Local. Counts all ranks of the mesh. The result is in `arena`; `temp` is another arena and is
  * rewound. */

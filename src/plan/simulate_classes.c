@@ -10,10 +10,20 @@
  *     dp       0 1 2 ... 2047                  0 | 1..611 | 612..   for tp 0; the same for tp 1
  *
  * Two coordinates have the same key if their members have equal shares in every transfer whose
- * group extends along the axis, for all coordinates on the other axes of the group. */
+ * group extends along the axis, for all coordinates on the other axes of the group.
+ *
+ * Along tp every coordinate is compiled, but not for every stage: the keys of one stage hold for
+ * all stages with as many units of each kind and the same recomputation, since a key contains all
+ * sizes that linking reads. */
 #include "plan/simulate.h"
 
 #include <string.h>
+
+/* The keys of an axis, kept for stages that are alike. */
+typedef struct {
+    uint64_t like; /* hash of the axis, the stage's units, and the other coordinates */
+    const uint64_t *key;
+} AxisKeys;
 
 typedef struct {
     const SimulateInput *in;
@@ -22,6 +32,10 @@ typedef struct {
     Arena *arena, *temp;
     Simulation *out;
     int cap;
+    Job *shared;       /* what all ranks have in common */
+    Job *shared_valid; /* the same of the job for validation; NULL: the run does not validate */
+    AxisKeys *known;   /* [n_known] */
+    int n_known, cap_known;
 } Classifier;
 
 /* A set of ranks while it is refined: any coordinate on the axes that are not refined yet. */
@@ -47,14 +61,12 @@ static uint64_t mix_bytes(uint64_t hash, const void *data, size_t bytes)
     return hash;
 }
 
-static Err compile(const Classifier *c, int rank, const LinkedProgram **out)
+static Err compile(const Classifier *c, const Job *shared, int rank, const LinkedProgram **out)
 {
-    JobSettings settings = *c->in->job;
     Job *job;
-    settings.parallel.rank = rank;
     c->out->compiled++;
     TRY(ARENA_NEW(c->temp, 1, &job));
-    TRY(job_compile(&settings, c->temp, job));
+    TRY(job_compile_rank(shared, rank, c->temp, job));
     *out = &job->linked;
     return OK;
 }
@@ -123,10 +135,31 @@ static Err hash_transfer(void *context, const Transfer *t, int64_t times)
     return OK;
 }
 
+/* Hashes the sizes that linking reads: those of the programs of the stage's units and of the rank's
+ * part of their packs. */
+static void hash_units(const LinkedProgram *lp, uint64_t *hash)
+{
+    bool seen[MAX_KINDS] = {false};
+    for (int u = 0; u < lp->model->n_units; u++) {
+        const UnitMemory *p = &lp->unit[u];
+        const int kind = lp->model->unit[u].kind;
+        if (!p->mine.pack_at || seen[kind]) continue;
+        seen[kind] = true;
+        *hash = mix(*hash, (uint64_t)p->mine.pack_count);
+        *hash = mix(*hash, (uint64_t)p->tied_count);
+        for (int q = 0; q < lp->slices; q++) {
+            const Program *program = linked_program(lp, u, q);
+            *hash = mix(*hash, (uint64_t)program->n_instr);
+            *hash = mix_bytes(*hash, program->bytes, sizeof program->bytes);
+        }
+    }
+}
+
 /* Hashes everything that is counted in a program; not the rank's index in its groups. */
 static Err hash_program(const LinkedProgram *lp, uint64_t *hash)
 {
     RankCount count;
+    hash_units(lp, hash);
     TRY(count_rank(lp, &count));
     *hash = mix_bytes(*hash, count.bytes, sizeof count.bytes);
     *hash = mix_bytes(*hash, &count.flops, sizeof count.flops);
@@ -140,6 +173,17 @@ static Err count_save(const Classifier *c, const LinkedProgram *lp, int rank, si
     int64_t bytes = 0;
     if (c->in->save != SAVE_MEMORY_NONE) TRY(saver_bytes(lp, rank, c->in->save, c->temp, &bytes));
     *out = (size_t)bytes;
+    return OK;
+}
+
+/* Memory of validation that is not shared with training; as in train_bytes. */
+static Err count_valid(const Classifier *c, const LinkedProgram *lp, int rank, size_t *out)
+{
+    const LinkedProgram *valid;
+    *out = 0;
+    if (!c->shared_valid) return OK;
+    TRY(compile(c, c->shared_valid, rank, &valid));
+    for (int a = 0; a < N_ARENAS; a++) *out += rank_extra_bytes(valid, lp, (ArenaId)a);
     return OK;
 }
 
@@ -163,7 +207,7 @@ static Err find_keys(const Classifier *c, int axis, int rank, uint64_t *key)
         AxisSorter s = {c, axis, NULL, NULL, 0, 1024};
         uint64_t own = 0;
         if (at > 0 && data) break;
-        TRY(compile(c, mesh_move(c->in->mesh, VIEW_DENSE, 1u << axis, at, rank), &lp));
+        TRY(compile(c, c->shared, mesh_move(c->in->mesh, VIEW_DENSE, 1u << axis, at, rank), &lp));
         TRY(ARENA_NEW(c->temp, c->view->size[axis], &s.key));
         TRY(ARENA_NEW(c->temp, s.cap_seen, &s.seen));
         TRY(linked_visit(lp, sort_by_transfer, &s));
@@ -174,6 +218,43 @@ static Err find_keys(const Classifier *c, int axis, int rank, uint64_t *key)
         }
         arena_rewind(c->temp, mark);
     }
+    return OK;
+}
+
+/* A hash that is equal for ranks of stages that are alike, at equal coordinates on the other
+ * axes. */
+static uint64_t hash_stage(const Classifier *c, int axis, int rank)
+{
+    const Job *job = c->shared;
+    const Schedule *s = &job->chunks;
+    const unsigned pp = mesh_axes(c->in->mesh, VIEW_DENSE, "pp");
+    const int stage = mesh_part(c->in->mesh, VIEW_DENSE, pp, rank);
+    int units[MAX_KINDS] = {0};
+    for (int chunk = 0; chunk < s->chunks; chunk++)
+        for (int u = s->first_unit[chunk];
+             u < s->first_unit[chunk + 1] && s->stage_of[chunk] == stage; u++)
+            units[job->model.unit[u].kind]++;
+    uint64_t hash = mix((uint64_t)axis, job_recompute(&job->settings, stage));
+    for (int k = 0; k < MAX_KINDS; k++) hash = mix(hash, (uint64_t)units[k]);
+    return mix(hash, (uint64_t)mesh_move(c->in->mesh, VIEW_DENSE, pp, 0, rank));
+}
+
+/* As find_keys; uses the keys of an earlier stage that is alike. */
+static Err known_keys(Classifier *c, int axis, int rank, uint64_t *key)
+{
+    const int size = c->view->size[axis];
+    const uint64_t like = hash_stage(c, axis, rank);
+    uint64_t *kept;
+    for (int i = 0; i < c->n_known; i++)
+        if (c->known[i].like == like) {
+            memcpy(key, c->known[i].key, (size_t)size * sizeof *key);
+            return OK;
+        }
+    TRY(find_keys(c, axis, rank, key));
+    if (c->n_known == c->cap_known) return OK;
+    TRY(ARENA_NEW(c->arena, size, &kept));
+    memcpy(kept, key, (size_t)size * sizeof *key);
+    c->known[c->n_known++] = (AxisKeys){like, kept};
     return OK;
 }
 
@@ -192,18 +273,19 @@ static bool traffic_equal(const Traffic *a, const Traffic *b)
 static bool count_equal(const RankCount *a, const RankCount *b)
 {
     return memcmp(a->bytes, b->bytes, sizeof a->bytes) == 0 && a->save_bytes == b->save_bytes &&
-           a->flops == b->flops && a->flops_recomputed == b->flops_recomputed &&
-           traffic_equal(&a->traffic, &b->traffic);
+           a->valid_bytes == b->valid_bytes && a->flops == b->flops &&
+           a->flops_recomputed == b->flops_recomputed && traffic_equal(&a->traffic, &b->traffic);
 }
 
 static Err count_one(const Classifier *c, int rank, RankCount *out)
 {
     const size_t mark = arena_mark(c->temp);
     const LinkedProgram *lp;
-    TRY(compile(c, rank, &lp));
+    TRY(compile(c, c->shared, rank, &lp));
     TRY(count_rank(lp, out));
     TRY(count_save(c, lp, rank, &out->save_bytes));
-    out->total_bytes += out->save_bytes;
+    TRY(count_valid(c, lp, rank, &out->valid_bytes));
+    out->total_bytes += out->save_bytes + out->valid_bytes;
     arena_rewind(c->temp, mark);
     return OK;
 }
@@ -249,7 +331,10 @@ static Err refine(Classifier *c, int taken, const RankSet *set)
     const size_t mark = arena_mark(c->temp);
     TRY(ARENA_NEW(c->temp, size, &key));
     TRY(ARENA_NEW(c->temp, size, &done));
-    TRY(find_keys(c, axis, set->first, key));
+    if (taken > 0 && !(c->data >> axis & 1))
+        TRY(known_keys(c, axis, set->first, key));
+    else
+        TRY(find_keys(c, axis, set->first, key));
     for (int at = 0; at < size; at++) {
         RankSet next = *set;
         int n = 0, last = at;
@@ -264,9 +349,22 @@ static Err refine(Classifier *c, int taken, const RankSet *set)
         next.last = mesh_move(mesh, VIEW_DENSE, 1u << axis, last, set->last);
         next.ranks *= n;
         TRY(refine(c, taken + 1, &next));
+        if (taken == 0 && c->in->progress) c->in->progress(c->in->context, at + 1, size);
     }
     arena_rewind(c->temp, mark);
     return OK;
+}
+
+/* Compiles what all ranks share. */
+static Err share(Classifier *c)
+{
+    JobSettings valid = *c->in->job;
+    valid.kind = JOB_LOSS;
+    TRY(ARENA_NEW(c->arena, 1, &c->shared));
+    TRY(job_share(c->in->job, c->arena, c->shared));
+    if (!c->in->validates) return OK;
+    TRY(ARENA_NEW(c->arena, 1, &c->shared_valid));
+    return job_share(&valid, c->arena, c->shared_valid);
 }
 
 Err simulate_classes(const SimulateInput *in, Arena *arena, Arena *temp, Simulation *out)
@@ -277,5 +375,9 @@ Err simulate_classes(const SimulateInput *in, Arena *arena, Arena *temp, Simulat
                     .arena = arena,
                     .temp = temp,
                     .out = out};
+    c.cap_known = 64;
+    TRY(ARENA_NEW(arena, c.cap_known, &c.known));
+    TRY(share(&c));
+    out->shared = c.shared;
     return refine(&c, 0, &(RankSet){0, 0, 1});
 }

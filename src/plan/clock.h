@@ -1,0 +1,64 @@
+/* clock.h -- the time of a step on a cluster: plays the linked programs of the ranks.
+ *
+ *     rank 0   compute   F0.0 ...  | F0.1 ...        | B0.0 ...
+ *              channel    gather.1 ====   send ==                    transfers overlap
+ *     rank 1   compute             (waits: pp)  | F1.0 ...
+ *
+ * Every instruction, step and scalar of a linked program becomes an event on a tape: work on the
+ * compute queue, the begin of a transfer, or a wait. Tapes of different ranks meet on channels, one
+ * for each (group, purpose): a transfer starts when all members have begun it and the one before it
+ * on the channel has ended. On a cluster whose transfers do not overlap, a rank that waits carries
+ * out the transfer itself.
+ *
+ * The time of each event is cost/cost.h's. Links have the rate that they have while all ranks use
+ * theirs; flows do not slow each other beyond that. Ranks that differ only along dp run the same
+ * tape, with the longest updates at coordinate 0, so one of them is played for all; and so do ranks
+ * along tp if it divides all shapes. If the axes cut across the machine's nodes (tp=3 on nodes of
+ * 8), every rank is played. */
+#ifndef PLAN_CLOCK_H
+#define PLAN_CLOCK_H
+
+#include "cost/cluster.h"
+#include "job/job.h"
+
+/* Kinds of time of a rank: work, and waits for transfers that are not hidden. */
+typedef enum {
+    TIME_GEMM,
+    TIME_ATTENTION,
+    TIME_POINTWISE, /* all other kernels of programs, packs, sums of gradients */
+    TIME_HOST,      /* waits for copies to and from the host */
+    TIME_TP,        /* waits for transfers within units, along tp */
+    TIME_CP,        /* the same along cp, or along cp and tp */
+    TIME_DP,        /* waits for GATHERs and REDUCEs */
+    TIME_PP,        /* waits for other stages: the bubble, and transfers between stages */
+    TIME_UPDATE,    /* norm, exchange of scalars, update */
+    TIME_IDLE,      /* from the rank's end of the step to that of the last rank */
+    N_TIMES
+} TimeKind;
+
+/* "gemm", "attention", "pointwise", "host", "tp", "cp", "dp", "pp", "update", "idle" */
+const char *time_kind_name(TimeKind kind);
+
+typedef struct {
+    double step_s;
+    double spent_s[N_TIMES]; /* mean over the ranks; the sum is step_s */
+    /* Along the critical path, from the begin of the step to the end of its last rank: work of the
+     * ranks that it visits, and transfers that it passes through; the sum is step_s. */
+    double path_s[N_TIMES];
+    double model_flops; /* of all ranks: GEMMs and attention without recomputation */
+    int64_t tokens;     /* of full micro-batches */
+    int played;         /* ranks whose tapes were played */
+} StepTime;
+
+typedef struct {
+    const Cluster *cluster;
+    const JobSettings *job; /* the rank is filled in */
+    const Mesh *mesh;
+    bool every_rank; /* plays each rank; for tests */
+} ClockInput;
+
+/* Local. Plays one step with full micro-batches. `arena` and `temp` are different and are rewound.
+ * ERR_CHECK names the ranks if they wait for each other. */
+Err clock_step(const ClockInput *in, Arena *arena, Arena *temp, StepTime *out);
+
+#endif

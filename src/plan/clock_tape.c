@@ -1,0 +1,272 @@
+/* clock_tape.c -- a linked program as a tape of events, in the order in which run/ executes it.
+ *
+ *     gather.2            begin
+ *     F1.0                work work begin work wait work ...    its instructions
+ *     F2.0                wait (gather.2), then its instructions
+ *     norm                work, then begin and wait for each exchange of scalars
+ *     update.0 update.1   work */
+#include "plan/clock_parts.h"
+
+#include <string.h>
+#include "ir/pairs.h"
+
+/* A transfer that has been begun. */
+typedef struct {
+    int32_t channel, number;
+} BegunTransfer;
+
+typedef struct {
+    StepClock *c;
+    const LinkedProgram *lp;
+    ClockTape *tape;
+    Arena *temp;
+    BegunTransfer *of_tensor; /* [tensors of the largest program] */
+    BegunTransfer *of_action; /* [actions] */
+    int32_t *next;            /* [cap_next]: number of the rank's next transfer on each channel */
+    int cap_next;
+    RankList memo; /* the group that was looked up last, its purpose and channel */
+    int memo_purpose, memo_channel;
+    bool totalled; /* the exchange of totals is on the tape */
+} TapeWriter;
+
+static Err add_event(TapeWriter *w, ClockEvent e)
+{
+    ClockTape *t = w->tape;
+    if (t->n == t->cap) {
+        ClockEvent *more;
+        t->cap = t->cap ? 2 * t->cap : 4096;
+        TRY(ARENA_NEW(w->c->arena, t->cap, &more));
+        if (t->n) memcpy(more, t->event, (size_t)t->n * sizeof *more);
+        t->event = more;
+    }
+    t->event[t->n++] = e;
+    return OK;
+}
+
+static Err add_work(TapeWriter *w, TimeKind time, double seconds)
+{
+    if (seconds == 0) return OK;
+    return add_event(w, (ClockEvent){EVENT_WORK, (uint8_t)time, 0, 0, seconds});
+}
+
+static Err next_number(TapeWriter *w, int channel, int32_t *out)
+{
+    if (channel >= w->cap_next) {
+        int32_t *more;
+        const int cap = 2 * channel + 64;
+        TRY(ARENA_NEW(w->temp, cap, &more));
+        if (w->cap_next) memcpy(more, w->next, (size_t)w->cap_next * sizeof *more);
+        w->next = more;
+        w->cap_next = cap;
+    }
+    *out = w->next[channel]++;
+    return OK;
+}
+
+static Err add_begin(TapeWriter *w, int channel, double seconds, BegunTransfer *out)
+{
+    int32_t number;
+    TRY(next_number(w, channel, &number));
+    *out = (BegunTransfer){channel, number};
+    return add_event(w, (ClockEvent){EVENT_BEGIN, (uint8_t)w->c->channel[channel].time, channel,
+                                     number, seconds});
+}
+
+static Err add_wait(TapeWriter *w, BegunTransfer b)
+{
+    return add_event(w, (ClockEvent){EVENT_WAIT, (uint8_t)w->c->channel[b.channel].time, b.channel,
+                                     b.number, 0});
+}
+
+/* The channel of a transfer; a send and its receive are on that of the two ranks, in this order. */
+static Err channel_of(TapeWriter *w, const Transfer *t, int *out)
+{
+    const int32_t pair[] = {t->kind == COMM_RECV ? t->from.rank : w->lp->rank,
+                            t->kind == COMM_RECV ? w->lp->rank : t->to.rank};
+    if (t->kind == COMM_SEND || t->kind == COMM_RECV)
+        return clock_channel(w->c, (RankList){2, pair}, t->purpose, out);
+    if (w->memo.rank != t->group.rank || w->memo.n != t->group.n || w->memo_purpose != t->purpose)
+        TRY(clock_channel(w->c, t->group, t->purpose, &w->memo_channel));
+    w->memo = t->group;
+    w->memo_purpose = t->purpose;
+    *out = w->memo_channel;
+    return OK;
+}
+
+/* The larger one of a member's two buffers, as cost_transfer_seconds reads it. */
+static double whole_bytes(const Transfer *t)
+{
+    const Ref *whole = t->kind == COMM_ALL_GATHER || t->kind == COMM_RECV ? &t->to : &t->from;
+    return (double)whole->count * (double)dtype_bytes(whole->dtype);
+}
+
+static Err begin_transfer(TapeWriter *w, const Transfer *t, BegunTransfer *out)
+{
+    int channel;
+    TRY(channel_of(w, t, &channel));
+    return add_begin(w, channel,
+                     cost_transfer_seconds(&w->c->in->cluster->rates, t->kind,
+                                           w->c->channel[channel].at, whole_bytes(t)),
+                     out);
+}
+
+static Err do_transfer(TapeWriter *w, const Transfer *t)
+{
+    BegunTransfer b;
+    TRY(begin_transfer(w, t, &b));
+    return add_wait(w, b);
+}
+
+static Err begin_copy(TapeWriter *w, const Instr *i, double seconds)
+{
+    const int32_t me = w->lp->rank;
+    int channel;
+    TRY(clock_channel(w->c, (RankList){1, &me}, i->queue == QUEUE_D2H ? PURPOSE_D2H : PURPOSE_H2D,
+                      &channel));
+    return add_begin(w, channel, seconds, &w->of_tensor[i->out[0]]);
+}
+
+static Err add_instr(TapeWriter *w, const LinkedAction *l, const Instr *i)
+{
+    static const TimeKind time[N_WORK_CLASSES] = {[WORK_GEMM] = TIME_GEMM,
+                                                  [WORK_ATTENTION] = TIME_ATTENTION,
+                                                  [WORK_POINTWISE] = TIME_POINTWISE};
+    const Program *p = l->program;
+    if (i->op == OP_wait) return add_wait(w, w->of_tensor[i->in[0]]);
+    if (op_transfers(i->op)) {
+        const Transfer t = instr_transfer(p, i);
+        return begin_transfer(w, &t, &w->of_tensor[i->out[0]]);
+    }
+    const double heavy = op_attends(i->op) ? linked_flops(w->lp, l, p, i) : i->heavy_flops;
+    const CostWork work = {.op = i->op,
+                           .dtype = p->dtype,
+                           .heavy = heavy,
+                           .light = i->flops - i->heavy_flops,
+                           .bytes = (double)i->bytes};
+    const double seconds = cost_work_seconds(&w->c->in->cluster->rates, &work);
+    if (!i->recomputed) w->c->model_flops += heavy;
+    if (i->queue == QUEUE_D2H || i->queue == QUEUE_H2D) return begin_copy(w, i, seconds);
+    return add_work(w, time[cost_class(i->op)], seconds);
+}
+
+static double memory_seconds(const TapeWriter *w, double bytes)
+{
+    const CostRates *r = &w->c->in->cluster->rates;
+    return bytes > 0 ? r->launch_s + bytes / r->memory_Bps : 0;
+}
+
+/* Weights are read once and written once as panels. */
+static Err add_prepacks(TapeWriter *w, const LinkedAction *l)
+{
+    double bytes = 0;
+    for (uint64_t left = l->prepacks; left; left &= left - 1)
+        bytes += 2.0 * (double)l->program->prepacked[__builtin_ctzll(left)].bytes;
+    return add_work(w, TIME_POINTWISE, memory_seconds(w, bytes));
+}
+
+static Err add_run(TapeWriter *w, const LinkedAction *l)
+{
+    const Program *p = l->program;
+    TRY(add_prepacks(w, l));
+    for (int i = p->first[l->action.phase]; i < p->first[l->action.phase + 1]; i++)
+        TRY(add_instr(w, l, &p->instr[i]));
+    return OK;
+}
+
+/* A transfer that is waited for at once, or a kernel: to += from, to = from. */
+static Err add_step(TapeWriter *w, const LinkedStep *s)
+{
+    const CostRates *r = &w->c->in->cluster->rates;
+    const double bytes = (double)s->t.to.count * (double)dtype_bytes(s->t.to.dtype);
+    if (s->kind == STEP_TRANSFER) return do_transfer(w, &s->t);
+    if (s->t.to.arena == ARENA_HOST || s->t.from.arena == ARENA_HOST)
+        return add_work(w, TIME_HOST, r->launch_s + bytes / r->host_Bps);
+    return add_work(w, TIME_POINTWISE, memory_seconds(w, (s->kind == STEP_ADD ? 3 : 2) * bytes));
+}
+
+static Err end_steps(TapeWriter *w, int at)
+{
+    const LinkedAction *l = &w->lp->list[at];
+    if (l->begun == l->n_steps) return OK;
+    TRY(add_wait(w, w->of_action[at]));
+    for (int s = l->begun + 1; s < l->n_steps; s++) TRY(add_step(w, &l->step[s]));
+    return OK;
+}
+
+static Err begin_steps(TapeWriter *w, int at)
+{
+    const LinkedAction *l = &w->lp->list[at];
+    for (int s = 0; s < l->begun; s++) TRY(add_step(w, &l->step[s]));
+    if (l->begun < l->n_steps) TRY(begin_transfer(w, &l->step[l->begun].t, &w->of_action[at]));
+    return l->end == at ? end_steps(w, at) : OK;
+}
+
+static Err add_scalar(TapeWriter *w, int which)
+{
+    const ScalarCells *s = &w->lp->scalar[which];
+    if (which == TOTALS && w->totalled) return OK;
+    w->totalled = true;
+    if (s->group.n == 1) return OK;
+    Transfer t = s->t;
+    t.purpose = PURPOSE_SCALAR;
+    return do_transfer(w, &t);
+}
+
+static double home_elements(const LinkedProgram *lp, int unit)
+{
+    const UnitMemory *u = &lp->unit[unit];
+    return u->stage == lp->stage ? (double)u->counts[u->me] : 0;
+}
+
+/* Reads the gradients of the homes, then exchanges sums of squares. */
+static Err add_norm(TapeWriter *w)
+{
+    const LinkedProgram *lp = w->lp;
+    const double each = (double)dtype_bytes(dtype_wide(lp->model->dtype));
+    double seconds = 0;
+    for (int u = 0; u < lp->model->n_units; u++)
+        seconds += memory_seconds(w, each * home_elements(lp, u));
+    TRY(add_work(w, TIME_UPDATE, seconds));
+    for (int i = 0; i < N_SCALARS; i++) TRY(add_scalar(w, i));
+    return OK;
+}
+
+/* Reads the gradient, reads and writes master weights and moments, writes the weights. */
+static Err add_update(TapeWriter *w, int unit)
+{
+    const LinkedProgram *lp = w->lp;
+    const DType narrow = lp->model->dtype, wide = dtype_wide(narrow);
+    const double each = (3.0 + 2.0 * lp->n_moments) * (double)dtype_bytes(wide) +
+                        (narrow == wide ? 0 : (double)dtype_bytes(narrow));
+    return add_work(w, TIME_UPDATE, memory_seconds(w, each * home_elements(lp, unit)));
+}
+
+static Err add_action(TapeWriter *w, int at)
+{
+    const LinkedAction *l = &w->lp->list[at];
+    if (l->program) return add_run(w, l);
+    if (l->action.kind == A_NORM) return add_norm(w);
+    if (l->action.kind == A_UPDATE) return add_update(w, l->action.unit);
+    return begin_steps(w, at);
+}
+
+static int most_tensors(const LinkedProgram *lp)
+{
+    int most = 0;
+    for (int i = 0; i < lp->n; i++)
+        if (lp->list[i].program && lp->list[i].program->n_tensors > most)
+            most = lp->list[i].program->n_tensors;
+    return most;
+}
+
+Err clock_record(StepClock *c, const LinkedProgram *lp, Arena *temp, ClockTape *tape)
+{
+    TapeWriter w = {.c = c, .lp = lp, .tape = tape, .temp = temp};
+    TRY(ARENA_NEW(temp, most_tensors(lp) + 1, &w.of_tensor));
+    TRY(ARENA_NEW(temp, lp->n + 1, &w.of_action));
+    for (int i = 0; i <= lp->n; i++) {
+        for (int k = 0; k < lp->list[i].n_waits; k++) TRY(end_steps(&w, lp->list[i].wait[k]));
+        if (i < lp->n) TRY(add_action(&w, i));
+    }
+    return add_scalar(&w, TOTALS);
+}
