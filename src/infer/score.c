@@ -20,6 +20,8 @@ JobSettings score_settings(const JobSettings *base, int64_t seq_len, int micros)
                                       .zero = base->parallel.zero,
                                       .live = base->parallel.live,
                                       .sequence = base->parallel.sequence,
+                                      .context = base->parallel.context,
+                                      .tokens = base->parallel.tokens,
                                       .split = base->parallel.split};
     return set;
 }
@@ -47,34 +49,21 @@ void scorer_close(Scorer *s)
     if (s->rank.live_rows) rank_close(&s->rank);
 }
 
-static void set_weight(const Tensor *w, int64_t i, double x)
-{
-    if (w->dtype == F64)
-        ((double *)w->data)[i] = x;
-    else
-        ((float *)w->data)[i] = (float)x;
-}
-
 /* Row i has token i as input and token i + 1 as target. */
 static void fill(Scorer *s, int micro, const ScoreSequence *q)
 {
     Rank *r = &s->rank;
     const int64_t window = s->settings.job->settings.config->window;
-    const Tensor weight = rank_input(r, micro, INPUT_WEIGHTS);
-    int32_t *token = rank_input(r, micro, INPUT_TOKENS).data;
-    int32_t *target = rank_input(r, micro, INPUT_TARGETS).data;
-    int32_t *position = rank_input(r, micro, INPUT_POSITIONS).data;
-    int32_t *ranges = rank_input(r, micro, INPUT_RANGES).data;
     MUST(q->n >= 1 && q->n - 1 <= s->settings.job->model.rows && q->from >= 1, "%lld tokens",
          (long long)q->n);
     for (int64_t i = 0; i < q->n - 1; i++) {
-        token[i] = q->token[i];
-        target[i] = q->token[i + 1];
-        position[i] = (int32_t)i;
-        ranges[4 * i] = window && i >= window ? (int32_t)(i - window + 1) : 0;
-        ranges[4 * i + 1] = (int32_t)i + 1;
-        ranges[4 * i + 2] = ranges[4 * i + 3] = 0;
-        set_weight(&weight, i, i + 1 >= q->from ? 1 : 0);
+        const int64_t lo = window && i >= window ? i - window + 1 : 0;
+        const InputRow in = {.token = q->token[i],
+                             .target = q->token[i + 1],
+                             .position = (int32_t)i,
+                             .range = {(int32_t)lo, (int32_t)i + 1, 0, 0},
+                             .weight = i + 1 >= q->from ? 1 : 0};
+        rank_put_row(r, micro, i, &in);
     }
     rank_set_rows(r, micro, q->n - 1);
 }

@@ -23,7 +23,7 @@ static Err check_mesh(const ParallelSettings *p)
     if (dp > 1)
         return err_fail(ERR_CONFIG,
                         "mesh.dp=%d: the ranks of a session share one model; set mesh.dp=1 and use "
-                        "mesh.tp or mesh.pp",
+                        "mesh.tp, mesh.cp or mesh.pp",
                         dp);
     return OK;
 }
@@ -94,17 +94,47 @@ void session_close(Session *s)
         if (s->rank[i].live_rows) rank_close(&s->rank[i]);
 }
 
-/* The key range of a row: keys up to its own position, within the window. Indices are rows of the
- * KV cache, or of the call without a cache. */
-static void set_ranges(const Session *s, const SessionRow *row, int64_t at, int32_t *ranges)
+/* The part of the KV cache that this rank holds: positions part, part + parts, ... */
+typedef struct {
+    int64_t parts, part;
+    int64_t rows; /* per sequence */
+} CachePart;
+
+static CachePart cache_part(const Session *s)
 {
-    const SessionShape *shape = &s->settings.jobs->shape;
+    const Job *job = &s->settings.jobs->call[0];
+    const unsigned cp = mesh_axes(&job->mesh, VIEW_DENSE, "cp");
+    return (CachePart){.parts = mesh_parts(&job->mesh, VIEW_DENSE, cp),
+                       .part = mesh_part(&job->mesh, VIEW_DENSE, cp, job->settings.parallel.rank),
+                       .rows = job_cache_rows(job)};
+}
+
+/* The number of positions below `position` that the part holds. */
+static int64_t rows_below(const CachePart *c, int64_t position)
+{
+    return (position - c->part + c->parts - 1) / c->parts;
+}
+
+/* The key range of a row: keys up to its own position, within the window. Indices are rows of this
+ * rank's part of the KV cache, or of the call without a cache. */
+static void set_ranges(const Session *s, const CachePart *c, const SessionRow *row, int64_t at,
+                       int32_t *ranges)
+{
     const int64_t window = s->settings.jobs->call[0].settings.config->window;
-    const int64_t own = shape->cached ? row->sequence * shape->context + row->position : at;
     const int64_t before = window && row->position > window - 1 ? window - 1 : row->position;
-    ranges[0] = (int32_t)(own - before);
-    ranges[1] = (int32_t)own + 1;
+    const int64_t first = row->position - before, end = row->position + 1;
+    const int64_t base = row->sequence * c->rows;
+    const bool cached = s->settings.jobs->shape.cached;
+    ranges[0] = (int32_t)(cached ? base + rows_below(c, first) : at - before);
+    ranges[1] = (int32_t)(cached ? base + rows_below(c, end) : at + 1);
     ranges[2] = ranges[3] = 0;
+}
+
+/* The row of this rank's KV cache that holds the key of a row; -1: another rank holds it. */
+static int32_t place_of(const CachePart *c, const SessionRow *row)
+{
+    if (row->position % c->parts != c->part) return -1;
+    return (int32_t)(row->sequence * c->rows + row->position / c->parts);
 }
 
 static int64_t fill(const Session *s, Rank *r, const SessionRow *row, int64_t n)
@@ -115,6 +145,7 @@ static int64_t fill(const Session *s, Rank *r, const SessionRow *row, int64_t n)
     int32_t *ranges = rank_input(r, 0, INPUT_RANGES).data;
     int32_t *place = rank_input(r, 0, INPUT_PLACES).data;
     int32_t *logit_rows = rank_input(r, 0, INPUT_LOGIT_ROWS).data;
+    const CachePart cache = cache_part(s);
     int64_t n_logit_rows = 0;
     for (int64_t i = 0; i < n; i++) {
         MUST(row[i].sequence < shape->sequences && row[i].position < shape->context,
@@ -122,8 +153,8 @@ static int64_t fill(const Session *s, Rank *r, const SessionRow *row, int64_t n)
              (long long)row[i].position);
         token[i] = row[i].token;
         position[i] = (int32_t)row[i].position;
-        place[i] = (int32_t)(row[i].sequence * shape->context + row[i].position);
-        set_ranges(s, &row[i], i, &ranges[4 * i]);
+        place[i] = place_of(&cache, &row[i]);
+        set_ranges(s, &cache, &row[i], i, &ranges[4 * i]);
         if (row[i].needs_logits) logit_rows[n_logit_rows++] = (int32_t)i;
     }
     return n_logit_rows;

@@ -7,11 +7,13 @@
  *
  * All ranks see the same sums and therefore are in the same phase of the same save; no extra
  * transfers are needed. Before the next save, and at the end, loop_drain_saver repeats the sums
- * without steps. */
+ * without steps. A run with run.save_every=0 has no memory for a copy of its state: its saves by
+ * time are written from the state, and the next step waits. */
 #define _DEFAULT_SOURCE
 #include <stdio.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "train/loop_parts.h"
 
 enum { POLL_US = 500 };
@@ -70,11 +72,12 @@ void loop_add_save_state(const TrainLoop *l, StepSums *sums)
 static void report_committed(const TrainLoop *l)
 {
     char bytes[24];
+    const bool copied = l->s->save.every > 0;
+    const double waited_s = copied ? saver_blocked_s(l->saver) : now_s() - l->save_began_s;
     fprintf(l->s->out,
             "%scheckpoint of step %lld is complete: %s in %s; the step waited %.1f ms for it\n",
             l->s->terminal ? "\r\033[K" : "", (long long)l->saving_step,
-            text_bytes((int64_t)l->sums->saved_bytes, bytes), l->s->save.folder,
-            1e3 * saver_blocked_s(l->saver));
+            text_bytes((int64_t)l->sums->saved_bytes, bytes), l->s->save.folder, 1e3 * waited_s);
     fflush(l->s->out);
 }
 
@@ -103,7 +106,8 @@ static Err end_failed(TrainLoop *l)
     err = world_agree(w, err);
     MUST(err != OK, "a save failed on no rank");
     if (err == ERR_PEER) return err;
-    const bool ends = l->at.step == l->s->lr.steps || l->sums->stops > 0;
+    const bool asked = l->sums->stops > 0 || l->sums->unlogged > 0;
+    const bool ends = l->at.step == l->s->lr.steps || asked;
     const bool last = ends && l->saving_step == l->at.step;
     err = save_error(l, err, last);
     if (l->s->save.despite_errors && !last) {
@@ -138,16 +142,23 @@ Err loop_advance_save(TrainLoop *l)
 
 Err loop_drain_saver(TrainLoop *l)
 {
-    const double stops = l->sums->stops; /* of the step: the sums are overwritten */
+    const StepSums step = *l->sums; /* is overwritten */
     while (l->saving != SAVE_IDLE) {
         *l->sums = (StepSums){0};
         loop_add_save_state(l, l->sums);
         TRY(loop_add_up(l, REDUCE_SUM));
-        l->sums->stops = stops;
+        l->sums->stops = step.stops;
+        l->sums->unlogged = step.unlogged;
         TRY(loop_advance_save(l));
         if (l->saving != SAVE_IDLE) usleep(POLL_US);
     }
     return OK;
+}
+
+bool loop_save_time(const TrainLoop *l)
+{
+    const double wait_s = 60 * l->s->save.minutes;
+    return loop_is_first(l) && wait_s > 0 && now_s() - l->save_began_s >= wait_s;
 }
 
 Err loop_save(TrainLoop *l)
@@ -163,5 +174,7 @@ Err loop_save(TrainLoop *l)
     now.skipped = l->at.skipped;
     l->saving_step = l->at.step;
     l->saving = SAVE_WRITING;
-    return saver_begin(l->saver, &now);
+    l->save_began_s = now_s();
+    TRY(saver_begin(l->saver, &now));
+    return save->every > 0 ? OK : loop_drain_saver(l);
 }

@@ -7,10 +7,6 @@
 #include "train/loop_parts.h"
 #include "train/resume.h"
 
-/* Consecutive skipped steps that end a run: the weights are broken or the learning rate is too
- * high. */
-enum { MAX_SKIPS = 8 };
-
 Err train_bytes(const Job *job, const Job *valid, SaveMemory save_memory, Arena *temp, int64_t *out)
 {
     int64_t bytes;
@@ -26,13 +22,13 @@ Err train_bytes(const Job *job, const Job *valid, SaveMemory save_memory, Arena 
 void loop_warn(const TrainLoop *l, const char *format, ...)
 {
     FILE *to = l->s->warn ? l->s->warn : stderr;
+    char text[1024]; /* one write per warning: other ranks write to the same stream */
     va_list args;
     va_start(args, format);
-    fputs(l->s->terminal ? "\nsheaf: WARNING: " : "sheaf: WARNING: ", to);
-    vfprintf(to, format, args);
-    fputc('\n', to);
-    fflush(to);
+    vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    fprintf(to, "%ssheaf: WARNING: %s\n", l->s->terminal ? "\n" : "", text);
+    fflush(to);
 }
 
 static Err too_many_skips(const TrainLoop *l, const Metrics *m)
@@ -44,33 +40,6 @@ static Err too_many_skips(const TrainLoop *l, const Metrics *m)
         "optim.lr (now %.3g), a longer optim.warmup, optim.clip=1%s",
         (long long)m->step, m->loss, m->grad_norm, MAX_SKIPS - 1, l->s->lr.lr,
         l->s->job->settings.optim.skip > 0 ? ", or a larger optim.skip" : "");
-}
-
-/* Prints a line that the next step's line does not overwrite. */
-static void report_skipped(const TrainLoop *l, const Metrics *m, const char *why)
-{
-    fprintf(l->s->out,
-            "step %lld is skipped, nothing is updated: %s (loss %g, norm %g); its samples are in "
-            "%s/skipped.jsonl; %d consecutive, the run ends after %d\n",
-            (long long)m->step, why, m->loss, m->grad_norm, l->s->dir, l->skips, MAX_SKIPS);
-}
-
-/* Rank 0. Writes a step to all sinks and logs, and prints its line. */
-static Err write_step(TrainLoop *l, const Metrics *m)
-{
-    const TrainSettings *s = l->s;
-    const char *why = loop_skip_reason(m);
-    TRY(metrics_write(&l->sinks, m));
-    TRY(samples_write(&l->samples, &(SampleStep){.step = m->step,
-                                                 .cursor = l->at.cursor - s->global,
-                                                 .n = s->global,
-                                                 .loss = m->loss,
-                                                 .grad_norm = m->grad_norm,
-                                                 .why = why}));
-    metrics_line(s->out, s->terminal, m, l->mean_s * (double)(s->lr.steps - m->step));
-    if (why && s->terminal && !m->has_valid && m->step < m->steps) fputc('\n', s->out);
-    if (why) report_skipped(l, m, why);
-    return OK;
 }
 
 static void record_result(TrainLoop *l, const Metrics *m)
@@ -90,30 +59,46 @@ static void record_result(TrainLoop *l, const Metrics *m)
 static bool is_save_due(const TrainLoop *l)
 {
     const int64_t every = l->s->save.every;
-    return every > 0 && l->at.step % every == 0 && l->skips == 0;
+    const bool by_steps = every > 0 && l->at.step % every == 0;
+    return (by_steps || l->due) && l->skips == 0;
+}
+
+/* True if a rank was asked to stop, or rank 0 cannot write its logs. Ranks of a launcher get the
+ * same signal, but not at the same step: the signal is the mean of those that arrived. */
+static bool is_stop(TrainLoop *l)
+{
+    const StepSums *sums = l->sums;
+    if (sums->stops > 0) l->result.stop_signal = (int)(sums->signals / sums->stops);
+    return sums->stops > 0 || sums->unlogged > 0;
 }
 
 static Err run_steps(TrainLoop *l)
 {
     const TrainSettings *s = l->s;
     bool stop = false;
+    l->save_began_s = now_s();
     while (l->at.step < s->lr.steps && !stop) {
         Metrics m;
         TRY(loop_step(l, &m));
-        stop = l->sums->stops > 0;
+        stop = is_stop(l);
+        l->due |= l->sums->due > 0;
         const bool last = m.step == s->lr.steps;
-        m.has_valid = s->valid_job && s->valid_every && (m.step % s->valid_every == 0 || last);
+        const bool due = s->valid_every && (m.step % s->valid_every == 0 || last);
+        m.has_valid = s->valid_job && due && !stop; /* a launcher may grant only a second */
         if (m.has_valid) TRY(loop_validate(l, &m.valid_loss));
-        if (loop_is_first(l)) TRY(write_step(l, &m));
+        if (loop_is_first(l)) loop_write_step(l, &m);
         record_result(l, &m);
         if (l->skips == MAX_SKIPS)
             return world_agree(s->world, too_many_skips(l, &m)); /* the same on all ranks */
         if (s->check_every && m.step % s->check_every == 0)      /* before a faulty copy is saved */
             TRY(replicas_check(&l->replicas, s->world, m.step));
         TRY(loop_advance_save(l));
-        if (last || stop || is_save_due(l)) TRY(loop_save(l));
+        if (!last && !stop && !is_save_due(l)) continue;
+        TRY(loop_save(l));
+        l->due = false;
     }
     TRY(loop_drain_saver(l));
+    TRY(world_agree(s->world, loop_log_error(l))); /* of rank 0 */
     l->result.stopped = l->at.step < s->lr.steps;
     if (l->result.stopped && s->terminal && loop_is_first(l)) fputc('\n', s->out);
     return OK;
@@ -196,8 +181,7 @@ Err train_loop_run(TrainLoop *l)
     if (l->result.was_done) return OK;
     TRY(world_agree(l->s->world, loop_is_first(l) ? open_files(l) : OK));
     TRY(run_steps(l));
-    TRY(metrics_close(&l->sinks));
-    return samples_close(&l->samples);
+    return loop_close_logs(l);
 }
 
 void train_loop_close(TrainLoop *l, Err err, TrainResult *out)

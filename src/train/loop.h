@@ -5,7 +5,8 @@
  *                                 not finite, or whose norm is above optim.skip, is skipped
  *                                 all-reduce bytes sent, flops, stop requests, progress of a save
  *                                 every valid_every steps: the loss of held-out samples
- *                                 every save.every steps, and after the last: a checkpoint
+ *                                 every save.every steps, when save.minutes have passed on rank
+ *                                 0's clock, and after the last step: a checkpoint
  *     rank 0:                     write metrics, print the step's line
  *
  * All ranks end after the same step. A run whose folder has a checkpoint resumes from it
@@ -33,9 +34,10 @@ typedef struct {
 /* Checkpoints of a run. */
 typedef struct {
     const char *folder;  /* exists; NULL: the run neither saves nor resumes */
-    int64_t every;       /* steps between checkpoints; 0: only after the last step */
+    int64_t every;       /* steps between checkpoints, which do not block; 0: none between */
+    double minutes;      /* between checkpoints, by rank 0's clock; 0: none by time */
     int64_t keep;        /* number of newest checkpoints that are kept */
-    bool despite_errors; /* a failed save does not end the run, except after the last step */
+    bool despite_errors; /* no failed log or save ends the run, except a save after the last step */
     StateScalars job;    /* all but step, cursor, tokens, skipped */
     SaveHook hook;
 } SaveSettings;
@@ -83,9 +85,10 @@ typedef struct {
     int64_t peak_bytes;          /* of the rank that needs most memory */
     double peak_flops;           /* of TrainSettings, or the higher rate that a step reached */
     double seconds;
-    bool stopped;   /* ended early by TrainSettings.stop */
-    bool has_valid; /* valid_loss is set */
-    bool was_done;  /* the run had all its steps already */
+    bool stopped;    /* ended early by TrainSettings.stop */
+    int stop_signal; /* of any rank */
+    bool has_valid;  /* valid_loss is set */
+    bool was_done;   /* the run had all its steps already */
 } TrainResult;
 
 typedef struct TrainLoop TrainLoop;
@@ -107,7 +110,7 @@ Err train_loop(const TrainSettings *s, TrainResult *out);
 Err train_bytes(const Job *job, const Job *valid, SaveMemory save_memory, Arena *temp,
                 int64_t *out);
 /* Local. Flops of a rank's GEMMs and attention in one step: those that the model needs, without
- * recomputation. Causal attention counts half, since a query sees half of the keys on average. */
+ * recomputation. Attention counts the pairs that a causal mask leaves (ir/pairs.h). */
 double job_model_flops(const Job *job);
 
 #endif

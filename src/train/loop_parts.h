@@ -8,7 +8,10 @@
 
 /* Numbers that the ranks all-reduce after a step; all are f64, so one transfer is enough. */
 typedef struct {
-    double stops; /* ranks that were asked to stop */
+    double stops;    /* ranks that were asked to stop */
+    double signals;  /* the numbers of the signals that asked them */
+    double unlogged; /* 1: rank 0 could not write a log, and the run ends for it */
+    double due;      /* 1: rank 0's clock asks for a checkpoint after this step */
     double sent_bytes;
     double flops; /* of live rows */
     double bytes; /* memory; before the first step only */
@@ -18,6 +21,10 @@ typedef struct {
     double settled, failed, committed, saved_bytes;
 } StepSums;
 enum { N_SUMS = sizeof(StepSums) / sizeof(double) };
+
+/* Consecutive skipped steps that end a run: the weights are broken or the learning rate is too
+ * high. */
+enum { MAX_SKIPS = 8 };
 
 typedef enum { SAVE_IDLE, SAVE_WRITING, SAVE_COMMITTING } SavePhase; /* equal on all ranks */
 
@@ -32,6 +39,11 @@ struct TrainLoop {
     size_t sent_before;        /* bytes that this rank sent before the current step */
     double peak;               /* GEMM flops per second of a rank */
     double mean_s;             /* moving average of a step, without validation */
+    int64_t unlogged;          /* steps that rank 0 could not write to a log, since the warning */
+    int logged;                /* consecutive steps that it could write after those */
+    char log_error[1600];      /* of the first of them */
+    double shown_s;            /* time of the latest line on a terminal */
+    bool release_reported;     /* threads were released from their cores, and that was said */
     bool refusal_reported;     /* the device refused to capture a step, and that was reported */
     int skips;                 /* consecutive skipped steps, up to the latest one */
     const char *autotune_text; /* autotune cache as text; NULL: the device has none */
@@ -39,6 +51,8 @@ struct TrainLoop {
     SavePhase saving;
     int64_t saving_step; /* step of the current save */
     int64_t saved_step;  /* step of the newest committed checkpoint */
+    bool due;            /* by time: a checkpoint after the next step that is not skipped */
+    double save_began_s; /* time of the latest save, or of the first step */
     double opened_s;
     TrainResult result;
 };
@@ -66,13 +80,24 @@ void loop_add_save_state(const TrainLoop *l, StepSums *sums);
 /* checkpoint.c. Collective, after the sums are reduced. Advances the current save: commits it when
  * all ranks have written, ends it when it is committed or has failed. */
 Err loop_advance_save(TrainLoop *l);
-/* checkpoint.c. Collective. Begins to save the current position, unless it is saved already. */
+/* checkpoint.c. Local. True on rank 0 when the time between two checkpoints has passed. */
+bool loop_save_time(const TrainLoop *l);
+/* checkpoint.c. Collective. Begins to save the current position, unless it is saved already.
+ * Without a snapshot it waits until the save has ended. */
 Err loop_save(TrainLoop *l);
 /* checkpoint.c. Collective. Waits until no save is in flight. */
 Err loop_drain_saver(TrainLoop *l);
 
 /* loop.c. Local. Prints a warning. */
 void loop_warn(const TrainLoop *l, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* logs.c. Local, rank 0. Writes a step to all sinks and logs, and prints its line. An error is
+ * handled by run.on_save_error. */
+void loop_write_step(TrainLoop *l, const Metrics *m);
+/* logs.c. Local. The error of a log for which the run ends; OK: none. */
+Err loop_log_error(const TrainLoop *l);
+/* logs.c. Local. */
+Err loop_close_logs(TrainLoop *l);
 
 /* autotune_cache.c. Collective. Loads or measures the algorithms of GEMMs, equal on all ranks; sets
  * l->autotune_text. */

@@ -12,6 +12,7 @@
 static Err jsonl_write(MetricsSink *s, const Metrics *m)
 {
     FILE *f = s->file;
+    const int64_t mark = lines_mark(f);
     fprintf(f, "{\"step\": %lld", (long long)m->step);
     lines_number(f, "loss", m->loss);
     lines_number(f, "grad_norm", m->grad_norm);
@@ -25,8 +26,8 @@ static Err jsonl_write(MetricsSink *s, const Metrics *m)
     if (m->skipped) fprintf(f, ", \"skipped\": true");
     if (m->has_valid) lines_number(f, "valid_loss", m->valid_loss);
     fprintf(f, "}\n");
-    if (fflush(f) == 0) return OK;
-    return err_fail(ERR_IO, "%s: cannot be written: %s", s->path, write_error_text(errno));
+    if (lines_flush(f, mark) == OK) return OK;
+    return err_fail(ERR_IO, "%s: cannot be written: %s", s->path, err_text());
 }
 
 static Err jsonl_open(MetricsSink *s, const MetricsSettings *settings)
@@ -56,8 +57,12 @@ Err metrics_open(MetricsSinks *s, const MetricsSettings *settings)
 
 Err metrics_write(MetricsSinks *s, const Metrics *m)
 {
-    for (int i = 0; i < s->n; i++) TRY(s->sink[i].write(&s->sink[i], m));
-    return OK;
+    Err err = OK;
+    for (int i = s->n - 1; i >= 0; i--) {
+        const Err failed = s->sink[i].write(&s->sink[i], m);
+        if (failed != OK) err = failed;
+    }
+    return err;
 }
 
 Err metrics_close(MetricsSinks *s)

@@ -47,7 +47,7 @@ typedef struct {
 
 /* Local. Opens all sinks. */
 Err metrics_open(MetricsSinks *s, const MetricsSettings *settings);
-/* Local. Writes a step to every sink. */
+/* Local. Writes a step to every sink, also after an error. Returns the error of the first. */
 Err metrics_write(MetricsSinks *s, const Metrics *m);
 Err metrics_close(MetricsSinks *s);
 

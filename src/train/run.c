@@ -42,6 +42,19 @@ static Err compile(TrainRank *r)
 
 Err train_compile(TrainRank *r) { return world_agree(r->world, compile(r)); }
 
+/* Memory in use by others may become free, so this is no error. */
+static void warn_if_full(const TrainRun *run, int64_t needed)
+{
+    char need[24], have[24];
+    FILE *to = run->loop.warn ? run->loop.warn : stderr;
+    if (needed <= run->host.free.bytes) return;
+    fprintf(to,
+            "sheaf: WARNING: the run needs %s of memory, and %s are %s; unless other programs end, "
+            "the kernel may kill the run: stop them, or use settings that need less (`sheaf "
+            "explain` lists what uses the memory)\n",
+            text_bytes(needed, need), text_bytes(run->host.free.bytes, have), run->host.free.text);
+}
+
 static Err check_fit(TrainRun *run, Arena *temp)
 {
     FitRequest fit = {.job = &run->job,
@@ -59,9 +72,11 @@ static Err check_fit(TrainRun *run, Arena *temp)
     }
     fit.on_device = false;
     fit.needed_bytes = atomic_load(&run->needed_bytes) - on_device;
-    fit.available_bytes = run->host_bytes;
-    fit.memory = "of this machine's memory";
-    return fit_check(&fit);
+    fit.available_bytes = run->host.limit.bytes;
+    fit.memory = run->host.limit.text;
+    TRY(fit_check(&fit));
+    warn_if_full(run, fit.needed_bytes);
+    return OK;
 }
 
 Err train_check_fit(TrainRank *r)

@@ -17,6 +17,7 @@
 #include <stdatomic.h>
 #include "plan/profile.h"
 #include "train/loop.h"
+#include "base/memory_limits.h"
 #include "train/run_dir.h"
 #include "world/transport.h"
 
@@ -33,7 +34,7 @@ typedef struct {
     const Trace **trace;    /* [ranks_here]; NULL: no trace is recorded */
     ProfileTarget target;   /* rank 0; the team is filled in */
     const char *peak_cache; /* rank 0: the file of measured peaks; NULL: none */
-    int64_t host_bytes;     /* memory of this machine; differs between machines */
+    MemoryLimits host;      /* memory of this machine; differs between machines */
     int64_t device_bytes;   /* free memory of the devices that this process uses; differs too */
     int devices;            /* their number; 0: ranks compute in host memory */
 

@@ -24,6 +24,7 @@ Err samples_open(SampleFiles *f, const Dataset *data, const char *dir, bool log,
 
 static Err write_line(const SampleFiles *f, FILE *to, const SampleStep *s, bool skipped)
 {
+    const int64_t mark = lines_mark(to);
     fprintf(to, "{\"step\": %lld, \"cursor\": %lld, \"epoch\": %lld", (long long)s->step,
             (long long)s->cursor, (long long)(s->cursor / f->data->n_samples));
     if (skipped) {
@@ -35,19 +36,20 @@ static Err write_line(const SampleFiles *f, FILE *to, const SampleStep *s, bool 
     for (int64_t i = 0; i < s->n; i++)
         fprintf(to, "%s%lld", i ? ", " : "", (long long)dataset_sample(f->data, s->cursor + i));
     fputs("]}\n", to);
-    if (fflush(to) == 0) return OK;
+    if (lines_flush(to, mark) == OK) return OK;
     return err_fail(ERR_IO, "%s: cannot write the samples of step %lld: %s", f->dir,
-                    (long long)s->step, write_error_text(errno));
+                    (long long)s->step, err_text());
 }
 
 Err samples_write(SampleFiles *f, const SampleStep *s)
 {
     char path[1100];
-    if (f->all) TRY(write_line(f, f->all, s, false));
-    if (!s->why) return OK;
+    const Err err = f->all ? write_line(f, f->all, s, false) : OK;
+    if (!s->why) return err;
     name_file(f, "skipped.jsonl", path);
     if (!f->skipped) TRY(lines_open(path, s->step, &f->skipped));
-    return write_line(f, f->skipped, s, true);
+    TRY(write_line(f, f->skipped, s, true));
+    return err;
 }
 
 Err samples_close(SampleFiles *f)

@@ -29,7 +29,7 @@ typedef struct {
 
 /* Local. Truncates both files to `step`. `log`: write all steps, not only skipped ones. */
 Err samples_open(SampleFiles *f, const Dataset *data, const char *dir, bool log, int64_t step);
-/* Local. Flushed when it returns. */
+/* Local. Flushed when it returns. Both files are tried. */
 Err samples_write(SampleFiles *f, const SampleStep *s);
 Err samples_close(SampleFiles *f);
 

@@ -4,13 +4,14 @@
 
 #include "job/batch.h"
 #include "base/clock.h"
+#include "ir/pairs.h"
 #include "train/loop_parts.h"
 
-static double instr_flops(const Instr *i)
+/* Attention is all heavy, and its flops depend on the slice. */
+static double model_flops(const LinkedProgram *lp, const LinkedAction *l, const Instr *i)
 {
-    const bool attention = i->op == OP_attention || i->op == OP_attention_dx;
     if (i->recomputed) return 0;
-    return attention ? 0.5 * i->heavy_flops : i->heavy_flops;
+    return op_attends(i->op) ? linked_flops(lp, l, l->program, i) : i->heavy_flops;
 }
 
 double job_model_flops(const Job *job)
@@ -21,7 +22,7 @@ double job_model_flops(const Job *job)
         if (!l->program) continue;
         const Phase phase = (Phase)l->action.phase;
         for (int k = l->program->first[phase]; k < l->program->first[phase + 1]; k++)
-            flops += instr_flops(&l->program->instr[k]);
+            flops += model_flops(&job->linked, l, &l->program->instr[k]);
     }
     return flops;
 }
@@ -34,7 +35,8 @@ static InputRows rows_of(Rank *r, int micro)
                        .positions = rank_input(r, micro, INPUT_POSITIONS).data,
                        .ranges = rank_input(r, micro, INPUT_RANGES).data,
                        .weights = weights.data,
-                       .weight_type = weights.dtype};
+                       .weight_type = weights.dtype,
+                       .held = r->settings.program->input_rows};
 }
 
 Err loop_fill(const Job *job, const Dataset *data, Rank *r, int64_t cursor, int64_t count)
@@ -95,7 +97,11 @@ static Err gather_sums(TrainLoop *l)
 {
     const TrainSettings *s = l->s;
     const size_t sent = loop_sent_bytes(l);
-    *l->sums = (StepSums){.stops = s->stop && *s->stop,
+    const int asked = s->stop ? *s->stop : 0;
+    *l->sums = (StepSums){.stops = asked != 0,
+                          .signals = asked,
+                          .unlogged = loop_log_error(l) != OK,
+                          .due = loop_save_time(l),
                           .sent_bytes = (double)(sent - l->sent_before),
                           .flops = live_share(l) * job_model_flops(s->job)};
     l->sent_before = sent;
@@ -122,6 +128,17 @@ static void report_refusal(TrainLoop *l)
     loop_warn(l, "steps are not captured as a graph but launched op by op: %s", why);
 }
 
+/* Reports once that a neighbor uses a core of this rank (run.pin=auto). */
+static void report_release(TrainLoop *l)
+{
+    if (l->release_reported || team_releases(l->s->team) == 0) return;
+    l->release_reported = true;
+    loop_warn(l,
+              "rank %d: another process uses a core of this run; threads are not pinned while it "
+              "does (run.pin=true pins them in any case)",
+              l->s->world->rank);
+}
+
 Err loop_step(TrainLoop *l, Metrics *m)
 {
     const TrainSettings *s = l->s;
@@ -131,6 +148,7 @@ Err loop_step(TrainLoop *l, Metrics *m)
     TRY(loop_fill(s->job, s->train, &l->rank, l->at.cursor, s->global));
     TRY(rank_step(&l->rank, &(StepSettings){step, lr, step - l->at.skipped}, &r));
     report_refusal(l);
+    report_release(l);
     TRY(gather_sums(l));
     const double took = now_s() - before;
     advance(l, &r);

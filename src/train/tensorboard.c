@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include "base/write_error.h"
+#include "train/lines.h"
 #include "train/metrics.h"
 
 typedef struct {
@@ -78,14 +79,15 @@ static Err write_record(const MetricsSink *s, const EventBuffer *b)
 {
     FILE *f = s->file;
     unsigned char head[8];
+    const int64_t mark = lines_mark(f);
     for (int i = 0; i < 8; i++) head[i] = (unsigned char)((uint64_t)b->n >> 8 * i);
     const uint32_t head_crc = masked(head, sizeof head), crc = masked(b->at, b->n);
-    const bool good = fwrite(head, 1, sizeof head, f) == sizeof head &&
-                      fwrite(&head_crc, 1, sizeof head_crc, f) == sizeof head_crc &&
-                      fwrite(b->at, 1, b->n, f) == b->n &&
-                      fwrite(&crc, 1, sizeof crc, f) == sizeof crc && fflush(f) == 0;
-    return good ? OK
-                : err_fail(ERR_IO, "%s: cannot be written: %s", s->path, write_error_text(errno));
+    fwrite(head, 1, sizeof head, f);
+    fwrite(&head_crc, 1, sizeof head_crc, f);
+    fwrite(b->at, 1, b->n, f);
+    fwrite(&crc, 1, sizeof crc, f);
+    if (lines_flush(f, mark) == OK) return OK;
+    return err_fail(ERR_IO, "%s: cannot be written: %s", s->path, err_text());
 }
 
 static void put_time(EventBuffer *b)
@@ -137,7 +139,7 @@ static Err create_file(MetricsSink *s, const char *dir)
     for (int i = 0; i < 1000; i++) {
         snprintf(s->path, sizeof s->path, "%s/events.out.tfevents.%lld.sheaf.%03d", dir,
                  (long long)wall_s(), i);
-        s->file = fopen(s->path, "wx");
+        s->file = fopen(s->path, "ax");
         if (s->file) return OK;
         if (errno != EEXIST) break;
     }

@@ -4,7 +4,7 @@
  *     "pp=2 schedule=zbv"
  *
  * There are too many layouts of N ranks to run them all. Most faults show in the combination of two
- * options; so every pair of values of two options occurs in some layout of the set. */
+ * options; so every pair of values of two options occurs in some layout of the set (cover.h). */
 #ifndef VERIFY_LAYOUTS_H
 #define VERIFY_LAYOUTS_H
 
@@ -19,10 +19,17 @@ Err layout_parse(const char *words, size_t length, ParallelSettings *out);
 /* Local. Number of ranks of the layout. */
 int layout_ranks(const ParallelSettings *p);
 
-/* Local. Layouts of at most `ranks` ranks and `stages` pipeline stages, such that every possible
- * pair of values of (dp_replicate, dp_shard, tp, pp, zero, reduce, sequence, regather, split)
- * occurs in one of them. Options without effect are left out: sequence parallelism on one tp rank,
- * ZeRO on one dp rank, a split by cost on one stage. Deterministic. */
-Err layouts_covering(int ranks, int stages, Arena *arena, ParallelSettings **out, int *n);
+/* The layouts that a covering set may have. */
+typedef struct {
+    int ranks, stages;        /* at most */
+    int64_t heads, key_heads; /* of the model */
+    int strength;             /* 2: every pair of values, 3: every triple */
+} LayoutLimits;
+
+/* Local. Layouts such that every possible pair (or triple) of values of (dp_replicate, dp_shard,
+ * cp, tp, pp, zero, reduce, sequence, regather, split, context, tokens, cp_heads) occurs in one of
+ * them. Options without effect are left out: sequence parallelism on one tp rank, ZeRO on one data
+ * rank, a split by cost on one stage. Deterministic. */
+Err layouts_covering(const LayoutLimits *limits, Arena *arena, ParallelSettings **out, int *n);
 
 #endif

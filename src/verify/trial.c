@@ -1,14 +1,12 @@
 /* trial.c -- runs the ranks of a trial, and assembles their results. */
-#include "verify/trial.h"
+#include "verify/trial_parts.h"
 
 #include <math.h>
 #include <string.h>
 #include "base/philox.h"
+#include "ir/pairs.h"
 #include "schedule/traffic.h"
 #include "job/batch.h"
-#include "world/world.h"
-
-enum { IN_FLIGHT = 64 };
 
 typedef struct {
     const TrialSettings *s;
@@ -23,39 +21,36 @@ static double element(const Tensor *t, int64_t i)
     return t->dtype == F64 ? ((const double *)t->data)[i] : (double)((const float *)t->data)[i];
 }
 
-static void put_weight(const Tensor *w, int64_t i, double x)
+/* True if a packed document begins at token i of the sequence: documents of 1 to about 8 tokens. */
+static bool begins_document(const TrialSettings *s, int64_t sequence, int64_t i)
 {
-    if (w->dtype == F64)
-        ((double *)w->data)[i] = x;
-    else
-        ((float *)w->data)[i] = (float)x;
+    const Random random = random_named(s->seed, "documents");
+    const uint64_t at = (uint64_t)(sequence * s->job.batch.seq_len + i);
+    return i == 0 || (s->documents && random_bits(&random, at) % 4 == 0);
 }
 
 /* Writes one sequence of the step to rows of a micro-batch, with causal key ranges. */
 static void fill_sequence(Rank *r, const TrialSettings *s, int micro, int64_t row, int64_t sequence)
 {
-    const int64_t T = s->job.batch.seq_len, vocab = s->job.config->vocab,
-                  window = s->job.config->window;
+    const int64_t T = s->job.batch.seq_len, window = s->job.config->window;
+    const uint64_t vocab = (uint64_t)s->job.config->vocab;
     const Random random = random_named(s->seed, "tokens");
-    int32_t *token = rank_input(r, micro, INPUT_TOKENS).data;
-    int32_t *target = rank_input(r, micro, INPUT_TARGETS).data;
-    int32_t *position = rank_input(r, micro, INPUT_POSITIONS).data;
-    int32_t *ranges = rank_input(r, micro, INPUT_RANGES).data;
-    const Tensor weights = rank_input(r, micro, INPUT_WEIGHTS);
     const bool blank = s->blank && sequence % s->global >= (s->global + 1) / 2;
-    for (int64_t i = 0; i < T; i++) {
+    for (int64_t i = 0, from = 0; i < T; i++) {
         const uint64_t at = (uint64_t)(sequence * (T + 1) + i);
-        const int64_t at_row = row + i, lo = window > 0 && i + 1 > window ? i + 1 - window : 0;
-        token[at_row] = (int32_t)(random_bits(&random, at) % (uint64_t)vocab);
-        target[at_row] = (int32_t)(random_bits(&random, at + 1) % (uint64_t)vocab);
-        position[at_row] = (int32_t)i;
-        const int32_t range[4] = {(int32_t)(row + lo), (int32_t)(at_row + 1), 0, 0};
-        memcpy(ranges + 4 * at_row, range, sizeof range);
-        put_weight(&weights, at_row, blank || at % 7 == 3 ? 0 : 1);
+        if (begins_document(s, sequence, i)) from = i;
+        const int64_t lo = window > 0 && i + 1 - from > window ? i + 1 - window : from;
+        InputRow in = {.token = (int32_t)(random_bits(&random, at) % vocab),
+                       .target = (int32_t)(random_bits(&random, at + 1) % vocab),
+                       .position = (int32_t)(i - from),
+                       .range = {(int32_t)(row + lo), (int32_t)(row + i + 1), 0, 0},
+                       .weight = blank || at % 7 == 3 ? 0 : 1};
+        if (s->edit) s->edit(s->context, sequence, i, &in);
+        rank_put_row(r, micro, row + i, &in);
     }
 }
 
-static void fill_step(Rank *r, const Job *job, const TrialSettings *s, int64_t step)
+void trial_fill(Rank *r, const Job *job, const TrialSettings *s, int64_t step)
 {
     const BatchSplit split = batch_split(job);
     for (int m = 0; m < job->settings.micros; m++) {
@@ -70,8 +65,8 @@ static void fill_step(Rank *r, const Job *job, const TrialSettings *s, int64_t s
 /* True if the rank is the first of those with the same home. */
 static bool is_first_copy(const LinkedProgram *lp, const UnitMemory *u)
 {
-    const unsigned dp = mesh_axes(lp->mesh, VIEW_DENSE, "dp");
-    return mesh_part(lp->mesh, VIEW_DENSE, dp & ~u->home.shard, lp->rank) == 0;
+    const unsigned same = mesh_data_axes(lp->mesh, u->home.view) & ~u->home.shard;
+    return mesh_part(lp->mesh, u->home.view, same, lp->rank) == 0;
 }
 
 /* True if this rank owns element `at` of the unit's home. */
@@ -162,8 +157,7 @@ static double summed_terms(const Program *p, const Instr *i)
 {
     double in = 1, out = 1;
     if (op_info(i->op)->class != CLASS_HEAVY) return 1;
-    if (i->op == OP_attention || i->op == OP_attention_dx)
-        return (double)i->attr.kernel.attention.span;
+    if (op_attends(i->op)) return (double)i->attr.kernel.attention.span;
     const ProgTensor *a = &p->tensor[i->in[0]], *b = &p->tensor[i->in[1]],
                      *y = &p->tensor[i->out[0]];
     for (int d = 0; d < a->ndim; d++) in *= (double)a->dim[d].cap;
@@ -189,10 +183,11 @@ static double rounding_bound(const Job *job)
 static Err run_steps(Rank *r, const Job *job, TrialRun *t, WorldRank *w)
 {
     const TrialSettings *s = t->s;
+    double valid = 0;
     TRY(rank_init_weights(r, s->seed));
     for (int step = 1; step <= s->steps; step++) {
         StepResult result;
-        fill_step(r, job, s, step);
+        trial_fill(r, job, s, step);
         TRY(rank_step(r, &(StepSettings){.step = step, .lr = s->lr}, &result));
         if (w->rank != 0) continue;
         t->out->loss[step - 1] = result.loss;
@@ -201,6 +196,8 @@ static Err run_steps(Rank *r, const Job *job, TrialRun *t, WorldRank *w)
     if (w->rank == 0) t->out->bound = rounding_bound(job);
     t->sent[w->rank] = sent_bytes(w->comm);
     TRY(predict_bytes(job, s->steps, &t->predicted[w->rank]));
+    TRY(trial_validate(w, job, s, r, &valid));
+    if (w->rank == 0) t->out->valid = valid;
     TRY(world_agree(w, assemble(r, w->arena, t->out))); /* all ranks have written theirs */
     return compare_copies(r, t->out, w->arena, &t->copies[w->rank]);
 }
@@ -266,9 +263,9 @@ Err trial_run(const TrialSettings *s, Arena *arena, Trial *out)
     TRY(ARENA_NEW(arena, mesh.world, &t.copies));
     for (int64_t i = 0; i < out->count; i++) out->weight[i] = out->gradient[i] = (double)NAN;
     const WorldSettings world = {.ranks = mesh.world,
-                                 .in_flight = IN_FLIGHT,
-                                 .records = 64,
-                                 .timeout_s = 120,
+                                 .in_flight = TRIAL_IN_FLIGHT,
+                                 .records = TRIAL_RECORDS,
+                                 .timeout_s = TRIAL_TIMEOUT_S,
                                  .body = try_rank,
                                  .work = &t};
     TRY(world_run(&world));
@@ -278,5 +275,5 @@ Err trial_run(const TrialSettings *s, Arena *arena, Trial *out)
         if (t.copies[r] > out->copies) out->copies = t.copies[r];
         if (t.bytes[r] > out->rank_bytes) out->rank_bytes = t.bytes[r];
     }
-    return OK;
+    return s->generates ? trial_generate(s, arena, out) : OK;
 }

@@ -1,5 +1,5 @@
 /* trial.h -- a layout trial: a few steps on random tokens under one layout; losses, gradients and
- * weights are assembled from all ranks.
+ * weights are assembled from all ranks. Then validation, and generation with these weights.
  *
  *     rank 0   pieces of q, k ...  --+
  *     rank 1   pieces of k, v ...  --+--> every parameter once, complete, in f64
@@ -18,14 +18,22 @@ typedef struct {
     int steps;
     double lr;
     uint64_t seed;
-    bool blank;  /* the second half of the step's sequences has no live tokens */
-    bool poison; /* as RankSettings.poison */
+    bool documents; /* sequences are packed documents */
+    /* Changes token i of a sequence, counted from the first step on; NULL: none is changed. */
+    void (*edit)(const void *context, int64_t sequence, int64_t i, InputRow *row);
+    const void *context;
+    bool blank;     /* the second half of the step's sequences has no live tokens */
+    bool poison;    /* as RankSettings.poison */
+    bool generates; /* also continues prompts with the trained weights; F64 only */
 } TrialSettings;
 
 typedef struct {
-    int64_t count;           /* elements of all parameters */
-    const int64_t *at;       /* [params + 1]: first element of each */
-    double *loss, *norm;     /* [steps] */
+    int64_t count;       /* elements of all parameters */
+    const int64_t *at;   /* [params + 1]: first element of each */
+    double *loss, *norm; /* [steps] */
+    double valid;        /* loss of the sequences after those of the last step, forward only */
+    int32_t *text;       /* [n_text]: greedily generated tokens, -1 where none; NULL: none */
+    int64_t n_text;
     double *gradient;        /* [count]: sums of the last step, before clip and division */
     double *weight;          /* [count]: master weights after the last step */
     double copies;           /* greatest difference between a weight and its copy on another rank */
@@ -49,7 +57,8 @@ Err trial_run(const TrialSettings *s, Arena *arena, Trial *out);
 
 /* Difference of two trials, relative to the largest entry of each tensor. */
 typedef struct {
-    double loss, gradient, weight;
+    double loss, norm, valid, gradient, weight;
+    bool same_text;                      /* or none was generated */
     const char *gradient_at, *weight_at; /* the parameter with the greatest difference */
     bool same; /* losses, norms, gradients and weights are equal bit for bit */
 } TrialGap;
@@ -59,7 +68,8 @@ TrialGap trial_gap(const Trial *one, const Trial *other, int steps);
  * the root mean square, over all parameters, of |error| / |exact value| of each, in Frobenius
  * norms: averages over many roundings, which vary far less than the largest entry does. The error
  * of a loss is a single number and may be near 0 by chance, so it counts as at least one rounding
- * of bf16. gradient_at is the parameter whose error grew most; `same` is not set. */
+ * of bf16. The loss of validation is one of the losses. gradient_at is the parameter whose error
+ * grew most; norm, valid and `same` are not set. */
 TrialGap trial_error(const Trial *exact, const Trial *one, const Trial *other, int steps);
 
 #endif

@@ -51,17 +51,28 @@ static double params_gap(const Trial *one, const double *a, const double *b, con
     return most;
 }
 
+static bool same_text(const Trial *one, const Trial *other)
+{
+    const size_t bytes = (size_t)one->n_text * sizeof *one->text;
+    return one->n_text == other->n_text && (!bytes || memcmp(one->text, other->text, bytes) == 0);
+}
+
 TrialGap trial_gap(const Trial *one, const Trial *other, int steps)
 {
     TrialGap g = {0};
     const size_t all = (size_t)one->count * sizeof(double), each = (size_t)steps * sizeof(double);
-    for (int i = 0; i < steps; i++)
+    for (int i = 0; i < steps; i++) {
         g.loss = fmax(g.loss, tensor_gap(&one->loss[i], &other->loss[i], 1, 0));
+        g.norm = fmax(g.norm, tensor_gap(&one->norm[i], &other->norm[i], 1, 0));
+    }
+    g.valid = tensor_gap(&one->valid, &other->valid, 1, 0);
+    g.same_text = same_text(one, other);
     g.gradient = params_gap(one, one->gradient, other->gradient, &g.gradient_at);
     g.weight = params_gap(one, one->weight, other->weight, &g.weight_at);
     g.same = memcmp(one->weight, other->weight, all) == 0 &&
              memcmp(one->gradient, other->gradient, all) == 0 &&
-             memcmp(one->loss, other->loss, each) == 0 && memcmp(one->norm, other->norm, each) == 0;
+             memcmp(one->loss, other->loss, each) == 0 &&
+             memcmp(one->norm, other->norm, each) == 0 && one->valid == other->valid;
     return g;
 }
 
@@ -111,18 +122,19 @@ static double params_error(const Trial *exact, const double *x, const double *a,
     return other == one ? 1 : sqrt(other / one);
 }
 
-/* The largest relative error of a loss, at least one rounding. */
+/* The largest relative error of a loss, also of validation, at least one rounding. */
 static double loss_error(const Trial *exact, const Trial *t, int steps)
 {
     double most = BF16_ROUNDOFF;
     for (int i = 0; i < steps; i++)
         most = fmax(most, tensor_gap(&exact->loss[i], &t->loss[i], 1, 0));
-    return most;
+    return fmax(most, tensor_gap(&exact->valid, &t->valid, 1, 0));
 }
 
 TrialGap trial_error(const Trial *exact, const Trial *one, const Trial *other, int steps)
 {
-    TrialGap g = {.loss = loss_error(exact, other, steps) / loss_error(exact, one, steps)};
+    TrialGap g = {.loss = loss_error(exact, other, steps) / loss_error(exact, one, steps),
+                  .same_text = same_text(one, other)};
     g.gradient =
         params_error(exact, exact->gradient, one->gradient, other->gradient, &g.gradient_at);
     g.weight = params_error(exact, exact->weight, one->weight, other->weight, &g.weight_at);

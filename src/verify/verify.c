@@ -24,15 +24,37 @@ static int dp_of(const ParallelSettings *p)
            (p->mesh.dp_shard ? p->mesh.dp_shard : 1);
 }
 
+static const char *schedule_of(const VerifySettings *s, const ParallelSettings *p)
+{
+    return p->schedule ? p->schedule : s->schedule;
+}
+
+/* True if sequences are cut into slices. Sums are then over slices too, and the reference needs the
+ * same slices. */
+static bool in_slices(const VerifySettings *s, const ParallelSettings *p)
+{
+    int n;
+    const GeneratorRow *row = schedule_generators(&n);
+    for (int i = 0; i < n && p->slices == 0; i++)
+        if (strcmp(row[i].name, schedule_of(s, p)) == 0) return row[i].slices > 1;
+    return p->slices > 1;
+}
+
+/* Rows of a micro-batch; in slices it is one sequence. */
+static BatchShape batch_of(const VerifySettings *s, const ParallelSettings *p)
+{
+    return (BatchShape){in_slices(s, p) ? 1 : s->batch.sequences, s->batch.seq_len};
+}
+
 static TrialSettings trial_of(const VerifySettings *s, const ParallelSettings *layout, Grade grade,
                               int dp)
 {
     const bool f64 = grade == GRADE_F64;
-    const int64_t each = s->batch.sequences;
+    const int64_t each = batch_of(s, layout).sequences;
     TrialSettings t = {.job = {.kind = JOB_STEP,
                                .config = s->config,
                                .dtype = f64 ? F64 : s->dtype,
-                               .batch = s->batch,
+                               .batch = batch_of(s, layout),
                                .schedule = s->schedule,
                                .compile = s->compile,
                                .optim = s->optim,
@@ -42,6 +64,7 @@ static TrialSettings trial_of(const VerifySettings *s, const ParallelSettings *l
                        .steps = s->steps,
                        .lr = s->lr,
                        .seed = s->seed,
+                       .documents = s->documents,
                        .blank = s->blank,
                        .poison = true};
     t.job.n_stage_rules = s->n_stage_rules;
@@ -102,6 +125,9 @@ static Err compare(const TrialSettings *t, VerifyLine *line, Arena *arena, Trial
 static void take_worse(VerifyLine *line, const TrialGap *g)
 {
     line->loss = fmax(line->loss, g->loss);
+    line->norm = fmax(line->norm, g->norm);
+    line->valid = fmax(line->valid, g->valid);
+    line->same_text = line->same_text && g->same_text;
     line->weight = fmax(line->weight, g->weight);
     if (g->gradient > line->gradient) {
         line->gradient = g->gradient;
@@ -112,10 +138,13 @@ static void take_worse(VerifyLine *line, const TrialGap *g)
 static Err run_line(const VerifySettings *s, VerifyLine *line, Arena *arena)
 {
     const int dp = dp_of(&line->layout);
-    const TrialSettings adamw = trial_of(s, &line->layout, line->grade, dp), sgd = with_sgd(adamw);
+    TrialSettings adamw = trial_of(s, &line->layout, line->grade, dp);
+    const TrialSettings sgd = with_sgd(adamw);
     TrialGap gap, later = {.same = true};
     double bound;
     const size_t mark = arena_mark(arena);
+    adamw.generates = line->grade == GRADE_F64;
+    line->same_text = true;
     TRY(compare(&sgd, line, arena, &gap, &bound));
     take_worse(line, &gap);
     if (line->grade == GRADE_F64 || line->grade == GRADE_EXACT) {
@@ -123,10 +152,11 @@ static Err run_line(const VerifySettings *s, VerifyLine *line, Arena *arena)
         if (line->grade == GRADE_F64) take_worse(line, &later);
     }
     line->bound = bound;
-    const bool near =
-        line->loss <= line->bound && line->gradient <= line->bound && line->weight <= line->bound;
+    const bool near = line->loss <= line->bound && line->norm <= line->bound &&
+                      line->valid <= line->bound && line->gradient <= line->bound &&
+                      line->weight <= line->bound;
     const bool same = gap.same && later.same;
-    line->ok = (line->grade == GRADE_EXACT ? same : near) && line->copies == 0 &&
+    line->ok = (line->grade == GRADE_EXACT ? same : near) && line->copies == 0 && line->same_text &&
                line->sent_bytes == line->predicted_bytes;
     arena_rewind(arena, mark);
     return OK;
@@ -139,7 +169,7 @@ static bool adds_in_order(const VerifySettings *s, const ParallelSettings *p, Ar
     const int dp = dp_of(p);
     const TrialSettings t = trial_of(s, p, GRADE_EXACT, dp);
     const Pipeline pipe = {.stages = p->mesh.pp,
-                           .micros = (int)batch_micros(t.global, s->batch.sequences, dp, 1),
+                           .micros = (int)batch_micros(t.global, t.job.batch.sequences, dp, 1),
                            .chunks = p->chunks,
                            .slices = p->slices,
                            .group = p->group};
@@ -150,22 +180,6 @@ static bool adds_in_order(const VerifySettings *s, const ParallelSettings *p, Ar
                           schedule_in_order(&made);
     arena_rewind(temp, mark);
     return in_order;
-}
-
-static const char *schedule_of(const VerifySettings *s, const ParallelSettings *p)
-{
-    return p->schedule ? p->schedule : s->schedule;
-}
-
-/* True if sequences are cut into slices. Sums are then over slices too, and the reference needs the
- * same slices. */
-static bool in_slices(const VerifySettings *s, const ParallelSettings *p)
-{
-    int n;
-    const GeneratorRow *row = schedule_generators(&n);
-    for (int i = 0; i < n && p->slices == 0; i++)
-        if (strcmp(row[i].name, schedule_of(s, p)) == 0) return row[i].slices > 1;
-    return p->slices > 1;
 }
 
 /* True if the cuts of slices depend on the number of stages. */
@@ -199,7 +213,9 @@ static bool exact_reference(const VerifySettings *s, const ParallelSettings *p, 
         if (!sliced) reference->schedule = NULL;
         return adds_in_order(s, p, temp) && !(sliced && cuts_by_stages(s, p));
     }
-    if (p->mesh.tp > 1 || p->mesh.dp_replicate > 1 || each || p->mesh.dp_shard < 2) return false;
+    if (p->mesh.tp > 1 || p->mesh.cp > 1 || p->mesh.dp_replicate > 1 || each ||
+        p->mesh.dp_shard < 2)
+        return false;
     reference->mesh = (MeshSizes){0};
     reference->fold = p->mesh.dp_shard;
     return true;

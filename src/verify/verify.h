@@ -11,6 +11,9 @@
  * A run in bf16 has grade bf16 in place of bounded: bf16 has 8 bits, so the derived bound is near 1
  * and no fault exceeds it. Deviations of grade bf16 are multiples of the error of one rank.
  *
+ * Compared are the loss, the norm and all elements of the gradient, the weights and the loss of
+ * validation; in grade f64 also the tokens that the trained weights generate.
+ *
  * AdamW in f32 divides rounding by rounding where a gradient is nearly zero; so AdamW is compared
  * in f64; in f32 only its loss curve is. Bytes sent are compared with the prediction and must be
  * equal. */
@@ -35,18 +38,21 @@ typedef struct {
     OptimSettings optim;
     double lr;
     uint64_t seed;
-    int steps;     /* of AdamW */
-    bool is_plain; /* grade f64 only */
-    bool blank;    /* the second half of each step's sequences has no live tokens */
+    int steps;      /* of AdamW */
+    bool is_plain;  /* grade f64 only */
+    bool documents; /* sequences are packed documents */
+    bool blank;     /* the second half of each step's sequences has no live tokens */
 } VerifySettings;
 
 /* The result of one layout in one grade. */
 typedef struct {
     ParallelSettings layout, reference; /* reference: the layout to compare with */
     Grade grade;
-    double loss, gradient, weight, bound; /* greatest deviations; weight: after all steps */
-    double copies;                       /* greatest difference between copies on different ranks */
-    char worst[128];                     /* parameter whose gradient deviates most */
+    double loss, norm, valid; /* greatest deviations of the loss, gradient norm, validation loss */
+    double gradient, weight, bound; /* greatest deviations; weight: after all steps */
+    bool same_text;  /* greedy generation gives the same tokens; true in grades without it */
+    double copies;   /* greatest difference between copies on different ranks */
+    char worst[128]; /* parameter whose gradient deviates most */
     int64_t sent_bytes, predicted_bytes; /* in all steps */
     bool ok;
 } VerifyLine;

@@ -1,0 +1,20 @@
+/* trial_parts.h -- private to verify/: trial.c trains, trial_infer.c validates and generates. */
+#ifndef VERIFY_TRIAL_PARTS_H
+#define VERIFY_TRIAL_PARTS_H
+
+#include "verify/trial.h"
+#include "world/world.h"
+
+enum { TRIAL_IN_FLIGHT = 64, TRIAL_RECORDS = 64, TRIAL_TIMEOUT_S = 120 };
+
+/* Local. Writes the rank's sequences of a step to its inputs. */
+void trial_fill(Rank *r, const Job *job, const TrialSettings *s, int64_t step);
+/* Collective over all ranks. The loss of the sequences that follow those of the last step, by a
+ * program without backward phases that shares the weights of `trained`. */
+Err trial_validate(WorldRank *w, const Job *job, const TrialSettings *s, const Rank *trained,
+                   double *loss);
+/* Local: ranks are threads. Continues prompts with the weights of the result, on the layout's mesh
+ * without its data parallel axes. */
+Err trial_generate(const TrialSettings *s, Arena *arena, Trial *out);
+
+#endif
