@@ -5,6 +5,7 @@
 
 #include <string.h>
 #include "base/text.h"
+#include "cli/flags.h"
 
 enum { MAX_FLAGS = 32 };
 
@@ -15,14 +16,37 @@ static bool is_setting(const char *word)
     return name > 0 && word[name] == '=';
 }
 
-static Err unknown_flag(const char *verb, const char *word, const Flag *flags, int n)
+static Err unknown_flag(const char *command, const char *word, const Flag *flags, int n)
 {
     const char *names[MAX_FLAGS];
     for (int i = 0; i < n; i++) names[i] = flags[i].name;
     const char *nearest = text_nearest(word, names, n);
-    return err_fail(ERR_CONFIG, "%s: %.80s: unknown flag%s%s%s", verb, word,
-                    nearest ? "; did you mean " : "; `sheaf help VERB` lists the flags of a verb",
-                    nearest ? nearest : "", nearest ? "?" : "");
+    if (nearest)
+        return err_fail(ERR_CONFIG, "%s: %.80s: unknown flag; did you mean %s?", command, word,
+                        nearest);
+    return err_fail(ERR_CONFIG, "%s: %.80s: unknown flag; `sheaf help %s` lists all", command, word,
+                    flag_verb(command));
+}
+
+static const Flag *target_of(const FlagRow *row, const Flag *flags, int n)
+{
+    for (int f = 0; f < n; f++)
+        if (strcmp(flags[f].name, row->name) == 0) return &flags[f];
+    return NULL;
+}
+
+/* Each row of flags.def has a place in the verb, and each place a row. */
+static void check_flags(const char *command, const Flag *flags, int n)
+{
+    int rows = 0;
+    MUST(n <= MAX_FLAGS, "%d flags", n);
+    for (const FlagRow *r = flag_rows; r->command; r++) {
+        if (r->kind != ROW_FLAG || strcmp(r->command, command) != 0) continue;
+        const Flag *to = target_of(r, flags, n);
+        MUST(to && !to->value == !r->value, "%s %s: not as in flags.def", command, r->name);
+        rows++;
+    }
+    MUST(rows == n, "%s has %d flags, and %d in flags.def", command, n, rows);
 }
 
 /* Reads the flag at argv[*i]. Its value follows after `=` or is the next argument; in the second
@@ -31,27 +55,26 @@ static Err take_flag(int argc, char **argv, int *i, const Flag *flags, int n)
 {
     const char *word = argv[*i];
     const size_t length = strcspn(word, "=");
-    for (int f = 0; f < n; f++) {
-        if (strlen(flags[f].name) != length || strncmp(flags[f].name, word, length) != 0) continue;
-        if (flags[f].given) *flags[f].given = true;
-        if (!flags[f].value && word[length])
-            return err_fail(ERR_CONFIG, "%s: %s takes no value", argv[0], flags[f].name);
-        if (!flags[f].value) return OK;
-        if (word[length] == '=') {
-            *flags[f].value = word + length + 1;
-            return OK;
-        }
-        if (*i + 1 == argc) return err_fail(ERR_CONFIG, "%s: %s needs a value", argv[0], word);
-        *flags[f].value = argv[++*i];
+    const FlagRow *row = flag_find(argv[0], word, (int)length);
+    if (!row) return unknown_flag(argv[0], word, flags, n);
+    const Flag *to = target_of(row, flags, n);
+    if (to->given) *to->given = true;
+    if (!row->value && word[length])
+        return err_fail(ERR_CONFIG, "%s: %s takes no value", argv[0], row->name);
+    if (!row->value) return OK;
+    if (word[length] == '=') {
+        *to->value = word + length + 1;
         return OK;
     }
-    return unknown_flag(argv[0], word, flags, n);
+    if (*i + 1 == argc) return err_fail(ERR_CONFIG, "%s: %s needs a value", argv[0], word);
+    *to->value = argv[++*i];
+    return OK;
 }
 
 Err args_split(int argc, char **argv, const Flag *flags, int n_flags, Arena *a, Args *out)
 {
     Args args = {0};
-    MUST(n_flags <= MAX_FLAGS, "%d flags", n_flags);
+    check_flags(argv[0], flags, n_flags);
     TRY(ARENA_NEW(a, argc, &args.set));
     for (int i = 1; i < argc; i++) {
         if (argv[i][0] == '-') {
@@ -74,7 +97,7 @@ Err args_split(int argc, char **argv, const Flag *flags, int n_flags, Arena *a, 
 Err args_plain(int argc, char **argv, const Flag *flags, int n_flags, Arena *a, PlainArgs *out)
 {
     PlainArgs words = {0};
-    MUST(n_flags <= MAX_FLAGS, "%d flags", n_flags);
+    check_flags(argv[0], flags, n_flags);
     TRY(ARENA_NEW(a, argc, &words.at));
     for (int i = 1; i < argc; i++) {
         if (argv[i][0] == '-')

@@ -3,7 +3,7 @@
  *     sheaf explain run.yaml mesh.tp=2 --rank 3 --json
  *
  *     const Flag flags[] = {{"--rank", &rank, NULL}, {"--json", NULL, &json}};
- *     TRY(args_split(argc, argv, flags, 2, arena, &args));
+ *     TRY(args_split(argc, argv, flags, 2, arena, &args));      accepts the rows of flags.def
  *     TRY(config_load(args.file, args.set, args.n_set, arena, &config)); */
 #ifndef CLI_ARGS_H
 #define CLI_ARGS_H
@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include "base/arena.h"
 
+/* Where a flag is stored. A verb has one for each of its rows in flags.def, and no others. */
 typedef struct {
     const char *name;   /* "--rank" */
     const char **value; /* receives the value of --rank 3 or --rank=3; NULL: no value */
@@ -23,7 +24,8 @@ typedef struct {
     int n_set;
 } Args;
 
-/* Local. argv[0] is the verb. ERR_CONFIG for an unknown flag, a second file, a missing value. */
+/* Local. argv[0] is the verb, or the part of a verb (flags.h). ERR_CONFIG for an unknown flag, a
+ * second file, a missing value. */
 Err args_split(int argc, char **argv, const Flag *flags, int n_flags, Arena *a, Args *out);
 
 /* Arguments that are not flags, in order. */

@@ -12,29 +12,6 @@
 #include "cli/verbs.h"
 #include "cli/worker.h"
 
-const char eval_help[] =
-    "\n"
-    "  MODEL is a run folder (its newest checkpoint), a checkpoint, or a Hugging Face folder.\n"
-    "\n"
-    "    --text FILE          loss and perplexity on a text, with the model's tokenizer\n"
-    "    --tokens FILE        loss and perplexity on a token file of `sheaf data`\n"
-    "    --seq-len N          tokens per window (as in training; for other models at most 1024)\n"
-    "    --stride N           tokens from one window to the next (seq-len). A token is scored in\n"
-    "                         the first window that reaches it, so a smaller stride gives tokens\n"
-    "                         more context\n"
-    "    --limit N            use only the first N tokens\n"
-    "    --tasks FILE.jsonl   multiple choice, one task per line: {\"context\": \"...\",\n"
-    "                         \"choices\": [\"...\"], \"gold\": 0}; other names are query or ctx,\n"
-    "                         endings, label. acc predicts the likeliest choice, acc_norm the\n"
-    "                         likeliest per character. Context and choice are joined by a space,\n"
-    "                         unless one of them has white space there\n"
-    "    --tokenizer FILE     use this tokenizer.json, or that of a folder; bytes: one token per\n"
-    "                         byte\n"
-    "    --json               print one JSON object\n"
-    "\n"
-    "  mesh.dp, mesh.tp, mesh.pp, run.threads, run.device and precision.compute work as in\n"
-    "  training.\n";
-
 enum { SEQ_LEN = 1024, PASS_ROWS = 4096, MAX_MICROS = 16 };
 static const size_t max_text_bytes = (size_t)1 << 31;
 
@@ -290,4 +267,4 @@ static int eval(int argc, char **argv, FlightRecorder *recorder)
     return status;
 }
 
-int verb_eval(int argc, char **argv) { return worker_run(eval, argc, argv, NULL); }
+int verb_eval(int argc, char **argv) { return worker_run(eval, argc, argv, NULL, NULL); }

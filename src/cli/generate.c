@@ -16,39 +16,6 @@
 #include "cli/worker.h"
 #include "data/unicode.h"
 
-const char generate_help[] =
-    "\n"
-    "  MODEL is a run folder (its newest checkpoint), a checkpoint, or a Hugging Face folder.\n"
-    "\n"
-    "    -p TEXT                  the prompt\n"
-    "    --prompts FILE           one prompt per line; in a .jsonl file {\"prompt\": \"...\"} or\n"
-    "                             {\"ids\": [...]}\n"
-    "    --batch N                prompts that run at the same time (8); when one ends, the next\n"
-    "                             takes its place\n"
-    "    -n N                     new tokens per prompt, at most (200)\n"
-    "    --temperature T          divide the logits by T (0: greedy decoding)\n"
-    "    --top-k K                then keep only the K largest logits and their equals (0: all)\n"
-    "    --top-p P                then keep the likeliest tokens until their probabilities sum to\n"
-    "                             P (1: all)\n"
-    "    --repetition-penalty R   before all of these, divide positive logits of tokens that have\n"
-    "                             occurred, also in the prompt, by R, and multiply negative ones\n"
-    "                             (1: off)\n"
-    "    --seed N                 random seed of sampling (1); a prompt's samples depend only on\n"
-    "                             the seed, its number and the position\n"
-    "    --stop TEXT              end before this text; may be given several times\n"
-    "    --ignore-eos             continue after an end-of-text token\n"
-    "    --tokenizer FILE         use this tokenizer.json, or that of a folder; bytes: one token\n"
-    "                             per byte\n"
-    "    --ids                    prompts and outputs are token ids, separated by spaces\n"
-    "    --json                   print one object: texts, ids, end reasons, tokens/s, memory\n"
-    "    --no-cache               recompute the whole sequence for each token, for comparison\n"
-    "\n"
-    "  Sampling steps and their order are those of the transformers library. Text is streamed to\n"
-    "  standard output in the order of the prompts, each after its prompt; messages go to "
-    "standard\n"
-    "  error. mesh.tp and mesh.pp shard the model over ranks; run.threads, run.device and\n"
-    "  precision.compute work as in training. Ctrl-C ends with the text so far, exit status 130.\n";
-
 enum { PREFILL_ROWS = 256, BATCH = 8, MAX_TOKENS = 200 };
 
 /* The values of the flags, not converted yet. */
@@ -151,6 +118,16 @@ static Err choose_shape(GenerateRequest *g, const GenerateFlags *f)
     return OK;
 }
 
+/* Ranks of cp hold positions of the KV cache with all of their heads (compile/session.c). */
+static Err check_heads(const Config *c)
+{
+    if (c->mesh_cp_heads <= 1) return OK;
+    return err_fail(ERR_CONFIG,
+                    "%s: mesh.cp_heads=%lld: generate does not shard heads over cp, whose ranks "
+                    "share the KV cache; leave it out",
+                    c->origin[KEY_mesh_cp_heads], (long long)c->mesh_cp_heads);
+}
+
 static Err prepare(GenerateRequest *g, int argc, char **argv)
 {
     GenerateFlags f = {0};
@@ -172,6 +149,7 @@ static Err prepare(GenerateRequest *g, int argc, char **argv)
                           {"--ignore-eos", NULL, &f.ignore_eos}};
     TRY(args_split(argc, argv, flags, sizeof flags / sizeof *flags, &g->infer.arena, &args));
     TRY(infer_open(&g->infer, &args, f.tokenizer));
+    TRY(check_heads(&g->infer.config));
     TRY(read_stops(g, argc, argv));
     TRY(read_settings(g, &f));
     const PromptArgs words = {f.prompt, f.prompts, f.ids};
@@ -226,6 +204,7 @@ Err generate_json(const GenerateRequest *g)
     json_object_set_new(o, "decode_tokens_per_s", json_real(rate(r->decode_tokens, r->decode_s)));
     json_object_set_new(o, "memory_bytes", json_integer(atomic_load(&g->infer.bytes)));
     json_object_set_new(o, "cache_bytes", json_integer(atomic_load(&g->cache_bytes)));
+    json_object_set_new(o, "rank_cache_bytes", json_integer(atomic_load(&g->rank_cache_bytes)));
     json_dumpf(o, stdout, JSON_INDENT(1));
     fputc('\n', stdout);
     json_decref(o);
@@ -258,4 +237,4 @@ static int generate(int argc, char **argv, FlightRecorder *recorder)
     return status;
 }
 
-int verb_generate(int argc, char **argv) { return worker_run(generate, argc, argv, NULL); }
+int verb_generate(int argc, char **argv) { return worker_run(generate, argc, argv, NULL, NULL); }

@@ -16,7 +16,8 @@ typedef struct {
     bool ids, json;
     const TextStream *stream; /* of the first rank of this process; valid while its arena is open */
     GenerateResult result;
-    _Atomic int64_t cache_bytes; /* KV caches of all ranks of this process */
+    _Atomic int64_t cache_bytes;      /* KV caches of all ranks of this process */
+    _Atomic int64_t rank_cache_bytes; /* the largest of them */
 } GenerateRequest;
 
 /* Collective over all ranks: the body of a rank; `request` is a GenerateRequest. */

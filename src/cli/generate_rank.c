@@ -14,6 +14,15 @@ typedef struct {
     Team *team;
 } GenerateRunner;
 
+/* Adds the KV cache of this rank to the sums of the process. */
+static void count_cache(GenerateRequest *g, int64_t bytes)
+{
+    int64_t most = atomic_load(&g->rank_cache_bytes);
+    atomic_fetch_add(&g->cache_bytes, bytes);
+    while (bytes > most && !atomic_compare_exchange_weak(&g->rank_cache_bytes, &most, bytes)) {
+    }
+}
+
 static Err compile(GenerateRunner *r)
 {
     InferContext *ctx = &r->g->infer;
@@ -21,14 +30,14 @@ static Err compile(GenerateRunner *r)
     TRY(infer_job(ctx, r->world, &base));
     TRY(session_compile(&base, &r->g->shape, r->world->arena, &r->jobs));
     atomic_fetch_add(&ctx->bytes, session_bytes(&r->jobs));
-    atomic_fetch_add(&r->g->cache_bytes, session_cache_bytes(&r->jobs));
+    count_cache(r->g, session_cache_bytes(&r->jobs));
     return infer_team(ctx, r->world, &r->team);
 }
 
 /* Prints model, device and memory before anything is allocated. */
 static void print_plan(const GenerateRunner *r)
 {
-    char count[24], bytes[24], cache[24], device[DEVICE_TEXT_BYTES];
+    char count[24], bytes[24], cache[24], most[24], device[DEVICE_TEXT_BYTES];
     const GenerateRequest *g = r->g;
     const InferContext *ctx = &g->infer;
     fprintf(stderr, "%s: %s parameters; %s, %s", ctx->source.dir,
@@ -37,13 +46,15 @@ static void print_plan(const GenerateRunner *r)
     if (ctx->launch.ranks > 1)
         fprintf(stderr, "; %d ranks of %lld threads", ctx->launch.ranks,
                 (long long)ctx->config.run_threads);
-    fprintf(
-        stderr,
-        "; %lld sequence%s of up to %lld tokens at once; memory %s, including a KV cache of %s, "
-        "known before the run\n",
-        (long long)g->shape.sequences, g->shape.sequences == 1 ? "" : "s",
-        (long long)g->shape.context, text_bytes(atomic_load(&ctx->bytes), bytes),
-        text_bytes(atomic_load(&g->cache_bytes), cache));
+    fprintf(stderr,
+            "; %lld sequence%s of up to %lld tokens at once; memory %s, including a KV cache of "
+            "%s%s%s, "
+            "known before the run\n",
+            (long long)g->shape.sequences, g->shape.sequences == 1 ? "" : "s",
+            (long long)g->shape.context, text_bytes(atomic_load(&ctx->bytes), bytes),
+            text_bytes(atomic_load(&g->cache_bytes), cache),
+            ctx->launch.ranks > 1 ? ", at most on one rank " : "",
+            ctx->launch.ranks > 1 ? text_bytes(atomic_load(&g->rank_cache_bytes), most) : "");
     const int64_t trained =
         ctx->source.kind == SOURCE_HF ? 0 : ctx->source.manifest.scalars.seq_len;
     if (trained > 0 && g->shape.context > trained)

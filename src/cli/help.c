@@ -3,14 +3,15 @@
  *     sheaf help              the verbs and the sections
  *     sheaf help optim        the keys of a section
  *     sheaf help optim.lr     one key: type, default, limits, meaning; `lr` finds it too
- *     sheaf help train        one verb */
+ *     sheaf help train        one verb: its arguments (flags.def), with examples */
 #include <stdio.h>
 #include <string.h>
 #include "cli/config/renamed.h"
+#include "cli/flags.h"
 #include "cli/verbs.h"
 #include "schedule/gen/generate.h"
 
-enum { MAX_CHOICES = 32, MAX_COLUMN = 100 };
+enum { MAX_CHOICES = 32, MAX_COLUMN = 100, MAX_ROW = 64 };
 
 /* Prints words from `column` on, then a line break. Lines end before MAX_COLUMN; the second and
  * later ones are indented. */
@@ -165,12 +166,78 @@ static Err unknown_word(const char *word)
                     nearest ? nearest : "", nearest ? "?" : "");
 }
 
+/* ---- verbs ---- */
+
+static bool is_row(const FlagRow *r, const char *command, FlagRowKind kind)
+{
+    return r->kind == kind && strcmp(r->command, command) == 0;
+}
+
+/* "--trace FILE" */
+static int name_row(const FlagRow *r, char out[MAX_ROW])
+{
+    return snprintf(out, MAX_ROW, "%s%s%s", r->name, r->value ? " " : "", r->value ? r->value : "");
+}
+
+static int widest_row(const char *command)
+{
+    char name[MAX_ROW];
+    int widest = 0;
+    for (const FlagRow *r = flag_rows; r->command; r++) {
+        if (!is_row(r, command, ROW_FLAG) && !is_row(r, command, ROW_PLACE)) continue;
+        const int n = name_row(r, name);
+        if (n > widest) widest = n;
+    }
+    return widest;
+}
+
+static void print_rows(const char *command, FlagRowKind kind, int width)
+{
+    char name[MAX_ROW];
+    for (const FlagRow *r = flag_rows; r->command; r++) {
+        if (!is_row(r, command, kind)) continue;
+        name_row(r, name);
+        print_wrapped(printf("    %-*s", width + 3, name), width + 7, r->meaning);
+    }
+}
+
+static void print_notes(const char *command)
+{
+    for (const FlagRow *r = flag_rows; r->command; r++) {
+        if (!is_row(r, command, ROW_NOTE)) continue;
+        printf("\n");
+        print_wrapped(printf("  "), 2, r->meaning);
+    }
+}
+
+static void print_examples(const char *command)
+{
+    for (const FlagRow *r = flag_rows; r->command; r++)
+        if (is_row(r, command, ROW_EXAMPLE)) printf("\n  # %s\n  %s\n", r->meaning, r->name);
+}
+
+/* The arguments of a verb, or of a part of one. */
+static void print_command(const char *command)
+{
+    const int width = widest_row(command);
+    if (width > 0) printf("\n");
+    print_rows(command, ROW_PLACE, width);
+    print_rows(command, ROW_FLAG, width);
+    print_notes(command);
+    print_examples(command);
+}
+
 static void print_verb(const Verb *verb)
 {
     const int column = printf("sheaf %s ", verb->name);
     print_wrapped(column, column, verb->usage);
-    printf("  %s%s\n%s", verb->meaning, verb->run ? "" : " (not yet)",
-           verb_more(verb) ? verb_more(verb) : "");
+    printf("  %s%s\n", verb->meaning, verb->run ? "" : " (not yet)");
+    print_command(verb->name);
+    for (const FlagRow *r = flag_rows; r->command; r++) {
+        if (!is_row(r, verb->name, ROW_PART)) continue;
+        printf("\nsheaf %s %s %s\n  %s\n", verb->name, r->name, r->value, r->meaning);
+        print_command(r->name);
+    }
 }
 
 int verb_help(int argc, char **argv)
@@ -183,6 +250,7 @@ int verb_help(int argc, char **argv)
         const Verb *verb = verb_find(argv[i]);
         const int section = section_find(argv[i]);
         if (section >= 0) print_section(argv[i]);
+        if (section >= 0 && verb) printf("\n");
         if (verb) print_verb(verb);
         if (section >= 0 || verb) continue;
         if (print_keys_named(argv[i]) == 0) return cli_fail(unknown_word(argv[i]));

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include "base/memory_limits.h"
 #include "cli/config/print.h"
 #include "cli/interrupt.h"
 #include "cli/config/keys.h"
@@ -18,7 +19,7 @@ Err infer_begin(InferContext *ctx, const char *verb, FlightRecorder *recorder)
 {
     *ctx = (InferContext){.verb = verb, .recorder = recorder};
     TRY(arena_open(&ctx->arena, verb, ARENA_PLENTY));
-    TRY(launch_open(&ctx->launch));
+    TRY(launch_open(&ctx->launch, recorder));
     ctx->stop = interrupt_watch();
     return OK;
 }
@@ -270,10 +271,13 @@ Err infer_start(InferContext *ctx, WorldRank *w, const char *way_out)
 {
     char need[24], have[24];
     Err err = OK;
-    const int64_t bytes = atomic_load(&ctx->bytes), memory = machine_memory_bytes();
-    if (w->place == 0 && bytes > memory)
-        err = err_fail(ERR_CONFIG, "%s takes %s, this machine has %s; %s", ctx->verb,
-                       text_bytes(bytes, need), text_bytes(memory, have), way_out);
+    const int64_t bytes = atomic_load(&ctx->bytes);
+    MemoryLimits memory;
+    memory_limits(&memory);
+    if (w->place == 0 && bytes > memory.limit.bytes)
+        err = err_fail(ERR_CONFIG, "%s takes %s %s, %s are available; %s", ctx->verb,
+                       text_bytes(bytes, need), memory.limit.text,
+                       text_bytes(memory.limit.bytes, have), way_out);
     TRY(world_agree(w, err));
     char words[TRANSPORT_BYTES];
     const TransportSettings transport =

@@ -34,4 +34,12 @@ const volatile sig_atomic_t *interrupt_watch(void)
     return &stop_signal;
 }
 
-void interrupt_watch_term(void) { watch(SIGTERM); }
+void interrupt_watch_others(void)
+{
+    static const int others[] = {SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU};
+    enum { N_OTHERS = sizeof others / sizeof *others };
+    for (int i = 0; i < N_OTHERS; i++) {
+        struct sigaction now;
+        if (sigaction(others[i], NULL, &now) == 0 && now.sa_handler != SIG_IGN) watch(others[i]);
+    }
+}

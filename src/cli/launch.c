@@ -7,14 +7,17 @@
 #include <string.h>
 #include "world/flight_recorder.h"
 
-Err launch_open(Launch *l)
+Err launch_open(Launch *l, FlightRecorder *recorder)
 {
     *l = (Launch){.by = {.ranks = 1}, .ranks = 1, .here = 1};
     MpiLaunch by;
     if (!mpi_launched(getenv, &by) || by.ranks == 1) return OK;
     l->by = by;
     l->ranks = by.ranks;
-    return mpi_start(NULL, &by, &l->comm_world);
+    atomic_store(&recorder->start, START_MPI_INIT);
+    TRY(mpi_start(NULL, &by, &l->comm_world));
+    atomic_store(&recorder->start, START_PREPARES);
+    return OK;
 }
 
 void launch_close(Launch *l)
@@ -57,6 +60,7 @@ static void settle_pin(Launch *l, const Config *c)
     const bool whole = need == l->cores.n && l->cores.quota == l->cores.n;
     l->pins =
         need <= l->cores.quota && (c->run_pin == PIN_TRUE || (c->run_pin == PIN_AUTO && whole));
+    l->shares = c->run_pin == PIN_AUTO;
     if (c->run_pin == PIN_FALSE || need <= l->cores.quota) return;
     snprintf(l->why_free, sizeof l->why_free,
              "threads are not pinned: %d ranks of %d threads share %d cores%s", l->sharing,
@@ -128,7 +132,11 @@ Err launch_config(Launch *l, const Args *args, Arena *a, Config *out)
 
 Err launch_team(const Launch *l, int place, Team **out)
 {
-    if (l->pins) return team_open_on(out, l->threads, &l->cores, l->sharing, l->first + place);
+    if (l->pins) {
+        TRY(team_open_on(out, l->threads, &l->cores, l->sharing, l->first + place));
+        if (l->shares) team_share_cores(*out);
+        return OK;
+    }
     const bool oversubscribed = (int64_t)l->sharing * l->threads > l->cores.quota;
     return team_open(out, l->threads, &(TeamPinning){NULL, oversubscribed});
 }

@@ -11,6 +11,7 @@
 #include "cli/config/config.h"
 #include "base/team.h"
 #include "comm/mpi.h"
+#include "world/flight_recorder.h"
 
 typedef struct {
     MpiLaunch by;          /* by.ranks is 1 without a launcher of several */
@@ -21,11 +22,13 @@ typedef struct {
     int sharing, first;    /* ranks that share the cores; index of our first rank among them */
     int threads;           /* per rank */
     bool pins;             /* each thread is pinned to a core of its own */
+    bool shares;           /* unless another process uses one of the cores */
     char why_free[160];    /* why threads are not pinned, if there are too few cores; else empty */
 } Launch;
 
-/* Collective over the launched processes, before any thread is started. */
-Err launch_open(Launch *l);
+/* Collective over the launched processes, before any thread is started. Records that it is in
+ * MPI_Init, for the watchdog. */
+Err launch_open(Launch *l, FlightRecorder *recorder);
 /* Collective over the launched processes: all leave together, also those that failed. */
 void launch_close(Launch *l);
 /* Local. Loads the configuration for the ranks that were started; sets ranks, here and the

@@ -12,13 +12,29 @@
 #include "cli/config/keys.h"
 #include "base/text.h"
 
+/* True if a driver of NVIDIA cards is loaded: on Linux, on Tegra, in WSL. Without one the CUDA
+ * libraries need not be opened to find no card; they would stay in the memory of every process. */
+static bool has_driver(void)
+{
+    static const char *const node[] = {"/dev/nvidiactl", "/dev/nvidia0", "/dev/nvhost-ctrl",
+                                       "/dev/nvmap", "/dev/dxg"};
+    for (size_t i = 0; i < sizeof node / sizeof *node; i++)
+        if (access(node[i], F_OK) == 0) return true;
+    return false;
+}
+
 Err machine_choice(const Config *c, Option *out)
 {
     const Device *cuda;
     TRY(config_device(c, out));
     if (*out == DEVICE_AUTO)
-        *out = device_open("cuda", NULL, &cuda) == OK ? DEVICE_CUDA : DEVICE_CPU;
+        *out = has_driver() && device_open("cuda", NULL, &cuda) == OK ? DEVICE_CUDA : DEVICE_CPU;
     return OK;
+}
+
+void machine_load_eagerly(int ranks_here)
+{
+    if (ranks_here > 1) setenv("CUDA_MODULE_LOADING", "EAGER", 0);
 }
 
 Err machine_device(const Config *c, const Device **out)
@@ -35,16 +51,6 @@ Err machine_card(const Device *d, DeviceInfo *out)
     const Err err = d->runtime->info(context, out);
     d->runtime->close(context);
     return err;
-}
-
-int64_t machine_memory_bytes(void)
-{
-    int64_t bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE);
-    long long limit = 0; /* of a container; the file is "max" if there is none */
-    FILE *f = fopen("/sys/fs/cgroup/memory.max", "r");
-    if (f && fscanf(f, "%lld", &limit) == 1 && limit > 0 && limit < bytes) bytes = limit;
-    if (f) fclose(f);
-    return bytes;
 }
 
 const char *machine_processor(char *buffer, size_t bytes)

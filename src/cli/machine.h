@@ -9,13 +9,17 @@
 #include "device/registry.h"
 #include "device/runtime.h"
 
-/* Local. The device that config_device names; for auto, cuda if it opens, else cpu. */
+/* Local. The device that config_device names; for auto, cuda if a driver is loaded and cuda opens,
+ * else cpu. */
 Err machine_choice(const Config *c, Option *out);
+/* Local, before the first call of CUDA. Ranks that are threads of one process have their kernels
+ * loaded at once: loading one later waits for the whole device, and so for a transfer of another
+ * rank that waits for this one. A value that the user has set stays. */
+void machine_load_eagerly(int ranks_here);
 /* Local. Opens that device. */
 Err machine_device(const Config *c, const Device **out);
 /* Local. Name, memory and peak rates of the first GPU; the device has a runtime. */
 Err machine_card(const Device *d, DeviceInfo *out);
-int64_t machine_memory_bytes(void);
 /* Local. The processor's name, in `buffer`, which is returned. */
 const char *machine_processor(char *buffer, size_t bytes);
 /* Local. Path of a file in the user's cache folder, XDG_CACHE_HOME/sheaf or ~/.cache/sheaf, which

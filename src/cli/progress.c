@@ -20,6 +20,13 @@ void progress_at(ProgressLine *p, int64_t done)
     fflush(stderr);
 }
 
+void progress_parts(void *line, int done, int total)
+{
+    ProgressLine *p = line;
+    p->total = total;
+    progress_at(p, done);
+}
+
 void progress_end(ProgressLine *p)
 {
     if (p->on) fputs("\r\033[K", stderr);

@@ -15,6 +15,8 @@ typedef struct {
 ProgressLine progress_begin(const char *what, const char *path, int64_t total);
 /* Local. Rewrites the line when the percentage has changed. */
 void progress_at(ProgressLine *p, int64_t done);
+/* Local. The same as a callback: `line` is a ProgressLine. */
+void progress_parts(void *line, int done, int total);
 /* Local. Erases the line. */
 void progress_end(ProgressLine *p);
 

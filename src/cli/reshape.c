@@ -25,21 +25,6 @@
 #include "state/reshape.h"
 #include "verify/layouts.h"
 
-static const char *const usage =
-    "sheaf reshape SRC DST [key=value ...]    rewrite a checkpoint for another layout\n"
-    "    SRC              a run folder or its checkpoints folder (the newest checkpoint), a step\n"
-    "                     folder, or a Hugging Face folder: config.json and model.safetensors, or\n"
-    "                     its shards\n"
-    "    DST              a new run folder; `sheaf train ... run.dir=DST` resumes from it\n"
-    "    key=value        mesh.*, parallel.*, numerics.*, precision.*, run.*, batch.micro; for a\n"
-    "                     Hugging Face SRC all but model.*; model.ignore=KEY skips an unknown\n"
-    "                     key of its config.json, also with --hf\n"
-    "    --buffer MIB     memory for tensors (64)\n"
-    "sheaf reshape SRC DST --hf               write the weights as a Hugging Face folder\n"
-    "    --dtype T        convert to f32, bf16 or f16, rounded to nearest (as stored in SRC)\n"
-    "    --shard-size S   largest size of a file, as 500MB or 5GB (5GB)\n"
-    "    --threads N      threads that read and write (all cores)";
-
 /* ---- the target ---- */
 
 static Err make_folder(const char *path)
@@ -219,10 +204,6 @@ static Err reshape(Reshape *r, int argc, char **argv)
 int verb_reshape(int argc, char **argv)
 {
     static Reshape r; /* large */
-    if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
-        puts(usage);
-        return 0;
-    }
     r = (Reshape){0};
     const Err err = reshape(&r, argc, argv);
     if (r.arena.base) arena_close(&r.arena);

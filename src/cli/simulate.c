@@ -1,13 +1,15 @@
 /* simulate.c -- `sheaf simulate`: memory, bytes sent and flops of every rank. No rank is started,
  * so the machines need not exist.
  *
- *     sheaf simulate run.yaml [key=value ...] [--json] */
+ *     sheaf simulate run.yaml [key=value ...] [--cluster FILE] [--json] */
 #include "cli/simulate.h"
 
 #include <stdio.h>
 #include "cli/args.h"
 #include "cli/config/job.h"
+#include "cli/progress.h"
 #include "cli/verbs.h"
+#include "plan/cluster.h"
 
 static Err count_parameters(const JobSettings *settings, Arena *temp, int64_t *out)
 {
@@ -19,19 +21,45 @@ static Err count_parameters(const JobSettings *settings, Arena *temp, int64_t *o
     return OK;
 }
 
-static Err simulate_config(const Config *config, bool json, Arena *arena, Arena *temp)
+static Err open_cluster(const char *path, Arena *arena, const Cluster **out)
+{
+    Cluster *cluster;
+    if (!path) return OK;
+    TRY(ARENA_NEW(arena, 1, &cluster));
+    TRY(cluster_read(path, arena, cluster));
+    *out = cluster;
+    return OK;
+}
+
+/* Plays a step on the cluster. */
+static Err predict_time(SimulationReport *s, Arena *arena, Arena *temp)
+{
+    if (!s->cluster) return OK;
+    const ClockInput in = {.cluster = s->cluster, .job = s->settings, .mesh = s->mesh};
+    return clock_step(&in, arena, temp, &s->time);
+}
+
+static Err simulate_config(const Config *config, const char *cluster, bool json, Arena *arena,
+                           Arena *temp)
 {
     ModelConfig model;
     JobSettings settings;
     Mesh mesh;
     SimulationReport s = {.settings = &settings, .mesh = &mesh};
     const char *text;
+    TRY(open_cluster(cluster, arena, &s.cluster));
     TRY(config_model(config, temp, &model));
     TRY(config_job(config, &model, &settings));
     TRY(mesh_sized(&settings.parallel.mesh, &mesh));
     TRY(count_parameters(&settings, temp, &s.parameters));
-    const SimulateInput in = {&settings, &mesh, save_memory(config->run_save_every)};
-    TRY(simulate(&in, arena, temp, &s.all));
+    ProgressLine line = progress_begin("simulating", model.name, 0);
+    const SimulateInput in = {
+        &settings,      &mesh, save_memory(config->run_save_every), config->run_valid_every > 0,
+        progress_parts, &line};
+    const Err err = simulate(&in, arena, temp, &s.all);
+    progress_end(&line);
+    TRY(err);
+    TRY(predict_time(&s, arena, temp));
     Text t = text_in(arena);
     if (json)
         TRY(simulate_json(&s, &t));
@@ -45,13 +73,14 @@ static Err simulate_config(const Config *config, bool json, Arena *arena, Arena 
 static Err simulate_request(int argc, char **argv, Arena *arena, Arena *temp)
 {
     bool json = false;
-    const Flag flags[] = {{"--json", NULL, &json}};
+    const char *cluster = NULL;
+    const Flag flags[] = {{"--json", NULL, &json}, {"--cluster", &cluster, NULL}};
     Args args;
     Config *config;
-    TRY(args_split(argc, argv, flags, 1, temp, &args));
+    TRY(args_split(argc, argv, flags, 2, temp, &args));
     TRY(ARENA_NEW(temp, 1, &config));
     TRY(config_load(args.file, args.set, args.n_set, temp, config));
-    return simulate_config(config, json, arena, temp);
+    return simulate_config(config, cluster, json, arena, temp);
 }
 
 int verb_simulate(int argc, char **argv)

@@ -1,9 +1,13 @@
 /* simulate_json.c -- a simulation as one JSON object, keys in the order in which they are set.
  *
- *     version, sheaf, model, mesh, ranks, classes, greatest, sent, flops, flops_recomputed, time
+ *     version, sheaf, model, mesh, ranks, context, classes, greatest, sent, flops,
+ *     flops_recomputed, time
  *
- * A class has: first, last, ranks, memory, sent, flops, flops_recomputed. Numbers are integers. */
+ * A class has: first, last, ranks, memory, sent, flops, flops_recomputed. Numbers are integers.
+ * time is null, or with --cluster: cluster, step_ms, tokens_per_s, mfu, peak_bytes, fits,
+ * breakdown, critical_path. */
 #include <jansson.h>
+#include "cli/context_text.h"
 #include "cli/explain/explain.h"
 #include "cli/simulate.h"
 #include "cli/verbs.h"
@@ -42,6 +46,7 @@ static json_t *memory_json(const RankCount *c)
     json_t *o = json_object(), *peak = json_object();
     for (int i = 0; i < N_ARENAS; i++) set_bytes(o, name[i], c->bytes[i]);
     set_bytes(o, "save", c->save_bytes);
+    set_bytes(o, "valid", c->valid_bytes);
     set_bytes(o, "total", c->total_bytes);
     for (int r = 0; r < N_OWN_REGIONS; r++)
         if (r != REGION_HOST) set_bytes(peak, region_name((Region)r), c->peak_region[r]);
@@ -64,6 +69,30 @@ static json_t *class_json(const Mesh *m, const RankClass *k)
     return o;
 }
 
+/* Milliseconds by kind of time. */
+static json_t *times_json(const double *seconds)
+{
+    json_t *o = json_object();
+    for (int k = 0; k < N_TIMES; k++)
+        set(o, time_kind_name((TimeKind)k), json_real(1e3 * seconds[k]));
+    return o;
+}
+
+static json_t *time_json(const SimulationReport *s)
+{
+    const double mfu = simulated_mfu(s);
+    json_t *o = json_object();
+    set(o, "cluster", json_string(s->cluster->name));
+    set(o, "step_ms", json_real(1e3 * s->time.step_s));
+    set(o, "tokens_per_s", json_real((double)s->time.tokens / s->time.step_s));
+    set(o, "mfu", mfu < 0 ? json_null() : json_real(mfu));
+    set_bytes(o, "peak_bytes", (size_t)(simulated_excess(s) + s->cluster->memory_bytes));
+    set(o, "fits", json_boolean(simulated_excess(s) <= 0));
+    set(o, "breakdown", times_json(s->time.spent_s));
+    set(o, "critical_path", times_json(s->time.path_s));
+    return o;
+}
+
 static json_t *all_json(const SimulationReport *s)
 {
     const View *v = &s->mesh->view[VIEW_DENSE];
@@ -78,6 +107,7 @@ static json_t *all_json(const SimulationReport *s)
     for (int i = 0; i < v->n_axes; i++) set_count(mesh, v->name[i], v->size[i]);
     set(o, "mesh", mesh);
     set_count(o, "ranks", s->mesh->world);
+    set(o, "context", context_json(s->all.shared));
     for (int i = 0; i < s->all.n; i++)
         json_array_append_new(classes, class_json(s->mesh, &s->all.class[i]));
     set(o, "classes", classes);
@@ -87,7 +117,7 @@ static json_t *all_json(const SimulationReport *s)
     set(o, "sent", traffic_json(s->mesh, &s->all.traffic));
     set(o, "flops", json_real(s->all.flops)); /* of all ranks: may exceed 2^63 */
     set(o, "flops_recomputed", json_real(s->all.flops_recomputed));
-    set(o, "time", json_null()); /* not predicted in this version */
+    set(o, "time", s->cluster ? time_json(s) : json_null());
     return o;
 }
 

@@ -1,6 +1,26 @@
 /* simulate_text.c -- a simulation as text: memory by class, bytes sent, flops. */
 #include <stdio.h>
+#include "cli/context_text.h"
 #include "cli/simulate.h"
+
+/* Ranks along cp have the same micro-batches, and tokens of their own. */
+static void micro_text(const SimulationReport *s, Text *t)
+{
+    const JobSettings *set = s->settings;
+    const Job *job = s->all.shared;
+    const bool cp = job->strategy.tokens != NULL;
+    text_add(t, "  micro      %d micro-batch%s of %lld x %lld tokens%s", set->micros,
+             set->micros == 1 ? "" : "es", (long long)set->batch.sequences,
+             (long long)set->batch.seq_len, cp ? ", " : " on each rank");
+    if (cp) context_share_text(job, t);
+    text_add(t, "; %s\n", set->schedule);
+    if (!cp) return;
+    text_add(t, "  context    ");
+    context_text(job, t);
+    text_add(t, "\n  tokens     ");
+    context_tokens_text(job, t);
+    text_add(t, "\n");
+}
 
 static void head_text(const SimulationReport *s, Text *t)
 {
@@ -13,9 +33,7 @@ static void head_text(const SimulationReport *s, Text *t)
     text_add(t, ": %d rank%s\n", s->mesh->world, s->mesh->world == 1 ? "" : "s");
     text_add(t, "  zero       %d; gradients are reduced after %s micro-batch\n", set->parallel.zero,
              set->parallel.zero >= 2 || set->parallel.reduce_each ? "each" : "the last");
-    text_add(t, "  micro      %d micro-batch%s of %lld x %lld tokens on each rank; %s\n",
-             set->micros, set->micros == 1 ? "" : "es", (long long)set->batch.sequences,
-             (long long)set->batch.seq_len, set->schedule);
+    micro_text(s, t);
     text_add(t, "  counted    %d class%s of equal ranks, from %lld program%s; nothing ran\n",
              s->all.n, s->all.n == 1 ? "" : "es", (long long)s->all.compiled,
              s->all.compiled == 1 ? "" : "s");
@@ -23,14 +41,14 @@ static void head_text(const SimulationReport *s, Text *t)
 
 static void classes_text(const Simulation *all, Text *t)
 {
-    text_add(t, "\nMEMORY of a rank, in bytes\n  %10s %8s %14s %14s %14s %14s %14s %16s\n",
-             "first rank", "ranks", "state", "step", "work", "host", "save", "all");
+    text_add(t, "\nMEMORY of a rank, in bytes\n  %10s %8s %14s %14s %14s %14s %14s %14s %16s\n",
+             "first rank", "ranks", "state", "step", "work", "host", "save", "valid", "all");
     for (int i = 0; i < all->n; i++) {
         const RankClass *k = &all->class[i];
         const size_t *b = k->count.bytes;
-        text_add(t, "  %10d %8lld %14zu %14zu %14zu %14zu %14zu %16zu\n", k->first,
+        text_add(t, "  %10d %8lld %14zu %14zu %14zu %14zu %14zu %14zu %16zu\n", k->first,
                  (long long)k->ranks, b[ARENA_STATE], b[ARENA_STEP], b[ARENA_WORK], b[ARENA_HOST],
-                 k->count.save_bytes, k->count.total_bytes);
+                 k->count.save_bytes, k->count.valid_bytes, k->count.total_bytes);
     }
 }
 
@@ -61,6 +79,7 @@ static void greatest_text(const Simulation *all, Text *t)
     bytes_line(t, "  gradients to be reduced", c->peak_grads);
     bytes_line(t, "host: offloaded frames", c->bytes[ARENA_HOST]);
     bytes_line(t, "save: copy that checkpoints are written from", c->save_bytes);
+    bytes_line(t, "valid: memory of validation", c->valid_bytes);
     bytes_line(t, "all", c->total_bytes);
 }
 
@@ -132,7 +151,6 @@ static void flops_text(const SimulationReport *s, Text *t)
              text_count(s->all.flops_recomputed, a));
     text_add(t, "  %-16s %24.0f  %8s, and %s recomputed\n", "rank 0", c->flops,
              text_count(c->flops, a), text_count(c->flops_recomputed, b));
-    text_add(t, "\nTIME\n  not predicted in this version\n");
 }
 
 void simulate_text(const SimulationReport *s, Text *out)
@@ -142,4 +160,5 @@ void simulate_text(const SimulationReport *s, Text *out)
     greatest_text(&s->all, out);
     sent_text(s, out);
     flops_text(s, out);
+    simulate_time_text(s, out);
 }

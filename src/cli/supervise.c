@@ -55,6 +55,7 @@ typedef struct {
     bool unchecked; /* run.check_every was set to 0 for the next worker */
     RunPosition at;
     double pause_s; /* before the next worker */
+    Relay relay;
 } Supervisor;
 
 /* ---- arguments of the next worker ---- */
@@ -269,7 +270,7 @@ static Err prepare(Supervisor *v, int argc, char **argv)
 /* True for ends that a restart must not follow: success, a refused request, a stop request. */
 static bool is_final(const WorkerEnd *end)
 {
-    const bool asked = end->status == 128 + SIGINT || end->status == 128 + SIGTERM;
+    const bool asked = worker_is_stop(end->status - 128);
     return end->status == 0 || end->status == 2 || asked || end->by_user;
 }
 
@@ -283,7 +284,7 @@ static int keep_running(Supervisor *v, int (*work)(int, char **, FlightRecorder 
 {
     for (int restart = 1;; restart++) {
         WorkerEnd end;
-        worker_run(work, v->argc, v->argv, &end);
+        worker_run(work, v->argc, v->argv, &v->relay, &end);
         if (is_final(&end)) return end.status;
         note_progress(v, &end, restart > 1);
         if (restart > v->times) {
@@ -295,6 +296,7 @@ static int keep_running(Supervisor *v, int (*work)(int, char **, FlightRecorder 
         unsetenv("SHEAF_KILL_AT"); /* a fault injected by a test happens once */
         log_restart(v, &end, restart);
         report_restart(v, &end, restart);
+        relay_move(&v->relay);
         pause_for(v->pause_s);
     }
 }
@@ -309,16 +311,25 @@ static bool is_supervised(int argc, char **argv)
     return false;
 }
 
+static int run_supervised(Supervisor *v, int (*work)(int, char **, FlightRecorder *), int argc,
+                          char **argv)
+{
+    Err err = arena_open(&v->arena, "supervise", ARENA_PLENTY);
+    if (err == OK) err = prepare(v, argc, argv);
+    if (err != OK) return cli_fail(err);
+    const int status = keep_running(v, work);
+    arena_close(&v->arena);
+    return status;
+}
+
 int supervise_run(int (*work)(int argc, char **argv, FlightRecorder *recorder), int argc,
                   char **argv)
 {
     static Supervisor v; /* large */
-    if (!is_supervised(argc, argv)) return worker_run(work, argc, argv, NULL);
-    v = (Supervisor){0};
-    Err err = arena_open(&v.arena, "supervise", ARENA_PLENTY);
-    if (err == OK) err = prepare(&v, argc, argv);
+    memset(&v, 0, sizeof v);
+    const Err err = relay_open(&v.relay);
     if (err != OK) return cli_fail(err);
-    const int status = keep_running(&v, work);
-    arena_close(&v.arena);
-    return status;
+    const int status = is_supervised(argc, argv) ? run_supervised(&v, work, argc, argv)
+                                                 : worker_run(work, argc, argv, &v.relay, NULL);
+    return relay_close(&v.relay, status);
 }

@@ -2,9 +2,10 @@
  *
  *     parent   worker -- dies at step 14 --> restarts.jsonl, stderr --> worker resumes at step 11
  *
- * There are at most N restarts, and none after a refused request or a stop request. The pause
- * before a restart is 0.1 s. It doubles, up to a minute, with each restart that makes no progress:
- * a file server may be away for a while.
+ * There are at most N restarts, and none after a refused request or a stop request
+ * (cli/interrupt.h), which the parent passes on to the worker. The pause before a restart is 0.1 s.
+ * It doubles, up to a minute, with each restart that makes no progress: a file server may be away
+ * for a while.
  *
  * With --fewer each restart has one data-parallel rank less, as long as there are two: mesh.dp, or,
  * if dp is two axes, mesh.dp_replicate while there are replicas, else mesh.dp_shard. batch.global

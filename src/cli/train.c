@@ -6,14 +6,13 @@
  *     process   prepare: configuration, model, data, device
  *     ranks     train_rank: the phases of train/run.h
  *
- * Ctrl-C and SIGTERM end the run after the current step, with a checkpoint; a second Ctrl-C ends it
- * at once. */
+ * Ctrl-C, SIGTERM and the signals of job schedulers (cli/interrupt.h) end the run after the current
+ * step, with a checkpoint; a second Ctrl-C ends it at once. */
 #define _DEFAULT_SOURCE
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cli/args.h"
 #include "cli/interrupt.h"
@@ -60,11 +59,13 @@ static Err open_data(TrainSession *s)
     return train_check_bytes(s, &s->valid);
 }
 
-/* True if a line of standard output can be overwritten. */
+/* True if a line of standard output can be overwritten. A launcher may give a rank a terminal of
+ * its own, and write what the rank prints to a file. */
 static bool is_terminal(void)
 {
     const char *term = getenv("TERM");
-    return isatty(STDOUT_FILENO) && term && strcmp(term, "dumb") != 0;
+    MpiLaunch by;
+    return relay_is_terminal() && term && strcmp(term, "dumb") != 0 && !mpi_launched(getenv, &by);
 }
 
 static TrainSettings loop_settings(TrainSession *s)
@@ -130,6 +131,7 @@ static Err prepare(TrainSession *s, int argc, char **argv)
     snprintf(s->dir_name, sizeof s->dir_name, "%s", s->config.run_dir);
     if (!s->dir_name[0]) config_run_name(s->file, s->model.name, s->dir_name, sizeof s->dir_name);
     TRY(open_data(s));
+    machine_load_eagerly(s->launch.here);
     TRY(machine_device(&s->config, &s->device));
     snprintf(s->checkpoints, sizeof s->checkpoints, "%s/checkpoints", s->dir_name);
     TRY(train_scalars(s, &s->scalars));
@@ -200,16 +202,17 @@ static int train(int argc, char **argv, FlightRecorder *recorder)
     static TrainSession s; /* large */
     s = (TrainSession){.run = {.folder = {.lock = -1}}, .recorder = recorder};
     Err err = arena_open(&s.arena, "train", ARENA_PLENTY);
-    if (err == OK) err = launch_open(&s.launch);
+    if (err == OK) err = launch_open(&s.launch, recorder);
     if (err == OK) {
         s.run.prepared = prepare(&s, argc, argv);
         s.run.loop.stop = s.stop = interrupt_watch();
-        interrupt_watch_term();
+        interrupt_watch_others();
         signal(SIGXFSZ, SIG_IGN); /* a file size limit is a write error, like a full disk */
         err = run_world(&s);
     }
-    const int asked = s.stop && *s.stop ? *s.stop : SIGINT; /* another rank's signal is unknown */
-    const int status = err == OK ? s.run.result.stopped ? 128 + asked : 0 : report_failure(&s, err);
+    const TrainResult *result = &s.run.result;
+    const int stopped = result->stopped ? 128 + result->stop_signal : 0;
+    const int status = err == OK ? stopped : report_failure(&s, err);
     if (err == OK && s.launch.by.rank == 0) print_summary(&s);
     run_dir_close(&s.run.folder);
     launch_close(&s.launch);

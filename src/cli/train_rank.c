@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli/config/print.h"
+#include "cli/context_text.h"
 #include "cli/machine.h"
 #include "cli/train.h"
 #include "cli/train_state.h"
@@ -37,7 +38,37 @@ static void report_prepack(const TrainSession *s, const TrainRank *r)
         r->job.linked.rank, micros, micros == 1 ? "" : "es");
 }
 
-static void report_run(const TrainSession *s, TrainRank *r)
+/* The attention that runs, and why. The text of a GPU says it already: cuDNN's, or our own and the
+ * reason. */
+static void report_attention(const TrainSession *s, const TrainRank *r)
+{
+    if (s->device->runtime) return;
+    if (strcmp(s->device->name, "ref") == 0)
+        printf("attention: plain loops of device ref, in f64\n");
+    else if (r->job.model.dtype == BF16)
+        printf("attention: our own fused kernels, with the instructions for bf16 named above\n");
+    else
+        printf("attention: our own fused kernels in f32; precision.compute=bf16 uses faster "
+               "instructions where the processor has them\n");
+}
+
+/* What auto chose for cp depends on the job alone, so rank 0 speaks for all. */
+static Err report_context(const TrainRank *r)
+{
+    const Job *job = &r->job;
+    const char *text;
+    if (!job->strategy.tokens) return OK;
+    Text t = text_in(r->world->arena);
+    text_add(&t, "context: ");
+    context_text(job, &t);
+    text_add(&t, "; tokens ");
+    context_tokens_text(job, &t);
+    TRY(text_done(&t, &text));
+    printf("%s\n", text);
+    return OK;
+}
+
+static Err report_run(const TrainSession *s, TrainRank *r)
 {
     char count[24], bytes[24], ranks[64] = "";
     const RunDir *dir = &s->run.folder;
@@ -50,11 +81,14 @@ static void report_run(const TrainSession *s, TrainRank *r)
            (long long)(s->config.batch_global * s->config.data_seq_len),
            text_bytes(atomic_load(&s->run.needed_bytes), bytes),
            s->launch.here > 1 ? " for all ranks" : "");
+    report_attention(s, r);
+    TRY(report_context(r));
     report_capture(s, r);
     report_prepack(s, r);
     if (r->transport[0]) printf("%s\n", r->transport);
     if (s->launch.why_free[0]) printf("%s\n", s->launch.why_free);
     if (dir->old[0]) printf("the earlier run in %s was renamed to %s\n", dir->path, dir->old);
+    return OK;
 }
 
 /* ", 989Tflop/s by the datasheet" for known GPUs, else "". */
@@ -73,7 +107,7 @@ static void report_peak(const TrainSession *s)
     char rate[24], sheet[64];
     const TrainRun *run = &s->run;
     datasheet_text(s, sheet, sizeof sheet);
-    printf("mfu = flops of GEMMs and attention (causal: half) / (seconds x measured GEMM peak); "
+    printf("mfu = flops of GEMMs and attention (causal pairs) / (seconds x measured GEMM peak); "
            "GEMM peak %sflop/s%s, %s%s%s%s\n",
            text_count(run->device_peak, rate), s->launch.ranks > 1 ? " a rank" : "",
            run->peak_is_new ? "measured now" : "measured before",
@@ -99,7 +133,7 @@ static Err read_memory(TrainSession *s)
 {
     DeviceInfo card;
     TrainRun *run = &s->run;
-    run->host_bytes = machine_memory_bytes();
+    memory_limits(&run->host);
     if (!s->device->runtime) return OK;
     TRY(machine_card(s->device, &card));
     const int all = s->device->runtime->count(), here = s->launch.here;
@@ -152,7 +186,8 @@ static Err run_phases(TrainSession *s, TrainRank *r)
     TRY(train_check_fit(r));
     TRY(train_open_dir(r));
     if (w->place == 0) memcpy(s->recorder->dir, s->dir_name, sizeof s->dir_name);
-    if (first) report_run(s, r), name_caches(s);
+    TRY(world_agree(w, first ? report_run(s, r) : OK));
+    if (first) name_caches(s);
     TRY(train_measure_peak(r));
     if (first) report_peak(s);
     TRY(train_start(r, &start));

@@ -83,6 +83,7 @@ SaveSettings train_save_settings(TrainSession *s)
     const Config *c = &s->config;
     return (SaveSettings){.folder = s->checkpoints,
                           .every = c->run_save_every,
+                          .minutes = c->run_save_minutes,
                           .keep = c->run_keep,
                           .despite_errors = c->run_on_save_error == SAVE_CONTINUE,
                           .job = s->scalars,
@@ -138,9 +139,24 @@ static void report_encoded(const TrainSession *s)
            text_count((double)d->n_tokens, tokens));
 }
 
+/* "checkpoints: every 100 steps, every 15 minutes and after the last step, in ..." */
+static void report_saves(const TrainSession *s)
+{
+    const Config *c = &s->config;
+    const bool between = c->run_save_every > 0 || c->run_save_minutes > 0;
+    printf("checkpoints: ");
+    if (c->run_save_every > 0) printf("every %lld steps", (long long)c->run_save_every);
+    if (c->run_save_every > 0 && c->run_save_minutes > 0) printf(", ");
+    if (c->run_save_minutes > 0) printf("every %g minutes", c->run_save_minutes);
+    printf("%s after the last step, in %s; the newest %lld are kept%s\n", between ? " and" : "only",
+           s->checkpoints, (long long)c->run_keep,
+           between ? "" : " (run.save_every=0, run.save_minutes=0)");
+}
+
 void report_start(const TrainSession *s, const TrainStart *start)
 {
     report_encoded(s);
+    report_saves(s);
     if (start->restarted)
         printf("the earlier run in this folder ended before its first checkpoint: training starts "
                "again at step 1 from the initial weights\n");

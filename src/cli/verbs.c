@@ -10,27 +10,26 @@
 #include "device/registry.h"
 
 const Verb verbs[] = {
-    {"train", "run.yaml [key=value ...] [--trace F] [--supervise N [--fewer]]",
+    {"train", "run.yaml [key=value ...] [flags]",
      "train a model; resumes if the run folder has a checkpoint", verb_train},
-    {"verify", "run.yaml [key=value ...] [--ranks N] [--layouts \"tp=2; dp=4 zero=3\"] [--full]",
+    {"verify", "run.yaml [key=value ...] [flags]",
      "check on this machine that parallel layouts compute the same model", verb_verify},
-    {"explain",
-     "run.yaml [key=value ...] [--rank N] [--unit KIND] [--pass NAME] [--json] [--svg F] "
-     "[--schedule F]",
+    {"explain", "run.yaml [key=value ...] [flags]",
      "print the programs, schedule, transfers and memory of a rank", verb_explain},
-    {"simulate", "run.yaml [key=value ...]",
-     "compute memory, traffic and flops of every rank without running", verb_simulate},
-    {"plan", "run.yaml [--cluster F]", "search for the best plans: time against memory", NULL},
-    {"profile", "[-o cluster.yaml]", "measure the speed of this machine or cluster", NULL},
+    {"simulate", "run.yaml [key=value ...] [flags]",
+     "compute memory, traffic, flops and time of every rank without running", verb_simulate},
+    {"plan", "run.yaml", "search for the best plans: time against memory", NULL},
+    {"profile", "[flags]", "measure the speed of this machine's cpu for simulate --cluster",
+     verb_profile},
     {"data", "build | show | check ...",
      "build token files from text or JSONL; show and check them", verb_data},
-    {"reshape", "SRC DST [key=value ...] [--hf]",
+    {"reshape", "SRC DST [key=value ...] [flags]",
      "convert a checkpoint to another layout, or from and to Hugging Face", verb_reshape},
-    {"eval", "MODEL --text F | --tokens F | --tasks F.jsonl",
+    {"eval", "MODEL --text F | --tokens F | --tasks F.jsonl [key=value ...] [flags]",
      "measure perplexity on a text, or accuracy on multiple-choice tasks", verb_eval},
-    {"generate", "MODEL -p \"...\" [-n N] [key=value ...]",
+    {"generate", "MODEL -p \"...\" [key=value ...] [flags]",
      "generate text from prompts, streamed as it is produced", verb_generate},
-    {"inspect", "FILE [--check]", "describe any Sheaf file in plain text; verify a checkpoint",
+    {"inspect", "FILE ... [flags]", "describe any Sheaf file in plain text; verify a checkpoint",
      verb_inspect},
     {"help", "[KEY | SECTION | VERB]", "describe a key, a section or a verb", verb_help},
     {NULL, NULL, NULL, NULL},
@@ -41,12 +40,6 @@ const Verb *verb_find(const char *name)
     for (const Verb *v = verbs; v->name; v++)
         if (strcmp(v->name, name) == 0) return v;
     return NULL;
-}
-
-const char *verb_more(const Verb *verb)
-{
-    if (verb->run == verb_generate) return generate_help;
-    return verb->run == verb_eval ? eval_help : NULL;
 }
 
 int cli_fail(Err err)
@@ -81,10 +74,13 @@ static Err refuse_verb(const char *name)
     return err_fail(ERR_CONFIG, "%.80s: unknown verb; available: %s", name, available);
 }
 
-/* True for verbs that print their own, longer text for --help. */
-static bool helps_itself(const Verb *verb)
+/* True if the first argument of the verb or the last one asks for help. */
+static bool asks_for_help(int argc, char **argv)
 {
-    return verb->run == verb_data || verb->run == verb_reshape;
+    const char *const word[] = {argc > 2 ? argv[2] : "", argv[argc - 1]};
+    for (int i = 0; i < 2 && argc > 2; i++)
+        if (strcmp(word[i], "--help") == 0 || strcmp(word[i], "-h") == 0) return true;
+    return false;
 }
 
 int cli_run(int argc, char **argv)
@@ -102,8 +98,7 @@ int cli_run(int argc, char **argv)
     }
     const Verb *verb = verb_find(name);
     if (!verb || !verb->run) return cli_fail(refuse_verb(name));
-    const bool asks = argc > 2 && (strcmp(argv[2], "--help") == 0 || strcmp(argv[2], "-h") == 0);
-    if (asks && !helps_itself(verb)) return verb_help(2, (char *[]){"help", argv[1], NULL});
+    if (asks_for_help(argc, argv)) return verb_help(2, (char *[]){"help", argv[1], NULL});
     const int status = verb->run(argc - 1, argv + 1);
     return status == 0 && map_check() != OK ? cli_fail(ERR_IO) : status;
 }

@@ -13,22 +13,20 @@
 
 typedef struct {
     const char *name;
-    const char *usage;                 /* the arguments after the name */
+    const char *usage;                 /* the arguments after the name; all are in flags.def */
     const char *meaning;               /* one line of `sheaf help` */
     int (*run)(int argc, char **argv); /* argv[0] is the verb; NULL: planned */
 } Verb;
 
 /* The table of verbs, ended by a row without a name. */
 extern const Verb verbs[];
-/* Local. Further text of `sheaf help VERB`: the flags of a verb that has many; NULL: none. */
-const char *verb_more(const Verb *verb);
-extern const char generate_help[], eval_help[];
 /* Local. The row, or NULL. */
 const Verb *verb_find(const char *name);
 
 int verb_data(int argc, char **argv);
 int verb_explain(int argc, char **argv);
 int verb_simulate(int argc, char **argv);
+int verb_profile(int argc, char **argv);
 int verb_verify(int argc, char **argv);
 int verb_train(int argc, char **argv);
 int verb_eval(int argc, char **argv);

@@ -73,7 +73,12 @@ static Err choose_layouts(const Config *c, const VerifyFlags *want, Arena *a, Ve
     if (want->layouts) return read_layouts(want->layouts, a, out, n);
     TRY(read_ranks(want->ranks, &ranks));
     const int units = (int)v->trial_model.n_layers + 2;
-    TRY(layouts_covering(ranks, units < MAX_STAGES ? units : MAX_STAGES, a, &cover, &n_cover));
+    const LayoutLimits limits = {.ranks = ranks,
+                                 .stages = units < MAX_STAGES ? units : MAX_STAGES,
+                                 .heads = v->trial_model.n_heads,
+                                 .key_heads = v->trial_model.n_kv_heads,
+                                 .strength = 2};
+    TRY(layouts_covering(&limits, a, &cover, &n_cover));
     TRY(ARENA_NEW(a, n_cover + 1, out));
     *n = 0;
     if (layout_ranks(&own) > 1 && layout_ranks(&own) <= MAX_RANKS) (*out)[(*n)++] = own;
@@ -103,7 +108,7 @@ static Err verify_settings(const Config *c, const VerifyFlags *want, Verificatio
     if (!v->shrunken) v->trial_model = v->model;
     v->set = (VerifySettings){
         .config = &v->trial_model,
-        .batch = {1, v->shrunken && job.batch.seq_len > 12 ? 12 : job.batch.seq_len},
+        .batch = {2, v->shrunken && job.batch.seq_len > 12 ? 12 : job.batch.seq_len},
         .device = v->device,
         .dtype = job.dtype,
         .compile = job.compile,
@@ -183,4 +188,4 @@ static int verify(int argc, char **argv, FlightRecorder *recorder)
     return worker_flush(failed ? 1 : 0);
 }
 
-int verb_verify(int argc, char **argv) { return worker_run(verify, argc, argv, NULL); }
+int verb_verify(int argc, char **argv) { return worker_run(verify, argc, argv, NULL, NULL); }

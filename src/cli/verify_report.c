@@ -1,5 +1,6 @@
 /* verify_report.c -- the result of a verification, as a table and as JSON. */
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 
 #include "cli/machine.h"
@@ -20,6 +21,8 @@ void verify_print_head(const Verification *v)
     if (!v->set.is_plain)
         printf("exact and %s in %s on %s\n", grade, dtype_name(v->set.dtype),
                device_text(v->device, device));
+    printf("loss is the worse of training and validation; gradients include their norm; f64 also "
+           "compares generated text\n");
     printf("deviations are relative to the largest entry of each tensor%s\n\n",
            v->set.dtype == BF16 ? "; those of grade bf16 are errors against f64, as multiples of "
                                   "the error of one rank in bf16"
@@ -48,8 +51,8 @@ void verify_print_lines(const VerifyLine *line, int n)
     for (int i = 0; i < n; i++) {
         const VerifyLine *l = &line[i];
         printf("%-48s %-8s", i ? "" : layout_words(&l->layout, words), grade_name(l->grade));
-        print_gap(l->grade, l->loss);
-        print_gap(l->grade, l->gradient);
+        print_gap(l->grade, fmax(l->loss, l->valid));
+        print_gap(l->grade, fmax(l->gradient, l->norm));
         print_gap(l->grade, l->weight);
         if (l->grade == GRADE_EXACT)
             printf(" %9s", "bits");
@@ -60,6 +63,9 @@ void verify_print_lines(const VerifyLine *line, int n)
         if (l->ok) continue;
         printf("    compared with %s", layout_words(&l->reference, reference));
         if (l->worst[0]) printf("; the gradient of %s deviates most", l->worst);
+        if (l->norm > l->bound) printf("; the gradient norm deviates by %.1e", l->norm);
+        if (l->valid > l->bound) printf("; the loss of validation deviates by %.1e", l->valid);
+        if (!l->same_text) printf("; the generated text differs");
         if (l->copies > 0) printf("; replicas differ by %.1e", l->copies);
         if (l->sent_bytes != l->predicted_bytes)
             printf("; %lld bytes were sent, %lld were predicted", (long long)l->sent_bytes,
@@ -82,12 +88,13 @@ void verify_print_summary(const Verification *v)
 static json_t *line_json(const VerifyLine *l)
 {
     char words[LAYOUT_TEXT_BYTES], reference[LAYOUT_TEXT_BYTES];
-    return json_pack("{s:s, s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:s, s:I, s:I, s:b}", "layout",
-                     layout_words(&l->layout, words), "reference",
-                     layout_words(&l->reference, reference), "grade", grade_name(l->grade), "loss",
-                     l->loss, "gradients", l->gradient, "weights", l->weight, "copies", l->copies,
-                     "bound", l->bound, "worst", l->worst, "sent_bytes", (json_int_t)l->sent_bytes,
-                     "predicted_bytes", (json_int_t)l->predicted_bytes, "ok", l->ok);
+    return json_pack(
+        "{s:s, s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:b, s:s, s:I, s:I, s:b}", "layout",
+        layout_words(&l->layout, words), "reference", layout_words(&l->reference, reference),
+        "grade", grade_name(l->grade), "loss", l->loss, "grad_norm", l->norm, "valid_loss",
+        l->valid, "gradients", l->gradient, "weights", l->weight, "copies", l->copies, "bound",
+        l->bound, "same_text", l->same_text, "worst", l->worst, "sent_bytes",
+        (json_int_t)l->sent_bytes, "predicted_bytes", (json_int_t)l->predicted_bytes, "ok", l->ok);
 }
 
 /* Version 2: `reference` is the layout that a comparison is made with. */

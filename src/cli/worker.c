@@ -1,7 +1,8 @@
 /* worker.c -- the parent and the worker.
  *
  * A signal from the terminal reaches both processes. A signal that another process sends to the
- * parent is forwarded to the worker, so that `kill` on the pid that the user sees takes effect. */
+ * parent is forwarded to the worker, so that `kill` on the pid that the user sees takes effect. The
+ * parent of a training run also passes on its output (relay.h). */
 #define _GNU_SOURCE
 #include "cli/worker.h"
 
@@ -11,17 +12,21 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "base/clock.h"
 #include "base/team.h"
 #include "cli/verbs.h"
+#include "cli/watchdog.h"
 #include "comm/mpi.h"
 
 enum { MAX_REPORTED = 16, LATEST = 2 }; /* ranks in a crash report; transfers of each */
+enum { LOOK_MS = 500 };                 /* between two looks of the watchdog */
 
-static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU, SIGQUIT};
 static const int deadly[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
-enum { N_PASSED_ON = 4, N_DEADLY = 5 };
+enum { N_PASSED_ON = 7, N_DEADLY = 5 };
 
 /* Global, because a signal handler has no context argument. */
 static FlightRecorder *crash_recorder;
@@ -59,7 +64,7 @@ static void watch_for_crashes(FlightRecorder *b)
 
 /* ---- the parent ---- */
 
-/* Blocks the signals before the fork. The parent then receives them one by one with sigwaitinfo and
+/* Blocks the signals before the fork. The parent then reads them one by one from a signalfd and
  * needs no handler; none can be lost between fork and wait. */
 static void hold_signals(sigset_t *held, sigset_t *before)
 {
@@ -83,9 +88,13 @@ static const char *signal_name(int signal_number, char buffer[24])
     static const struct {
         int number;
         const char *name;
-    } row[] = {{SIGSEGV, "SIGSEGV"}, {SIGBUS, "SIGBUS"},   {SIGILL, "SIGILL"}, {SIGFPE, "SIGFPE"},
-               {SIGABRT, "SIGABRT"}, {SIGKILL, "SIGKILL"}, {SIGINT, "SIGINT"}, {SIGTERM, "SIGTERM"},
-               {SIGHUP, "SIGHUP"},   {SIGQUIT, "SIGQUIT"}, {0, NULL}};
+    } row[] = {{SIGSEGV, "SIGSEGV"}, {SIGBUS, "SIGBUS"},
+               {SIGILL, "SIGILL"},   {SIGFPE, "SIGFPE"},
+               {SIGABRT, "SIGABRT"}, {SIGKILL, "SIGKILL"},
+               {SIGINT, "SIGINT"},   {SIGTERM, "SIGTERM"},
+               {SIGHUP, "SIGHUP"},   {SIGQUIT, "SIGQUIT"},
+               {SIGUSR1, "SIGUSR1"}, {SIGUSR2, "SIGUSR2"},
+               {SIGXCPU, "SIGXCPU"}, {0, NULL}};
     snprintf(buffer, 24, "signal %d", signal_number);
     for (int i = 0; row[i].name; i++)
         if (row[i].number == signal_number) snprintf(buffer, 24, "%s", row[i].name);
@@ -165,8 +174,7 @@ static void report_crash(FlightRecorder *b, int signal_number, pid_t pid)
     arena_close(&arena);
 }
 
-/* True for the signals by which users and job schedulers end a program. */
-static bool is_stop_signal(int signal_number)
+bool worker_is_stop(int signal_number)
 {
     for (int i = 0; i < N_PASSED_ON; i++)
         if (passed_on[i] == signal_number) return true;
@@ -180,29 +188,60 @@ static void report_status(FlightRecorder *b, int status, pid_t pid, WorkerEnd *e
         return;
     }
     if (WTERMSIG(status) != SIGINT) report_crash(b, WTERMSIG(status), pid);
-    end->by_user |= is_stop_signal(WTERMSIG(status));
+    end->by_user |= worker_is_stop(WTERMSIG(status));
     end->status = 128 + WTERMSIG(status);
 }
 
-/* SIGCHLD is among the held signals, so sigwaitinfo also returns when the worker ends. */
-static void wait_for_end(pid_t pid, const sigset_t *held, FlightRecorder *b, WorkerEnd *end)
+/* Waits for a signal, for output or for LOOK_MS, and passes the output on. Returns the signal; 0:
+ * none. */
+static int wait_for_signal(int signals, Relay *relay, struct signalfd_siginfo *info)
 {
+    struct pollfd fds[1 + N_RELAY_FDS] = {{signals, POLLIN, 0}};
+    const int n = 1 + (relay ? relay_fds(relay, fds + 1) : 0);
+    poll(fds, (nfds_t)n, LOOK_MS);
+    if (relay) relay_move(relay);
+    return read(signals, info, sizeof *info) == sizeof *info ? (int)info->ssi_signo : 0;
+}
+
+/* Prints why the worker is stuck, and kills it. */
+static void end_stuck(const Watchdog *dog, FlightRecorder *b, const char *why, WorkerEnd *end)
+{
+    char path[1200];
+    fprintf(stderr, "sheaf: %s; the run ends\n", why);
+    snprintf(b->why, sizeof b->why, "%.500s", why);
+    if (worker_dump(b, why, path)) fprintf(stderr, "  `sheaf inspect %s` shows more\n", path);
+    end->stuck = true;
+    roll_call_end_stopped(&dog->roll);
+    kill(dog->worker, SIGKILL);
+}
+
+static void look(Watchdog *dog, FlightRecorder *b, WorkerEnd *end)
+{
+    const char *words;
+    const size_t mark = arena_mark(dog->temp);
+    Text why = text_in(dog->temp);
+    if (!end->stuck && watchdog_look(dog, now_s(), &why) && text_done(&why, &words) == OK)
+        end_stuck(dog, b, words, end);
+    arena_rewind(dog->temp, mark);
+}
+
+/* SIGCHLD is among the held signals, so the wait also ends when the worker does. */
+static Err wait_for_end(Watchdog *dog, FlightRecorder *b, int signals, Relay *relay, int *status,
+                        WorkerEnd *end)
+{
+    const pid_t pid = dog->worker;
     for (;;) {
-        int status;
-        siginfo_t info;
-        const pid_t ended = waitpid(pid, &status, WNOHANG);
-        if (ended == pid) {
-            report_status(b, status, pid, end);
-            return;
-        }
-        if (ended < 0) {
-            end->status = cli_fail(err_fail(ERR_IO, "the worker: %s", strerror(errno)));
-            return;
-        }
-        const int got = sigwaitinfo(held, &info);
-        if (got <= 0 || got == SIGCHLD || !is_wanted(got)) continue;
+        struct signalfd_siginfo info;
+        const pid_t ended = waitpid(pid, status, WNOHANG);
+        if (ended < 0) return err_fail(ERR_IO, "the worker: %s", strerror(errno));
+        if (relay && ended == pid) relay_move(relay); /* before the parent reports the end */
+        if (ended == pid) return OK;
+        look(dog, b, end);
+        const int got = wait_for_signal(signals, relay, &info);
+        if (got == 0 || got == SIGCHLD || !is_wanted(got)) continue;
         end->by_user = true;
-        if (info.si_code != SI_KERNEL) kill(pid, got); /* a terminal has sent it to both */
+        if (dog->told_s == 0) dog->told_s = now_s();
+        if (info.ssi_code != SI_KERNEL) kill(pid, got); /* a terminal has sent it to both */
     }
 }
 
@@ -213,33 +252,55 @@ static int in_worker(int (*work)(int, char **, FlightRecorder *), int argc, char
     return worker_flush(work(argc, argv, b));
 }
 
+static void await_worker(Watchdog *dog, int signals, Relay *relay, FlightRecorder *b,
+                         WorkerEnd *end)
+{
+    int status;
+    const Err err = wait_for_end(dog, b, signals, relay, &status, end);
+    if (err != OK)
+        end->status = cli_fail(err);
+    else if (end->stuck)
+        end->status = 1; /* the reason is printed */
+    else
+        report_status(b, status, dog->worker, end);
+}
+
 int worker_run(int (*work)(int argc, char **argv, FlightRecorder *recorder), int argc, char **argv,
-               WorkerEnd *out)
+               Relay *relay, WorkerEnd *out)
 {
     FlightRecorder *b; /* new for each worker: holds nothing of one that died before */
     sigset_t held, before;
     WorkerEnd end = {0};
+    Watchdog dog;
+    Arena temp;
     const pid_t parent = getpid();
-    const Err err = flight_recorder_open(&b);
+    Err err = flight_recorder_open(&b);
+    if (err == OK) err = arena_open(&temp, "watchdog", (size_t)1 << 24);
     if (err != OK) return cli_fail(err);
+    watchdog_open(&dog, b, argc, argv, getenv, &temp);
     fflush(NULL);
     hold_signals(&held, &before);
     signal(SIGCHLD, SIG_DFL); /* if ignored, waitpid could not return the worker's status */
-    const pid_t pid = fork();
+    const int signals = signalfd(-1, &held, SFD_CLOEXEC | SFD_NONBLOCK);
+    const pid_t pid = signals < 0 ? -1 : fork();
     if (pid == 0) {
         sigprocmask(SIG_SETMASK, &before, NULL);
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (getppid() != parent) _exit(1); /* the parent died before prctl took effect */
         exit(in_worker(work, argc, argv, b));
     }
-    if (pid > 0)
-        wait_for_end(pid, &held, b, &end);
-    else
+    dog.worker = pid;
+    if (pid < 0)
         end.status = cli_fail(err_fail(ERR_NOMEM, "no worker: %s", strerror(errno)));
+    else
+        await_worker(&dog, signals, relay, b, &end);
+    watchdog_close(&dog);
     snprintf(end.dir, sizeof end.dir, "%s", b->dir);
     snprintf(end.why, sizeof end.why, "%s", b->why);
     if (out) *out = end;
+    if (signals >= 0) close(signals);
     sigprocmask(SIG_SETMASK, &before, NULL);
+    arena_close(&temp);
     flight_recorder_close(b);
     return end.status;
 }

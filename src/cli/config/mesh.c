@@ -8,6 +8,7 @@
 #include "cli/config/mesh.h"
 
 #include <string.h>
+#include "cli/config/keys.h"
 #include "schedule/gen/generate.h"
 
 static bool was_given(const Config *c, KeyId key) { return strcmp(c->origin[key], "default") != 0; }
@@ -94,6 +95,45 @@ static Err settle_reduce(Config *c)
         c->origin[KEY_parallel_reduce], (long long)c->parallel_zero);
 }
 
+static Err no_effect(const Config *c, KeyId key, const char *value)
+{
+    const char *path = key_at(key)->path;
+    return err_fail(ERR_CONFIG,
+                    "%s: %s=%s: has no effect at mesh.cp=1; set mesh.cp=2 or more, or %s=auto",
+                    c->origin[key], path, value, path);
+}
+
+/* cp_heads=auto stays 0, also where the configuration is stored: the job chooses it with the way
+ * to shard attention. */
+static Err check_cp(const Config *c)
+{
+    const ParallelSettings p = config_parallel(c);
+    if (p.mesh.cp_heads)
+        TRY(mesh_check_heads(c->origin[KEY_mesh_cp_heads], p.mesh.cp, p.mesh.cp_heads));
+    if (p.mesh.cp > 1) return OK;
+    if (p.context) return no_effect(c, KEY_parallel_context, context_name(p.context));
+    if (p.tokens) return no_effect(c, KEY_parallel_tokens, token_map_name(p.tokens));
+    return OK;
+}
+
+/* Checks that no axis but tp has ranks with fold. Gradients of dp x cp ranks are summed in one
+ * reduction, whose order one rank of several cp ranks cannot reproduce. */
+static Err check_fold(const Config *c)
+{
+    const struct {
+        const char *name;
+        int64_t size;
+    } axis[] = {{"dp", c->mesh_dp}, {"cp", c->mesh_cp}, {"pp", c->mesh_pp}};
+    for (int i = 0; i < 3 && c->numerics_fold > 1; i++)
+        if (axis[i].size > 1)
+            return err_fail(ERR_CONFIG,
+                            "%s: numerics.fold=%lld: one rank imitates the order of sums of "
+                            "several, and mesh.%s is %lld; set one of them to 1",
+                            c->origin[KEY_numerics_fold], (long long)c->numerics_fold, axis[i].name,
+                            (long long)axis[i].size);
+    return OK;
+}
+
 Err config_settle_mesh(Config *c)
 {
     if (c->mesh_tp * c->mesh_cp > MAX_RANKS || c->mesh_pp > MAX_RANKS / (c->mesh_tp * c->mesh_cp))
@@ -104,6 +144,7 @@ Err config_settle_mesh(Config *c)
                         c->origin[KEY_mesh_dp]);
     TRY(check_schedule(c));
     TRY(settle_reduce(c));
+    TRY(check_cp(c));
     TRY(settle_dp(c, others));
     if (c->mesh_dp > MAX_RANKS / others) return too_many(c);
     const int64_t product = c->mesh_dp * others;
@@ -115,13 +156,7 @@ Err config_settle_mesh(Config *c)
                         c->origin[KEY_run_ranks], (long long)c->run_ranks, (long long)c->mesh_dp,
                         (long long)c->mesh_tp, (long long)c->mesh_cp, (long long)c->mesh_pp,
                         (long long)product, (long long)product);
-    if (c->numerics_fold > 1 && c->mesh_dp * c->mesh_pp > 1)
-        return err_fail(ERR_CONFIG,
-                        "%s: numerics.fold=%lld: one rank imitates the order of sums of several, "
-                        "and mesh.%s is %lld; set one of them to 1",
-                        c->origin[KEY_numerics_fold], (long long)c->numerics_fold,
-                        c->mesh_dp > 1 ? "dp" : "pp",
-                        (long long)(c->mesh_dp > 1 ? c->mesh_dp : c->mesh_pp));
+    TRY(check_fold(c));
     return OK;
 }
 
@@ -130,12 +165,16 @@ ParallelSettings config_parallel(const Config *c)
     return (ParallelSettings){.mesh = {.dp_replicate = (int)c->mesh_dp_replicate,
                                        .dp_shard = (int)c->mesh_dp_shard,
                                        .tp = (int)c->mesh_tp,
-                                       .pp = (int)c->mesh_pp},
+                                       .pp = (int)c->mesh_pp,
+                                       .cp = (int)c->mesh_cp,
+                                       .cp_heads = (int)c->mesh_cp_heads},
                               .zero = (int)c->parallel_zero,
                               .live = (int)c->parallel_live,
                               .fold = (int)c->numerics_fold,
                               .reduce_each = c->parallel_reduce == REDUCE_EACH,
                               .sequence = c->parallel_sequence,
+                              .context = (ContextKind)(c->parallel_context - CONTEXT_BY_AUTO),
+                              .tokens = (TokenMap)(c->parallel_tokens - TOKENS_BY_AUTO),
                               .keep_gathered = !c->parallel_regather,
                               .schedule = c->parallel_schedule,
                               .evict = c->parallel_evict,

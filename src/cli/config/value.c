@@ -3,7 +3,7 @@
  *
  *     optim.lr=abc     must be a number
  *     optim.beta1=1.5  too large; the most is 0.9999999
- *     mesh.cp=2        not yet: sequences are not sharded over ranks; the only value is 1 */
+ *     mesh.ep=2        not yet: no model has experts; the only value is 1 */
 #include "cli/config/keys.h"
 
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* yaml.c -- a run file as pairs of key and value. The only file that includes libyaml.
+/* yaml.c -- a run file as pairs of key and value.
  *
  *     optim:            --> {section "optim", name "lr", text "1e-3", origin "run.yaml:2"}
  *       lr: 1e-3

@@ -1,11 +1,6 @@
 /* explain.c -- `sheaf explain`: prints the work of a rank before it runs.
  *
- *     sheaf explain run.yaml [key=value ...] [--rank N] [--json]
- *         --rank N         a rank of the mesh (0)
- *         --unit KIND      only the program of this kind of unit: embed, layer, head
- *         --svg FILE       draw the schedule into this new file
- *         --schedule FILE  write the schedule as lists, to edit and use as parallel.schedule; new
- *         --pass NAME      only the graphs after this pass of the compiler */
+ *     sheaf explain run.yaml [key=value ...] [flags]             the flags are in cli/flags.def */
 #include "cli/explain/explain.h"
 
 #include <jansson.h>
@@ -17,10 +12,11 @@
 #include "cli/config/keys.h"
 #include "cli/machine.h"
 #include "cli/new_file.h"
+#include "cli/progress.h"
 #include "cli/verbs.h"
 
 typedef struct {
-    const char *rank, *pass, *unit, *svg, *schedule;
+    const char *rank, *pass, *unit, *svg, *schedule, *context;
     bool json;
 } ExplainFlags;
 
@@ -109,6 +105,21 @@ static Err show_pass_json(const Facts *f, const char *pass, Arena *temp, Text *o
     return err;
 }
 
+/* Compiles the job and gathers its facts, with a progress line on a terminal. */
+static Err compile_facts(const JobSettings *settings, const ExplainFlags *want, Job *job, Facts *f,
+                         Arena *temp)
+{
+    ProgressLine line = progress_begin("explaining", f->model->name, 0);
+    progress_parts(&line, 0, 2);
+    Err err = job_compile(settings, temp, job);
+    f->job = job;
+    if (err == OK) err = find_kind(&job->model, want->unit, temp, &f->only);
+    progress_parts(&line, 1, 2);
+    if (err == OK) err = facts_gather(f, temp);
+    progress_end(&line);
+    return err;
+}
+
 static Err explain(const Config *config, const ExplainFlags *want, Arena *arena, Arena *temp)
 {
     const char *text;
@@ -127,14 +138,13 @@ static Err explain(const Config *config, const ExplainFlags *want, Arena *arena,
     TRY(machine_choice(config, &device));
     f.device = option_text(device);
     TRY(ARENA_NEW(temp, 1, &job));
-    TRY(job_compile(&settings, temp, job));
-    f.job = job;
-    TRY(find_kind(&job->model, want->unit, temp, &f.only));
-    TRY(facts_gather(&f, temp));
+    TRY(compile_facts(&settings, want, job, &f, temp));
     if (want->svg) TRY(explain_svg(&f, want->svg, temp));
     if (want->schedule) TRY(explain_schedule_file(&f, want->schedule, temp));
     Text t = text_in(arena);
-    if (want->pass && want->json)
+    if (want->context)
+        TRY(explain_context_text(&f, want->context, temp, &t));
+    else if (want->pass && want->json)
         TRY(show_pass_json(&f, want->pass, temp, &t));
     else if (want->pass)
         TRY(show_pass(&f, want->pass, NULL, temp, &t));
@@ -148,12 +158,16 @@ static Err explain(const Config *config, const ExplainFlags *want, Arena *arena,
 static Err explain_request(int argc, char **argv, Arena *arena, Arena *temp)
 {
     ExplainFlags want = {0};
-    const Flag flags[] = {{"--rank", &want.rank, NULL}, {"--json", NULL, &want.json},
-                          {"--pass", &want.pass, NULL}, {"--unit", &want.unit, NULL},
-                          {"--svg", &want.svg, NULL},   {"--schedule", &want.schedule, NULL}};
+    const Flag flags[] = {{"--rank", &want.rank, NULL},      {"--json", NULL, &want.json},
+                          {"--pass", &want.pass, NULL},      {"--unit", &want.unit, NULL},
+                          {"--svg", &want.svg, NULL},        {"--schedule", &want.schedule, NULL},
+                          {"--context", &want.context, NULL}};
     Args args;
     Config *config;
     TRY(args_split(argc, argv, flags, sizeof flags / sizeof *flags, temp, &args));
+    if (want.context && (want.json || want.pass))
+        return err_fail(ERR_CONFIG, "explain: --context prints a text of its own; leave out %s",
+                        want.json ? "--json" : "--pass");
     if (want.svg) TRY(new_file_check("--svg", want.svg));
     if (want.schedule) TRY(new_file_check("--schedule", want.schedule));
     TRY(ARENA_NEW(temp, 1, &config));

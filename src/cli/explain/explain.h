@@ -15,7 +15,7 @@ struct json_t;
 
 /* Local. The whole report as text, and its parts. `temp` must not be the arena of the text. */
 Err explain_text(const Facts *f, Arena *temp, Text *out);
-void explain_plan_text(const Facts *f, Text *out);                  /* model, plan */
+Err explain_plan_text(const Facts *f, Arena *temp, Text *out);      /* model, plan */
 Err explain_units_text(const Facts *f, Arena *temp, Text *out);     /* units, parameters */
 Err explain_actions_text(const Facts *f, Arena *temp, Text *out);   /* action list of the rank */
 Err explain_transfers_text(const Facts *f, Arena *temp, Text *out); /* transfers of a step */
@@ -23,6 +23,8 @@ Err explain_steps_text(const Facts *f, Arena *temp, Text *out); /* steps of GATH
 void explain_pipeline_text(const Facts *f, Text *out);          /* simulated schedule */
 void explain_memory_text(const Facts *f, Text *out);
 void explain_cost_text(const Facts *f, Text *out); /* work, flops */
+/* Local. The attention plan `name` for the run's cp ranks, and a table of all plans. */
+Err explain_context_text(const Facts *f, const char *name, Arena *temp, Text *out);
 /* Local. The report as one JSON object with keys in a fixed order. */
 Err explain_json(const Facts *f, Text *out);
 /* Local. Prints the value and releases it. ERR_NOMEM if it is NULL or cannot be printed. */
@@ -33,7 +35,7 @@ const char *recompute_text(const CompileOptions *o);
 /* Local. "dp {1 3}"; "tp {8..15}"; "dp, 2048 ranks". Returns `buffer`. */
 enum { GROUP_TEXT_BYTES = 96 };
 const char *group_text(const Mesh *m, RankList group, char buffer[GROUP_TEXT_BYTES]);
-/* Local. "dp x tp". Returns `buffer`. */
+/* Local. "dp x tp": the axes with more than one rank, or the first. Returns `buffer`. */
 const char *axes_text(const Mesh *m, unsigned axes, char buffer[GROUP_TEXT_BYTES]);
 
 /* Local. Draws the schedule into an SVG file. */

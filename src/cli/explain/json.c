@@ -4,10 +4,11 @@
  *     transfers, memory, flops, bytes
  *
  * Numbers are integers: bytes, elements, flops with full micro-batches. Only the times of
- * `pipeline` are real numbers. Spans [a, b] of a pack end before b. */
+ * `pipeline` and of `plan.context` are real numbers. Spans [a, b] of a pack end before b. */
 #include "cli/explain/json.h"
 
 #include <stdlib.h>
+#include "cli/context_text.h"
 #include "cli/verbs.h"
 #include "job/batch.h"
 
@@ -44,6 +45,7 @@ static void set_parallel(const Facts *f, json_t *o)
     set_count(o, "live", p->live ? p->live : 2);
     set(o, "sequence", json_boolean(p->sequence));
     set(o, "regather", json_boolean(!p->keep_gathered));
+    set(o, "context", context_json(f->job));
     set_count(o, "fold", split.fold);
 }
 

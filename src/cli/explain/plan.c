@@ -1,6 +1,7 @@
 /* plan.c -- the first section of an explanation: the model, the plan, the rank's coordinates. */
 #include "cli/explain/explain.h"
 
+#include "cli/context_text.h"
 #include "job/batch.h"
 
 static const char *optim_name(OptimKind kind) { return kind == OPTIM_ADAMW ? "adamw" : "sgd"; }
@@ -32,7 +33,7 @@ static void zero_text(const Facts *f, Text *t)
                                          "moments, gradients and weights are"};
     const ParallelSettings *p = &f->job->settings.parallel;
     const Mesh *m = &f->job->mesh;
-    const unsigned axes = mesh_shard_axes(m);
+    const unsigned axes = mesh_shard_axes(m, VIEW_DENSE);
     const bool each = f->job->switches[0].reduce == REDUCE_AFTER_EACH;
     char name[GROUP_TEXT_BYTES];
     text_add(t, "  zero       %d: %s sharded over %s, %d rank%s", p->zero, shared[p->zero],
@@ -105,13 +106,51 @@ static void slices_text(const Facts *f, Text *t)
     text_add(t, "%s tokens\n", lp->slices > SHOWN ? " .." : "");
 }
 
+/* How even causal attention is: the work of the busiest rank over the mean, with each token map.
+ * Under Ulysses a rank attends over all tokens of its heads, so the map has no effect. */
+static Err balance_text(const Job *job, Arena *temp, Text *t)
+{
+    const BatchShape *batch = &job->settings.batch;
+    const int64_t window = job->settings.config->window;
+    const double heads = context_heads_balance(job);
+    text_add(t, "             causal attention of the busiest rank over the mean");
+    if (window > 0) text_add(t, ", within windows of %lld tokens", (long long)window);
+    if (job->context == CONTEXT_ULYSSES) {
+        text_add(t, ": %.3f with any map, by heads\n", heads);
+        return OK;
+    }
+    for (int i = TOKENS_CONTIGUOUS; i < N_TOKEN_MAPS; i++) {
+        const SpanMap *map;
+        TRY(tokens_map(temp, (TokenMap)i, batch->sequences, batch->seq_len,
+                       job->strategy.tokens->n_parts, &map));
+        text_add(t, "%s %s %.3f", i > TOKENS_CONTIGUOUS ? "," : ":", token_map_name((TokenMap)i),
+                 heads * tokens_causal_balance(map, batch->seq_len, window));
+    }
+    text_add(t, "\n");
+    return OK;
+}
+
+static Err cp_text(const Facts *f, Arena *temp, Text *t)
+{
+    const Job *job = f->job;
+    const HeldSpans *rows = &job->linked.input_rows[INPUT_TOKENS];
+    if (!job->strategy.tokens) return OK;
+    text_add(t, "  context    ");
+    context_text(job, t);
+    text_add(t, "\n  tokens     ");
+    context_tokens_text(job, t);
+    text_add(t, ": this one has %lld of each micro-batch's %lld\n", (long long)rows->count,
+             (long long)job->model.rows);
+    return balance_text(job, temp, t);
+}
+
 const char *recompute_text(const CompileOptions *o)
 {
     static const char *const name[] = {"none", "selective", "full"};
     return o->recompute == RECOMPUTE_NAMED ? o->recompute_names : name[o->recompute];
 }
 
-static void plan_text(const Facts *f, Text *t)
+static Err plan_text(const Facts *f, Arena *temp, Text *t)
 {
     const JobSettings *s = &f->job->settings;
     text_add(t, "\nPLAN\n");
@@ -121,6 +160,7 @@ static void plan_text(const Facts *f, Text *t)
     text_add(t, "  batch      %lld sequences of %lld tokens: %lld tokens per step\n",
              (long long)f->global, (long long)s->batch.seq_len, (long long)f->tokens_step);
     micro_text(f, t);
+    TRY(cp_text(f, temp, t));
     slices_text(f, t);
     zero_text(f, t);
     text_add(t, "  schedule   %s\n", s->schedule);
@@ -130,14 +170,15 @@ static void plan_text(const Facts *f, Text *t)
     text_add(t, "  offload    %s\n", s->compile.offload_names ? s->compile.offload_names : "none");
     text_add(t, "  optimizer  %s, lr %g, weight decay %g, clip %g\n", optim_name(s->optim.kind),
              f->lr, s->optim.weight_decay, s->optim.clip);
+    return OK;
 }
 
-void explain_plan_text(const Facts *f, Text *t)
+Err explain_plan_text(const Facts *f, Arena *temp, Text *t)
 {
     const int64_t count = model_param_count(&f->job->model);
     char a[24];
     text_add(t, "MODEL\n");
     model_config_print(f->model, t);
     text_add(t, "  %s parameters (%lld)\n", text_count((double)count, a), (long long)count);
-    plan_text(f, t);
+    return plan_text(f, temp, t);
 }

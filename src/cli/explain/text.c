@@ -115,7 +115,7 @@ static Err schedule_text(const Facts *f, Arena *temp, Text *t)
 
 Err explain_text(const Facts *f, Arena *temp, Text *t)
 {
-    explain_plan_text(f, t);
+    TRY(explain_plan_text(f, temp, t));
     TRY(explain_units_text(f, temp, t));
     TRY(programs_text(f, temp, t));
     TRY(schedule_text(f, temp, t));

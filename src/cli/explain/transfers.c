@@ -11,12 +11,14 @@
 
 const char *axes_text(const Mesh *m, unsigned axes, char buffer[GROUP_TEXT_BYTES])
 {
+    const View *v = &m->view[VIEW_DENSE];
+    const bool all = mesh_parts(m, VIEW_DENSE, axes) == 1;
     size_t used = 0;
     buffer[0] = '\0';
-    for (int i = 0; i < m->view[VIEW_DENSE].n_axes; i++)
-        if ((axes >> i & 1) && used < GROUP_TEXT_BYTES)
+    for (int i = 0; i < v->n_axes; i++)
+        if ((axes >> i & 1) && (all ? !used : v->size[i] > 1) && used < GROUP_TEXT_BYTES)
             used += (size_t)snprintf(buffer + used, GROUP_TEXT_BYTES - used, "%s%s",
-                                     used ? " x " : "", m->view[VIEW_DENSE].name[i]);
+                                     used ? " x " : "", v->name[i]);
     return buffer;
 }
 
