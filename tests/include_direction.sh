@@ -8,7 +8,7 @@
 # each fault; exit status 1 when there is any.
 set -euo pipefail
 
-order="base device comm layout ir compile schedule run world model data job state plan infer verify train cli"
+order="base device comm layout ir cost compile schedule run world model data job state plan infer verify train cli"
 
 check_tree() {
     (

@@ -36,6 +36,8 @@ curve dp2zero1 mesh.dp=2 parallel.zero=1
 curve dp3zero3 mesh.dp=3 parallel.zero=3
 curve tp2 mesh.tp=2
 curve tp2sp mesh.tp=2 parallel.sequence=true
+curve cp4 mesh.cp=4 parallel.tokens=zigzag
+curve cp2u mesh.cp=2 mesh.tp=2 parallel.context=ulysses parallel.zero=2 parallel.sequence=true
 curve all mesh.dp=2 mesh.tp=3 parallel.zero=2 parallel.sequence=true
 compare folded dp2 0
 compare dp2 dp2zero1 0
@@ -43,6 +45,8 @@ compare one folded 1e-6
 compare one dp3zero3 1e-6
 compare one tp2 1e-6
 compare one tp2sp 1e-6
+compare one cp4 1e-6
+compare one cp2u 1e-6
 compare one all 1e-6
-echo "$((7 - failed)) passed, $failed failed"
+echo "$((9 - failed)) passed, $failed failed"
 [ $failed = 0 ]

@@ -47,7 +47,10 @@ YAML
 ok "one rank" status 0 train one precision.compute=f64
 i=0
 for layout in "run.ranks=2" "mesh.dp=5 parallel.zero=2" "run.ranks=3 parallel.zero=3" "mesh.dp_replicate=2 mesh.dp_shard=2 parallel.zero=1" \
-    "mesh.tp=3" "mesh.tp=2 parallel.sequence=true" "run.ranks=6 mesh.tp=2 parallel.zero=3 parallel.sequence=true parallel.regather=false" "numerics.fold=3"; do
+    "mesh.tp=3" "mesh.tp=2 parallel.sequence=true" "run.ranks=6 mesh.tp=2 parallel.zero=3 parallel.sequence=true parallel.regather=false" "numerics.fold=3" \
+    "mesh.cp=4 parallel.tokens=zigzag" "mesh.cp=3 mesh.pp=2 parallel.recompute=selective run.check_every=1" \
+    "mesh.cp=2 mesh.tp=2 parallel.context=ulysses parallel.zero=3 parallel.sequence=true" \
+    "mesh.cp=2 mesh.dp=2 parallel.tokens=striped parallel.zero=1 parallel.offload=mlp.*"; do
     i=$((i + 1))
     # shellcheck disable=SC2086
     ok "$layout" status 0 train "l$i" precision.compute=f64 $layout
@@ -141,10 +144,17 @@ if command -v mpirun >/dev/null && [ -e "$(dirname "$sheaf")/sheaf-mpi.so" ]; th
     ok "mpirun, HSDP: the same losses" close one m5
     ok "mpirun, offload and recompute" status 0 mpi m6 2 "parallel.offload=mlp.*" parallel.recompute=attn.in precision.compute=f64
     ok "mpirun, offload and recompute: the same losses" close one m6
+    ok "mpirun, cp" status 0 mpi m7 4 mesh.cp=4 parallel.tokens=zigzag parallel.zero=1
+    ok "threads, cp" status 0 train t7 run.ranks=4 mesh.cp=4 parallel.tokens=zigzag parallel.zero=1
+    ok "mpirun, cp: the same bits" same t7 m7
+    ok "mpirun, Ulysses" status 0 mpi m8 4 mesh.cp=2 mesh.tp=2 parallel.context=ulysses precision.compute=f64
+    ok "mpirun, Ulysses: the same losses" close one m8
     launched() { OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe -n 2 "$sheaf" "$@" 2>"$top/use.err"; }
     "$sheaf" generate "$top/m4" -p "line " -n 8 --seed 3 >"$top/one.text" 2>/dev/null
     launched generate "$top/m4" -p "line " -n 8 --seed 3 mesh.tp=2 >"$top/two.text"
     ok "mpirun, generate: the same text" cmp "$top/one.text" "$top/two.text"
+    launched generate "$top/m4" -p "line " -n 8 --seed 3 mesh.cp=2 >"$top/cp.text"
+    ok "mpirun, generate on cp: the same text" cmp "$top/one.text" "$top/cp.text"
     ok "mpirun, eval" launched eval "$top/m4" --text "$top/held" mesh.tp=2 >"$top/eval.out"
     ok "the same bits" same t4 m4
     ok "run.ranks under mpirun is refused" status 2 mpi both 2 run.ranks=2
@@ -161,5 +171,13 @@ if command -v mpirun >/dev/null && [ -e "$(dirname "$sheaf")/sheaf-mpi.so" ]; th
     ok "SIGKILL under mpirun: names rank, host, pid and step" contains killed.err \
         "rank 0 of 2 \($(hostname), pid $worker\) was killed by SIGKILL (in step [0-9]+|between steps)"
 fi
+
+# A thread that hangs inside a call cannot find its own timeout: here rank 0 opens a pipe that
+# nobody reads. The parent process names it and ends the run.
+mkdir -p "$top/hang"
+mkfifo "$top/hang/metrics.jsonl"
+ok "a rank that hangs in a call ends the run" status 1 timeout 40 "$sheaf" train "$top/run.yaml" run.dir="$top/hang" \
+    run.ranks=2 run.valid_every=0 run.timeout_s=2 >"$top/hang.out" 2>"$top/hang.err"
+ok "and is named" contains hang.err "^sheaf: rank 1: waited 2.* 10 s later rank 0 of 2 \(.*, pid [0-9]+\) has not moved for .*; the run ends"
 
 counted

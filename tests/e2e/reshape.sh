@@ -36,6 +36,24 @@ check "an existing folder is not overwritten" refused "exists already" "$sheaf" 
 check "training keys are refused" refused "changes what is trained" "$sheaf" reshape "$top/a" "$top/d" optim.lr=1
 check "an impossible mesh is refused" refused "run.ranks=5" "$sheaf" reshape "$top/a" "$top/d" run.ranks=5 mesh.tp=2
 check "a folder without checkpoint is refused" refused "neither a checkpoint" "$sheaf" reshape "$top" "$top/d"
+# Context parallelism: state sharded over cp, to other meshes and back.
+"$sheaf" train "${common[@]}" run.dir="$top/cp" run.steps=4 mesh.cp=2 mesh.dp=2 parallel.zero=3 >/dev/null || exit 1
+cp -r "$top/cp" "$top/cpdirect"
+check "a cp run resumes under another layout" "$sheaf" train "${common[@]}" run.dir="$top/cpdirect" run.steps=6 mesh.tp=2
+check "reshape from cp" "$sheaf" reshape "$top/cp" "$top/cptp" mesh.dp=1 mesh.cp=1 mesh.tp=2 parallel.zero=0
+check "the target resumes" "$sheaf" train "$top/cptp/config.yaml" run.steps=6
+check "both have the same losses" same_end "$top/cpdirect" "$top/cptp"
+cp -r "$top/a" "$top/acp"
+check "a dp run resumes on cp" "$sheaf" train "${common[@]}" run.dir="$top/acp" run.steps=6 mesh.cp=3 parallel.zero=1
+"$sheaf" train "${common[@]}" run.dir="$top/uy" run.steps=2 mesh.cp=4 parallel.context=ulysses >/dev/null || exit 1
+check "Ulysses to fewer ranks" "$sheaf" reshape "$top/uy" "$top/uy2" mesh.cp=2
+check "the target resumes by Ulysses" "$sheaf" train "$top/uy2/config.yaml" run.steps=4
+check "an argument changes the way of a stored run" grep -q "context    gather" <("$sheaf" explain "$top/uy/config.yaml" parallel.context=gather)
+check "without cp the way must go too" refused "set mesh.cp=2 or more, or parallel.context=auto" "$sheaf" reshape "$top/uy" "$top/uy1" mesh.cp=1
+check "to one rank" "$sheaf" reshape "$top/uy" "$top/uy1" mesh.cp=1 parallel.context=auto
+check "reshape to cp" "$sheaf" reshape "$top/a" "$top/tocp" mesh.dp=1 mesh.cp=3
+check "the target resumes on cp" "$sheaf" train "$top/tocp/config.yaml" run.steps=6
+check "both have the same losses" same_end "$top/acp" "$top/tocp"
 printf x | dd of="$top/a/checkpoints/step-00000004/rank-00001.safetensors" bs=1 seek=200000 conv=notrunc 2>/dev/null
 damaged() { ! "$sheaf" reshape "$top/a" "$top/d" mesh.tp=3 mesh.dp=1 2>"$top/printed" && grep -q "rank-00001" "$top/printed"; }
 check "a damaged byte is named" damaged

@@ -1,3 +1,3 @@
 #!/usr/bin/env bash
 # slow_kills.sh BINARY -- two hundred kills instead of twenty.
-exec "$(dirname "$0")/kills.sh" "$1" 200
+SEED=${SEED:-2} exec "$(dirname "$0")/kills.sh" "$1" 200

@@ -42,6 +42,7 @@ ok "one line per step" lines a 12
 ok "metrics have all keys" grep -q '"step": 12, "loss": .*"grad_norm": .*"lr": .*"tokens": .*"step_ms": .*"tokens_per_s": .*"mfu": .*"peak_bytes": .*"sent_bytes": .*"valid_loss": ' "$top/a/metrics.jsonl"
 ok "a TensorBoard file" test -s "$(ls "$top"/a/events.out.tfevents.* 2>/dev/null)"
 ok "the loss falls" awk -F'"loss": ' '{split($2, x, ","); l[NR] = x[1]} END {exit !(l[12] < l[1] - 0.2)}' "$top/a/metrics.jsonl"
+ok "the attention is named" contains a.out "attention: our own fused kernels in f32"
 ok "the end is reported" contains a.out "done after 12 steps: loss"
 ok "mfu is never above 100%" awk -F'"mfu": ' '{split($2, x, ","); if (x[1] > 1 || x[1] <= 0) exit 1}' "$top/a/metrics.jsonl"
 

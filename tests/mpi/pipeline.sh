@@ -51,5 +51,6 @@ done <<LAYOUTS
 4 mesh.pp=4 parallel.evict=true
 4 mesh.pp=2 mesh.dp=2 parallel.zero=3 parallel.schedule=zbv
 4 mesh.pp=2 mesh.tp=2 parallel.sequence=true parallel.schedule=dualpipev
+4 mesh.pp=2 mesh.cp=2 parallel.schedule=zbv parallel.tokens=zigzag parallel.zero=2
 LAYOUTS
-[ $number = 5 ] && exit $failed
+[ $number = 6 ] && exit $failed

@@ -272,6 +272,36 @@ static void run(int ranks, SideBody *body)
     assert_true(left.contexts == 0 && left.bytes == 0);
 }
 
+/* A maximum needs scratch memory on the device; none is allocated once it is prepared. */
+static Err maximum_allocates_nothing(Side *s)
+{
+    TestRank *r = s->r;
+    const RankList all = test_world(r->ranks);
+    const Transfer t = {.kind = COMM_ALL_REDUCE,
+                        .reduce = REDUCE_MAX,
+                        .group = all,
+                        .purpose = 5,
+                        .from = side_ref(s, 0, 301, F32),
+                        .to = side_ref(s, 8192, 301, F32)};
+    TRY(s->m->set(s->queue, s->device, 0, TEST_BYTES));
+    TRY(comm_prepare(r->comm, &t, 1));
+    TRY(comm_agree(r->comm, all, side_sync(s)));
+    const int64_t before = (int64_t)shadow_count().bytes;
+    TRY(comm_do(r->comm, &t));
+    TRY(side_sync(s));
+    const int64_t after = (int64_t)shadow_count().bytes;
+    return comm_agree(r->comm, all,
+                      after == before ? OK
+                                      : err_fail(ERR_CHECK, "%lld bytes were allocated in a step",
+                                                 (long long)(after - before)));
+}
+
+static void nothing_is_allocated_between_transfers(void **state)
+{
+    (void)state;
+    if (setup.on_shadow) run(ranks_or(FIRST_RANKS), maximum_allocates_nothing);
+}
+
 static void equal_to_the_host(void **state)
 {
     (void)state;
@@ -300,6 +330,7 @@ static void bad_transfers_are_refused(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_is_allocated_between_transfers),
         cmocka_unit_test(equal_to_the_host), cmocka_unit_test(maxima_keep_nan),
         cmocka_unit_test(many_in_flight), cmocka_unit_test(bad_transfers_are_refused)};
     const int status = graph_test_open(argc, argv);

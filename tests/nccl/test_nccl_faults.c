@@ -44,6 +44,17 @@ static Err sums(Side *s)
     return OK;
 }
 
+/* Leaves as the training loop does: the message of the error must survive that. */
+static bool leaves;
+static Err sums_and_leave(Side *s)
+{
+    const Err err = sums(s);
+    if (err == OK || !leaves) return err;
+    comm_abort(s->r->comm, err, err_text());
+    comm_release_device(s->r->comm);
+    return err;
+}
+
 static void nothing_left(bool aborted)
 {
     const StandinCount count = setup.count();
@@ -56,7 +67,7 @@ static void nothing_left(bool aborted)
 
 static void expect(const char *what, const char *where, double timeout_s)
 {
-    SideBody *body = sums;
+    SideBody *body = sums_and_leave;
     const double start_s = now_s();
     ranks_run(&(TestWorld){.ranks = ranks_or(RANKS),
                            .body = with_side,
@@ -87,6 +98,18 @@ static void a_call_that_is_refused(void **state)
     (void)state;
     fault = (StandinFault){FAULT_CALL, AT};
     expect("planted by the test", sum_name, 20);
+}
+
+/* The transfer that failed is still in flight when the rank leaves; that is not the error. */
+static void an_error_outlives_the_leave(void **state)
+{
+    (void)state;
+    leaves = true;
+    fault = (StandinFault){FAULT_CALL, AT};
+    expect("planted by the test", sum_name, 20);
+    fault = (StandinFault){FAULT_ASYNC, AT};
+    expect("network error: a cable was pulled", sum_name, 20);
+    leaves = false;
 }
 
 static void a_gpu_that_stops(void **state)
@@ -252,6 +275,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {cmocka_unit_test(none),
                                        cmocka_unit_test(an_error_of_its_own),
                                        cmocka_unit_test(a_call_that_is_refused),
+                                       cmocka_unit_test(an_error_outlives_the_leave),
                                        cmocka_unit_test(a_gpu_that_stops),
                                        cmocka_unit_test(a_communicator_that_does_not_open),
                                        cmocka_unit_test(a_rank_that_fails_itself),

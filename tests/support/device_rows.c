@@ -23,6 +23,12 @@ const DeviceRow device_rows[] = {
     {"mix", "llama", "1f1b", .dp = 2, .tp = 2, .pp = 2, .micros = 2, .layers = 4, .zero = 1},
     {"mix zero3", "gpt2", "1f1b", .dp = 2, .tp = 2, .pp = 2, .micros = 2, .layers = 4, .zero = 3,
      .each = true, .sequence = true},
+    {"cp gather", "llama", "1f1b", .cp = 3, .tokens = TOKENS_ZIGZAG, .context = CONTEXT_GATHER,
+     .micros = 2, .zero = 1, .validate = true},
+    {"cp ulysses sp", "llama", "1f1b", .cp = 2, .tp = 2, .tokens = TOKENS_STRIPED,
+     .context = CONTEXT_ULYSSES, .micros = 2, .sequence = true, .validate = true},
+    {"cp both bf16", "llama", "1f1b", .cp = 4, .cp_heads = 2, .tokens = TOKENS_STRIPED, .dp = 2,
+     .micros = 2, .zero = 3, .each = true, .dtype = BF16},
 };
 const int n_device_rows = sizeof device_rows / sizeof *device_rows;
 
@@ -44,7 +50,15 @@ World device_world(const DeviceRow *row, const Device *device, ModelConfig *conf
     if (row->layers) config->n_layers = row->layers;
     w.set.config = config;
     ParallelSettings *p = &w.set.parallel;
-    p->mesh = (MeshSizes){1, row->dp ? row->dp : 1, row->tp ? row->tp : 1, row->pp ? row->pp : 1};
+    p->mesh = (MeshSizes){.dp_replicate = 1,
+                          .dp_shard = row->dp,
+                          .tp = row->tp,
+                          .pp = row->pp,
+                          .cp = row->cp,
+                          .cp_heads = row->cp_heads};
+    p->tokens = row->tokens;
+    p->context = row->context;
+    if (row->cp) w.set.batch.sequences = 2;
     p->zero = row->zero;
     p->reduce_each = row->each;
     p->sequence = row->sequence;

@@ -7,6 +7,9 @@
 typedef struct {
     const char *name, *model, *schedule;
     int dp, tp, pp, zero, micros, layers; /* layers 0: the model's */
+    int cp, cp_heads;
+    TokenMap tokens;
+    ContextKind context;
     bool each, sequence, split, validate, evict, sgd, in_order;
     const char *offload;
     DType dtype;

@@ -119,7 +119,7 @@ static inline RankFile example_rank(const StateTensors *t, int rank)
     DO(ARENA_NEW(&arena, 7, &hash));
     for (int i = 0; i < 6; i++)
         f.part[f.n++] = (ManifestPart){i / 2, rank, up[rank][i % 2], 0, 0, NULL};
-    f.part[f.n++] = (ManifestPart){3, rank, {1, {rank ? 2 : 0}, {rank ? 5 : 2}}, 0, 0, NULL};
+    f.part[f.n++] = (ManifestPart){3, rank, {1, {rank ? 2 : 0}, {rank ? 5 : 2}, {0}}, 0, 0, NULL};
     DO(rank_file_layout(t, &f, &arena));
     for (int64_t i = 0; i < f.n; i++) {
         Buffer b = {0};

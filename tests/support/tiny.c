@@ -79,23 +79,18 @@ static void fill_ranges(const TestBatch *b, int64_t i, int32_t *ranges)
 void rank_fill_batch(Rank *r, int micro, const TestBatch *b)
 {
     const Random random = random_named(b->seed, "batch");
-    Tensor in[N_INPUTS];
-    for (int i = 0; i < N_INPUTS; i++) in[i] = rank_input(r, micro, (Input)i);
     const int64_t rows = r->settings.program->model->rows;
-    int32_t *tokens = in[INPUT_TOKENS].data, *targets = in[INPUT_TARGETS].data;
-    int32_t *positions = in[INPUT_POSITIONS].data, *ranges = in[INPUT_RANGES].data;
     for (int64_t i = 0; i < rows; i++) {
-        const bool live = i < b->rows;
-        const uint64_t at = (uint64_t)i;
+        const uint64_t at = (uint64_t)i, ids = (uint64_t)b->ids;
         const int64_t row = i - document_start(b, i);
-        tokens[i] = live ? (int32_t)random_permute(&random, (uint64_t)b->ids, at % (uint64_t)b->ids)
-                         : INT32_MAX;
-        targets[i] = live ? (int32_t)(random_bits(&random, at) % (uint64_t)b->vocab) : INT32_MAX;
-        positions[i] = live ? (int32_t)(row % b->positions) : INT32_MAX;
-        for (int k = 0; k < 4; k++) ranges[4 * i + k] = k % 2 ? INT32_MAX : 0;
-        if (live) fill_ranges(b, i, &ranges[4 * i]);
-        const double weight = i % 5 == 3 ? 0.0 : 0.5 + random_uniform(&random, at);
-        real_set(&in[INPUT_WEIGHTS], i, live ? weight : (double)NAN);
+        const InputRow dead = {
+            INT32_MAX, INT32_MAX, INT32_MAX, {0, INT32_MAX, 0, INT32_MAX}, (double)NAN};
+        InputRow live = {.token = (int32_t)random_permute(&random, ids, at % ids),
+                         .target = (int32_t)(random_bits(&random, at) % (uint64_t)b->vocab),
+                         .position = (int32_t)(row % b->positions),
+                         .weight = i % 5 == 3 ? 0.0 : 0.5 + random_uniform(&random, at)};
+        fill_ranges(b, i, live.range);
+        rank_put_row(r, micro, i, i < b->rows ? &live : &dead);
     }
     rank_set_rows(r, micro, b->rows);
 }
@@ -114,7 +109,7 @@ TestBatch tiny_batch(const TinySpec *spec, int micro)
 static Err build_model(Tiny *t)
 {
     const TinySpec *s = &t->spec;
-    const Dim rows = {s->rows, SLOT_ROWS, 0};
+    const Dim rows = dim_rows(s->rows, SLOT_ROWS);
     static const char *const kind[] = {"embed", "body", "head"};
     Model *m = &t->model;
     const int bodies = s->bodies ? s->bodies : 1;
@@ -155,7 +150,13 @@ static Err make_list(Tiny *t)
     const bool back = spec->compile.backward;
     const int units = t->model.n_units, cap = (3 * spec->micros + 1) * units + 2;
     const int16_t stage_of[] = {0}, first_unit[] = {0, (int16_t)units};
-    const Schedule shape = {OVER_UNITS, 1, 1, spec->micros, 1, stage_of, first_unit, NULL, NULL};
+    const Schedule shape = {.level = OVER_UNITS,
+                            .stages = 1,
+                            .chunks = 1,
+                            .micros = spec->micros,
+                            .slices = 1,
+                            .stage_of = stage_of,
+                            .first_unit = first_unit};
     Schedule *s = &t->schedule;
     TRY(schedule_init(&shape, &cap, &t->arena, s));
     if (spec->bind) s->list[0][s->n[0]++] = action_of(A_BIND, 0);

@@ -95,10 +95,10 @@ static void fill_batches(const Worker *k, Rank *r, int step)
         const int number = (int)(part.first / split.each);
         TestBatch b = test_job_batch(&k->job.settings, number + 16 * step);
         if (w->pattern) b.rows = k->job.model.rows;
+        if (w->rows && number == w->numbers - 1) b.rows = w->rows;
         if (w->numbers && number >= w->numbers) b.rows = 0;
         rank_fill_batch(r, m, &b);
-        const Tensor weights = rank_input(r, m, INPUT_WEIGHTS);
-        for (int64_t i = 0; number == w->without && i < b.rows; i++) real_set(&weights, i, 0.0);
+        for (int64_t i = 0; number == w->without && i < b.rows; i++) rank_put_weight(r, m, i, 0.0);
     }
 }
 
@@ -277,6 +277,7 @@ static Err compile(Worker *k)
     set.note_freed = !k->w->pattern;
     TRY(arena_open(&k->arena, "rank", ARENA_PLENTY));
     TRY(job_compile(&set, &k->arena, &k->job));
+    if (k->w->change) TRY(k->w->change(&k->job, &k->arena));
     set.kind = JOB_LOSS;
     if (k->w->validate) TRY(job_compile(&set, &k->arena, &k->valid_job));
     memcpy(k->out->bytes[k->number], k->job.linked.bytes, sizeof k->job.linked.bytes);

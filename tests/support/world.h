@@ -22,6 +22,7 @@ typedef struct {
     int steps;
     double lr;
     int numbers;  /* micro-batches of a step that have rows; 0: as many as the ranks can take */
+    int64_t rows; /* live rows of the last micro-batch that has rows; 0: as test_job_batch */
     int without;  /* number of a micro-batch whose tokens all have weight 0; -1: none */
     bool hostile; /* see CommSettings */
     bool staged;  /* see CommSettings */
@@ -32,6 +33,8 @@ typedef struct {
     bool init;     /* initial weights as in a run, not those of tests */
     bool capture;  /* see RankSettings */
     bool autotune; /* before the first step and before the first validation */
+    /* Changes the job of a rank before it runs; NULL: nothing. */
+    Err (*change)(Job *job, Arena *arena);
     /* Not 0: fills the arenas instead of NaN, and all rows are live; see `top`. */
     unsigned char pattern;
 } World;

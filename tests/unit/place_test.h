@@ -37,17 +37,24 @@ static inline Err keep_placed(void *context, const char *pass, const Graph *g)
 }
 
 /* Compiling checks each program. */
-static inline void ranks_open(Ranks *r, const Graph *unit, const CompileOptions *o, int tp)
+static inline void ranks_open_mesh(Ranks *r, const Graph *unit, const CompileOptions *o,
+                                   const Mesh *mesh)
 {
     DO(arena_open(&r->arena, "ranks", (size_t)1 << 32));
-    r->mesh = mesh_tp(tp);
-    r->n = tp;
-    for (int k = 0; k < tp; k++) {
+    r->mesh = *mesh;
+    r->n = mesh->world;
+    for (int k = 0; k < r->n; k++) {
         CompileOptions mine = *o;
         mine.mesh = &r->mesh;
         mine.rank = k;
         DO(compile_unit(unit, &mine, keep_placed, &r->placed[k], &r->arena, &r->program[k]));
     }
+}
+
+static inline void ranks_open(Ranks *r, const Graph *unit, const CompileOptions *o, int tp)
+{
+    const Mesh mesh = mesh_tp(tp);
+    ranks_open_mesh(r, unit, o, &mesh);
 }
 
 static inline void ranks_close(Ranks *r) { arena_close(&r->arena); }
@@ -146,7 +153,7 @@ static inline void counts_agree(const char *name, const Transfer *t, int n, cons
     int64_t sum = 0;
     for (int i = 0; i < n; i++) sum += part_count(counts, whole->count, n, i);
     AGREE(sum == whole->count, "%s: %s, tag %d: parts sum to %lld, not %lld", name,
-          comm_kind_name(t->kind), t->tag, (long long)sum, (long long)whole->count);
+          comm_kind_name(t->kind), (int)t->tag, (long long)sum, (long long)whole->count);
 }
 
 /* Checks one transfer across its members: kind, type, tag, group and counts. */
@@ -158,9 +165,9 @@ static inline void members_agree(const char *name, const Transfer *t, int n)
         AGREE(a->kind == b->kind && a->reduce == b->reduce && a->tag == b->tag &&
                   a->from.dtype == b->from.dtype && b->from.dtype == b->to.dtype,
               "%s: rank 0 begins %s with tag %d, rank %d %s with tag %d", name,
-              comm_kind_name(a->kind), a->tag, k, comm_kind_name(b->kind), b->tag);
+              comm_kind_name(a->kind), (int)a->tag, k, comm_kind_name(b->kind), (int)b->tag);
         AGREE(b->group.n == n && group_index(b->group, k) == k,
-              "%s: tag %d: rank %d is not in its place", name, b->tag, k);
+              "%s: tag %d: rank %d is not in its place", name, (int)b->tag, k);
         const bool gathers = a->kind == COMM_ALL_GATHER, all = a->kind == COMM_ALL_TO_ALL;
         const bool scatters = a->kind == COMM_REDUCE_SCATTER;
         if (gathers || all) counts_agree(name, b, n, b->to_counts, &b->to);
@@ -172,7 +179,7 @@ static inline void members_agree(const char *name, const Transfer *t, int n)
                                     ? part_count(t[i].from_counts, t[i].from.count, n, k)
                                     : t[i].from.count;
             AGREE(in == out, "%s: %s, tag %d: rank %d takes %lld elements, rank %d gives %lld",
-                  name, comm_kind_name(a->kind), a->tag, k, (long long)in, i, (long long)out);
+                  name, comm_kind_name(a->kind), (int)a->tag, k, (long long)in, i, (long long)out);
         }
     }
 }

@@ -89,9 +89,9 @@ static inline int64_t box_addresses(const Box *b, int64_t at, const int64_t *str
     memcpy(x, b->lo, sizeof x);
     for (int d = 0; d >= 0;) {
         int64_t a = at;
-        for (d = 0; d < b->ndim; d++) a += (x[d] - b->lo[d]) * stride[d];
+        for (d = 0; d < b->ndim; d++) a += (x[d] - b->lo[d]) / (b->skip[d] + 1) * stride[d];
         out[n++] = a;
-        for (d = b->ndim - 1; d >= 0 && ++x[d] == b->hi[d]; d--) x[d] = b->lo[d];
+        for (d = b->ndim - 1; d >= 0 && (x[d] += b->skip[d] + 1) >= b->hi[d]; d--) x[d] = b->lo[d];
     }
     return n;
 }

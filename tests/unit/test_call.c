@@ -89,7 +89,7 @@ static double inlined(TinyBody body)
 
 static Value argument(Graph *g, int index, int64_t width)
 {
-    const Dims dims = dims2((Dim){T, SLOT_ROWS, 0}, dim_of(width));
+    const Dims dims = dims2(dim_rows(T, SLOT_ROWS), dim_of(width));
     const Value v = graph_value(g, ROLE_ARG, "", F64, dims);
     g->value[v].index = index;
     return v;
@@ -101,7 +101,7 @@ static Program sub_program(const char *kind, Middle middle, int64_t width, int r
     Program p;
     graph_init(&g, kind, F64, a);
     const Value x = argument(&g, 0, width), y = argument(&g, 1, width);
-    const Value z = own(&g, middle(&g, (Dim){T, SLOT_ROWS, 0}, x, y));
+    const Value z = own(&g, middle(&g, dim_rows(T, SLOT_ROWS), x, y));
     g.value[z].role = ROLE_ARG;
     g.value[z].index = result;
     DO(graph_check(&g));

@@ -33,6 +33,9 @@ static void attention_is_marked_causal(void **state)
     cut.schedule = "seq1f1b";
     cut.parallel.slices = 2;
     assert_int_equal(count_causal(cut, &what), 0);
+    JobSettings shard = set;
+    shard.parallel.mesh.cp = 2; /* rows of a rank are not whole sequences */
+    assert_int_equal(count_causal(shard, &what), 0);
     JobSettings window = test_job_settings("mistral", JOB_STEP);
     window.causal = true;
     assert_true(window.config->window > 0);

@@ -187,7 +187,18 @@ static const MeshCase mesh_cases[] = {
      0,
      0,
      "mesh.dp=4, but mesh.dp_replicate x mesh.dp_shard is 1 x 3 = 3"},
+    {{"mesh.cp=3", "mesh.cp_heads=2"},
+     0,
+     0,
+     0,
+     0,
+     0,
+     "mesh.cp_heads=2: does not divide mesh.cp=3; set mesh.cp_heads=1 or 3, or leave it out"},
+    {{"mesh.cp=12", "mesh.cp_heads=5"}, 0, 0, 0, 0, 0, "set mesh.cp_heads=4 or 6, or leave it out"},
+    {{"mesh.cp=6", "mesh.cp_heads=8"}, 0, 0, 0, 0, 0, "set mesh.cp_heads=6, or leave it out"},
     {{"numerics.fold=2", "mesh.dp=2"}, 0, 0, 0, 0, 0, "numerics.fold=2: one rank imitates"},
+    {{"numerics.fold=2", "mesh.cp=2"}, 0, 0, 0, 0, 0, "mesh.cp is 2; set one of them to 1"},
+    {{"numerics.fold=2", "mesh.pp=2"}, 0, 0, 0, 0, 0, "mesh.pp is 2; set one of them to 1"},
 };
 
 /* 8 sequences in micro-batches of one; with a fold of 3 there are 3 x ceil(8 / 3). */
@@ -240,13 +251,37 @@ static void printed_configuration_reloads(void **state)
     }
 }
 
+/* A number that auto stands for now is not stored: later arguments change what it stands for. */
+static void auto_is_stored_as_auto(void **state)
+{
+    static const char *const way[] = {"auto", "gather", "ulysses", "ring"};
+    Fixture *f = *state;
+    for (size_t i = 0; i < sizeof way / sizeof *way; i++) {
+        char context[64];
+        snprintf(context, sizeof context, "parallel.context=%s", way[i]);
+        const char *set[] = {"model.name=gpt2-tiny", "mesh.cp=4", context}, *text;
+        Config c;
+        assert_int_equal(config_load(NULL, set, 3, &f->arena, &c), OK);
+        Text t = text_in(&f->arena);
+        config_print(&c, &t);
+        assert_int_equal(text_done(&t, &text), OK);
+        assert_non_null(strstr(text, "\n  cp_heads: auto\n"));
+    }
+}
+
 static void bad_arguments_have_reasons(void **state)
 {
     static const struct {
         const char *argument, *message;
     } bad[] = {
-        {"mesh.cp=2",
-         "mesh.cp=2: not yet: sequences are not sharded over ranks; the only value is 1"},
+        {"mesh.ep=2", "mesh.ep=2: not yet: no model has experts; the only value is 1"},
+        {"mesh.cp_heads=2", "mesh.cp_heads=2: does not divide mesh.cp=1; set mesh.cp_heads=1"},
+        {"parallel.context=ulysses", "command line: parallel.context=ulysses: has no effect at "
+                                     "mesh.cp=1; set mesh.cp=2 or more, "
+                                     "or parallel.context=auto"},
+        {"parallel.tokens=striped", "command line: parallel.tokens=striped: has no effect at "
+                                    "mesh.cp=1; set mesh.cp=2 or more, "
+                                    "or parallel.tokens=auto"},
         {"mesh.dp=0", "mesh.dp=0: at least 1, or -1"},
         {"parallel.schedule=gpip", "there is none of that name: did you mean gpipe?"},
         {"parallel.schedule=none", "a file has a dot or a slash in its name"},
@@ -334,8 +369,7 @@ static void bad_files_have_positions(void **state)
         {"optim:\n  lr: ~\n", 2, "no value"},
         {"run:\n  fresh: yes\n", 2, "must be true or false"},
         {"run:\n  seed: 1.5\n", 2, "must be a whole number"},
-        {"mesh:\n\n  cp: 4\n", 3,
-         "not yet: sequences are not sharded over ranks; the only value is 1"},
+        {"mesh:\n\n  ep: 4\n", 3, "not yet: no model has experts; the only value is 1"},
         {"optim: {lr: 1]\n", 1, "not YAML"},
         {"optim:\n\tlr: 1\n", 2, "not YAML"},
         {"model:\n  name: \"a\\0b\"\n", 2, "a NUL character"},
@@ -476,29 +510,33 @@ static void saved_configurations_keep_old_names(void **state)
 static void arguments_are_classified(void **state)
 {
     Fixture *f = *state;
-    const char *rank = NULL;
-    bool json = false;
-    const Flag flags[] = {{"--rank", &rank, NULL}, {"--json", NULL, &json}};
-    char *good[] = {"explain", "a/run.yaml", "mesh.tp=2", "--rank", "3", "--json", "optim.lr=x=y"};
+    const char *ranks = NULL, *layouts = NULL;
+    bool json = false, full = false;
+    const Flag flags[] = {{"--ranks", &ranks, NULL},
+                          {"--layouts", &layouts, NULL},
+                          {"--full", NULL, &full},
+                          {"--json", NULL, &json}};
+    char *good[] = {"verify", "a/run.yaml", "mesh.tp=2", "--ranks", "3", "--json", "optim.lr=x=y"};
     Args args;
-    assert_int_equal(args_split(7, good, flags, 2, &f->arena, &args), OK);
+    assert_int_equal(args_split(7, good, flags, 4, &f->arena, &args), OK);
     assert_string_equal(args.file, "a/run.yaml");
     assert_int_equal(args.n_set, 2);
     assert_string_equal(args.set[1], "optim.lr=x=y");
-    assert_string_equal(rank, "3");
+    assert_string_equal(ranks, "3");
+    assert_false(full || layouts);
     assert_true(json);
-    char *equals[] = {"explain", "--rank=5"};
-    assert_int_equal(args_split(2, equals, flags, 2, &f->arena, &args), OK);
-    assert_string_equal(rank, "5");
+    char *equals[] = {"verify", "--ranks=5"};
+    assert_int_equal(args_split(2, equals, flags, 4, &f->arena, &args), OK);
+    assert_string_equal(ranks, "5");
     assert_null(args.file);
-    char *bad[][3] = {{"explain", "a.yaml", "b.yaml"},
-                      {"explain", "a.yaml", "--rank"},
-                      {"explain", "a.yaml", "--jsn"},
-                      {"explain", "a.yaml", "--json=1"}};
+    char *bad[][3] = {{"verify", "a.yaml", "b.yaml"},
+                      {"verify", "a.yaml", "--ranks"},
+                      {"verify", "a.yaml", "--jsn"},
+                      {"verify", "a.yaml", "--json=1"}};
     static const char *const message[] = {"a second file", "needs a value", "did you mean --json?",
                                           "takes no value"};
     for (int i = 0; i < 4; i++) {
-        assert_int_equal(args_split(3, bad[i], flags, 2, &f->arena, &args), ERR_CONFIG);
+        assert_int_equal(args_split(3, bad[i], flags, 4, &f->arena, &args), ERR_CONFIG);
         assert_message(message[i]);
     }
 }
@@ -512,6 +550,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(sequences_fit_the_positions, open_fixture, close_fixture),
         cmocka_unit_test_setup_teardown(mesh_and_ranks_agree, open_fixture, close_fixture),
         cmocka_unit_test_setup_teardown(printed_configuration_reloads, open_fixture, close_fixture),
+        cmocka_unit_test_setup_teardown(auto_is_stored_as_auto, open_fixture, close_fixture),
         cmocka_unit_test_setup_teardown(bad_arguments_have_reasons, open_fixture, close_fixture),
         cmocka_unit_test_setup_teardown(bad_files_have_positions, open_fixture, close_fixture),
         cmocka_unit_test_setup_teardown(odd_bytes_and_sizes, open_fixture, close_fixture),

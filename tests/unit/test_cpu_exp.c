@@ -2,7 +2,8 @@
  * 2^-23 over the whole range, as device/cpu/simd/math.h states; values outside the range, and
  * NaN.
  *
- * It is tested through loss_dx: with m = 0, z = 1, weight 1 and no target, a row is exp(logits). */
+ * It is tested through loss_dx: with m = 0, z = (1, -inf), weight 1 and no target, a row is
+ * exp(logits). */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,7 +19,7 @@ enum { COUNT = 1 << 16 };
 
 static void exp_of(CpuSimd simd, float *x, float *y)
 {
-    float m = 0, z[2] = {1, 0}, weight = 1;
+    float m = 0, z[2] = {1, -INFINITY}, weight = 1;
     int32_t target = -1;
     const Call call = {
         .in = {{.data = x, .dtype = F32, .ndim = 2, .n = {1, COUNT}, .stride = {COUNT, 1}},

@@ -1,5 +1,5 @@
 /* test_cpu_loss.c -- the loss of device/cpu against ref: sharded vocabularies, masked rows,
- * large logits; and its exp. */
+ * large logits, targets of a probability near 1; and its exp. */
 #include "cpu_test.h"
 
 typedef struct {
@@ -137,6 +137,78 @@ static void rising_maxima(void **state)
     }
 }
 
+/* A row whose target has a logit `above` the others': loss and gradient at the target are of the
+ * size of the others' share, and relative to that they have the error of a sum of exponentials. */
+typedef struct {
+    const Device *device;
+    Tensor logits, targets, weights, dlogits, loss;
+} Confident;
+
+static void run_kernel(const Confident *c, KernelId id, Call call)
+{
+    assert_int_equal(c->device->kernel[id](&call), OK);
+}
+
+/* The four kernels of a sharded vocabulary. */
+static void run_in_steps(Bench *b, const Confident *c)
+{
+    const Tensor m = NEW(b, F32, DENSE, 1), z = NEW(b, F32, DENSE, 1, 2);
+    run_kernel(c, KERNEL_row_max, (Call){.in = {c->logits}, .n_in = 1, .out = {m}, .n_out = 1});
+    run_kernel(c, KERNEL_row_sums,
+               (Call){.in = {c->logits, m, c->targets}, .n_in = 3, .out = {z}, .n_out = 1});
+    run_kernel(c, KERNEL_loss,
+               (Call){.in = {z, c->weights}, .n_in = 2, .out = {c->loss}, .n_out = 1});
+    run_kernel(c, KERNEL_loss_dx,
+               (Call){.in = {c->logits, m, z, c->targets, c->weights},
+                      .n_in = 5,
+                      .out = {c->dlogits},
+                      .n_out = 1});
+}
+
+static void expect_share(const char *what, double got, double want, double tolerance)
+{
+    if (fabs(got - want) > tolerance * fabs(want)) fail_msg("%s: %g, not %g", what, got, want);
+}
+
+static void try_confident(Bench *b, CpuSimd simd, int64_t vocab, int64_t target)
+{
+    const double above = 19, tolerance = tol_sum(F32, (double)vocab + 4 * above);
+    Confident c = {device_cpu_simd(simd), RANDOM(b, F32, DENSE, 1, vocab), NEW(b, I32, DENSE, 1),
+                   NEW(b, F32, DENSE, 1), NEW(b, F32, DENSE, 1, vocab),    NEW(b, F32, DENSE, 1)};
+    put(&c.logits, target, above);
+    put(&c.targets, 0, (double)target);
+    put(&c.weights, 0, 0.75);
+    double others = 0;
+    for (int64_t v = 0; v < vocab; v++)
+        if (v != target) others += exp(get(&c.logits, v) - above);
+    for (int fused = 0; fused < 2; fused++) {
+        if (fused)
+            run_kernel(&c, KERNEL_token_loss_dx,
+                       (Call){.in = {c.logits, c.targets, c.weights},
+                              .n_in = 3,
+                              .out = {c.dlogits, c.loss},
+                              .n_out = 2});
+        else
+            run_in_steps(b, &c);
+        expect_share("loss", get(&c.loss, 0), 0.75 * log1p(others), tolerance);
+        expect_share("gradient", get(&c.dlogits, target), -0.75 * others / (1 + others), tolerance);
+    }
+    bench_clear(b);
+}
+
+static void confident_targets(void **state)
+{
+    CpuBench *c = *state;
+    const int64_t vocab[] = {2, 31, 301, 2500};
+    for (CpuSimd s = CPU_BASE; s < N_CPU_SIMD; s++) {
+        if (!cpu_has(s)) continue;
+        for (int i = 0; i < 4; i++) {
+            const int64_t v = vocab[i], at[] = {0, v / 3, v / 2, v - 1};
+            for (int k = 0; k < 4; k++) try_confident(&c->b, s, v, at[k]);
+        }
+    }
+}
+
 /* Masked rows may contain anything. */
 static void sum_of_tokens(void **state)
 {
@@ -193,6 +265,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(losses),
         cmocka_unit_test(rising_maxima),
+        cmocka_unit_test(confident_targets),
         cmocka_unit_test(sum_of_tokens),
         cmocka_unit_test(exponential),
     };

@@ -27,7 +27,8 @@ static void embedding(void **state)
     }
 }
 
-/* Rows to permuted places; rows in between are unchanged. The strides of both differ. */
+/* Rows to permuted places, some to none; rows in between are unchanged. The strides of both
+ * differ. */
 static void put_rows_at(void **state)
 {
     CpuBench *c = *state;
@@ -40,7 +41,8 @@ static void put_rows_at(void **state)
         call.in[0] = RANDOM(b, type, (Strides)(i % 3), t, g, w);
         call.in[1] = NEW(b, I32, t % 2 ? PADDED : DENSE, t);
         call.out[0] = RANDOM(b, type, (Strides)((i + 1) % 3), 21, g, w);
-        for (int64_t k = 0; k < t; k++) put(&call.in[1], k, (double)((k * 8 + 5) % 21));
+        for (int64_t k = 0; k < t; k++)
+            put(&call.in[1], k, k % 4 == 3 ? -1 : (double)((k * 8 + 5) % 21));
         expect_like_ref(c, KERNEL_put_rows_at, &call, 0);
     }
 }
@@ -93,12 +95,28 @@ static void rope(void **state)
     }
 }
 
+static void local_ranges(void **state)
+{
+    CpuBench *c = *state;
+    static const int64_t span[] = {2, 40, 1, 50, 90, 3};
+    for (int rows = 0; rows < 40; rows += 13) {
+        bench_clear(&c->b);
+        const Tensor x = NEW(&c->b, I32, rows % 2 ? PADDED : DENSE, rows, 4);
+        for (int i = 0; i < rows * 4; i++)
+            ((int32_t *)x.data)[i / 4 * x.stride[0] + i % 4 * x.stride[1]] = i * 7 % 97;
+        const Tensor y = NEW(&c->b, I32, DENSE, rows, 4);
+        Call call = {.n_in = 1, .n_out = 1, .in = {x}, .out = {y}};
+        call.attr.rows.span = span;
+        call.attr.rows.n = 2;
+        expect_like_ref(c, KERNEL_local_ranges, &call, 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(embedding),
-        cmocka_unit_test(put_rows_at),
-        cmocka_unit_test(embedding_gradient),
+        cmocka_unit_test(embedding),    cmocka_unit_test(put_rows_at),
+        cmocka_unit_test(local_ranges), cmocka_unit_test(embedding_gradient),
         cmocka_unit_test(rope),
     };
     return cmocka_run_group_tests(tests, cpu_setup, cpu_teardown);

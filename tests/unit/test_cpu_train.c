@@ -8,13 +8,14 @@
         if ((call) != OK) fail_msg("%s", err_text());                                              \
     } while (0)
 
-enum { SEQUENCES = 3, LENGTH = 21, ROWS = SEQUENCES * LENGTH, STEPS = 100, LONGEST = 100 };
+enum { SEQUENCES = 3, LENGTH = 21, ROWS = SEQUENCES * LENGTH, STEPS = 100, LONGEST = 200 };
 
 typedef struct {
     const char *model;
     DType dtype;
     const Device *device;
     int threads, steps;
+    bool overfit; /* the same sequences in every step, without weight decay and clipping */
     double loss[LONGEST], norm[LONGEST];
 } Run;
 
@@ -70,8 +71,8 @@ static void train(Run *run)
                                        .beta1 = 0.9,
                                        .beta2 = 0.95,
                                        .eps = 1e-8,
-                                       .weight_decay = 0.1,
-                                       .clip = 1,
+                                       .weight_decay = run->overfit ? 0 : 0.1,
+                                       .clip = run->overfit ? 0 : 1,
                                        .block = 65536}};
     DO(job_compile(&set, &arena, &job));
     if (run->threads > 1) DO(team_open(&team, run->threads, NULL));
@@ -81,7 +82,7 @@ static void train(Run *run)
     DO(rank_init_weights(&rank, 3));
     for (int i = 0; i < run->steps; i++) {
         StepResult result;
-        fill_batch(&rank, i, (int32_t)config.vocab);
+        fill_batch(&rank, run->overfit ? 0 : i, (int32_t)config.vocab);
         DO(rank_step(&rank, &(StepSettings){.step = i + 1, .lr = 3e-3}, &result));
         run->loss[i] = result.loss;
         run->norm[i] = result.grad_norm;
@@ -131,6 +132,28 @@ static void curves(void **state)
     }
 }
 
+/* The same sequences 200 times, to a loss near 0: there the probability of a target is near 1, and
+ * the loss and its gradient are small differences. f32 stays near f64, relative to the loss at the
+ * end. */
+static void overfitted(void **state)
+{
+    (void)state;
+    Run exact = {.model = "llama-tiny",
+                 .dtype = F64,
+                 .device = &device_ref,
+                 .steps = LONGEST,
+                 .overfit = true};
+    Run single = exact;
+    single.dtype = F32;
+    single.device = cpu();
+    train(&exact);
+    train(&single);
+    const double end = exact.loss[LONGEST - 1], apart = fabs(single.loss[LONGEST - 1] / end - 1);
+    print_message("llama-tiny, overfitted: loss %.1e (f64), f32 apart %.1e of it\n", end, apart);
+    assert_true(end < 2e-3);
+    assert_true(apart < LONGEST * ldexp(1, -24)); /* one rounding per step */
+}
+
 static void threads_do_not_matter(void **state)
 {
     (void)state;
@@ -153,6 +176,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(curves),
+        cmocka_unit_test(overfitted),
         cmocka_unit_test(threads_do_not_matter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

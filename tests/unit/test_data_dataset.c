@@ -2,8 +2,9 @@
  * token separately. */
 #include "data/dataset.h"
 #include "support/data_test.h"
+#include "layout/tokens.h"
 
-enum { MAX_STREAM = 512, MAX_ROWS = 128, EOT = 50256 };
+enum { MAX_STREAM = 512, MOST_ROWS = 128, EOT = 50256 };
 
 /* The expected stream, recorded token by token while the files are written. */
 typedef struct {
@@ -73,9 +74,9 @@ static void write_files(Stream *s, const char **path, const Random *r)
 }
 
 typedef struct {
-    int32_t tokens[MAX_ROWS], targets[MAX_ROWS], positions[MAX_ROWS], ranges[MAX_ROWS][4];
-    float weights[MAX_ROWS];
-    double weights_f64[MAX_ROWS];
+    int32_t tokens[MOST_ROWS], targets[MOST_ROWS], positions[MOST_ROWS], ranges[MOST_ROWS][4];
+    float weights[MOST_ROWS];
+    double weights_f64[MOST_ROWS];
 } Rows;
 
 static InputRows inputs(Rows *r, DType type)
@@ -85,7 +86,8 @@ static InputRows inputs(Rows *r, DType type)
                        r->positions,
                        &r->ranges[0][0],
                        type == F64 ? (void *)r->weights_f64 : (void *)r->weights,
-                       type};
+                       type,
+                       NULL};
 }
 
 static bool sees(const Stream *s, bool pack, int64_t window, int64_t query, int64_t key)
@@ -100,6 +102,45 @@ static bool counts(const Stream *s, bool pack, int64_t g, int64_t from, int64_t 
 {
     const bool ends = g >= from && g < to && s->id[g + 1] == EOT;
     return !pack || s->document[g] == s->document[g + 1] || ends;
+}
+
+/* Each part of a token map has the rows of the whole, and nothing after them is written. Ranges are
+ * whole in every second part, as for attention by heads. */
+static void check_parts(const Dataset *d, int64_t sample, int64_t window, int64_t row,
+                        const Rows *whole)
+{
+    enum { PARTS = 3 };
+    const int64_t start[] = {0, row, row + d->settings.seq_len};
+    static Arena a;
+    const SpanMap *map;
+    DO(arena_open(&a, "parts", (size_t)1 << 20));
+    DO(tokens_by_document(&a, (TokenMap)(1 + sample % 3), start, 2, PARTS, &map));
+    for (int p = 0; p < PARTS; p++) {
+        HeldSpans held[N_INPUTS];
+        Rows got;
+        memset(&got, 0x55, sizeof got);
+        InputRows in = inputs(&got, sample % 2 ? F64 : F32);
+        for (int i = 0; i < N_INPUTS; i++) held[i] = held_map(map, p);
+        if (p % 2) held[INPUT_RANGES] = held_all(row + d->settings.seq_len);
+        in.held = held;
+        DO(dataset_fill(d, sample, window, &in, row));
+        const int64_t n = held[0].count;
+        for (int64_t i = held_below(&held[0], row); i < n; i++) {
+            const int64_t r = held_at(&held[0], i);
+            assert_int_equal(got.tokens[i], whole->tokens[r]);
+            assert_int_equal(got.targets[i], whole->targets[r]);
+            assert_int_equal(got.positions[i], whole->positions[r]);
+            assert_memory_equal(&got.weights[i], &whole->weights[r], sizeof *got.weights);
+            assert_memory_equal(&got.weights_f64[i], &whole->weights_f64[r], sizeof(double));
+            assert_memory_equal(got.ranges[p % 2 ? r : i], whole->ranges[r],
+                                sizeof whole->ranges[r]);
+        }
+        assert_true(got.tokens[n] == 0x55555555 && got.targets[n] == 0x55555555);
+        assert_true(got.positions[n] == 0x55555555);
+        assert_int_equal(got.ranges[held[INPUT_RANGES].count][0], 0x55555555);
+        assert_memory_equal(&got.weights[n], &whole->weights[MOST_ROWS - 1], sizeof *got.weights);
+    }
+    arena_close(&a);
 }
 
 static void check_sample(const Dataset *d, const Stream *s, int64_t sample, int64_t window,
@@ -134,6 +175,7 @@ static void check_sample(const Dataset *d, const Stream *s, int64_t sample, int6
     }
     if (row > 0) assert_int_equal(got.tokens[row - 1], 0x55555555);
     assert_int_equal(got.tokens[row + T], 0x55555555);
+    check_parts(d, sample, window, row, &got);
 }
 
 static void every_row_is_as_defined(void **state)

@@ -110,7 +110,7 @@ static void survives_as_a_file(const Buffer *data, const Buffer *index)
     const DatasetSettings s = {&path, 1, FORMAT_AUTO, 4, true, VOCAB, 1, NULL, 0};
     int32_t tokens[4], targets[4], positions[4], ranges[16];
     float weights[4];
-    const InputRows in = {tokens, targets, positions, ranges, weights, F32};
+    const InputRows in = {tokens, targets, positions, ranges, weights, F32, NULL};
     Dataset d;
     if (index->bytes)
         scratch_write("mutant.idx", index);

@@ -149,7 +149,7 @@ static void mistakes_with_sets(void **state)
     Buffer b = llmc_file(20240520, 1, id, 3, 2);
     int32_t row[4], ranges[16];
     float weights[4];
-    const InputRows in = {row, row, row, ranges, weights, F32};
+    const InputRows in = {row, row, row, ranges, weights, F32, NULL};
     path = scratch_write("big.bin", &b);
     s.n_paths = 1, s.vocab = 50257;
     refused(dataset_open(&s, &arena, &d), ERR_CHECK,

@@ -35,7 +35,7 @@ static void a_sample_past_the_end(void **state)
 {
     static int32_t tokens[SEQ], targets[SEQ], positions[SEQ], ranges[4 * SEQ];
     static float weights[SEQ];
-    const InputRows rows = {tokens, targets, positions, ranges, weights, F32};
+    const InputRows rows = {tokens, targets, positions, ranges, weights, F32, NULL};
     const char *const paths[] = {path};
     const DatasetSettings set = {.path = paths,
                                  .n_paths = 1,

@@ -169,7 +169,7 @@ static void bad_requests_exit_with_2(void **state)
         {"parallel.offload=nothing", "parallel.offload=nothing: matches no value of any unit"},
         {"parallel.offload=none,mid", "none stands alone"},
         {"parallel.offload=", "parallel.offload"},
-        {"mesh.cp=2", "not yet"},
+        {"mesh.ep=2", "not yet"},
         {"data.seq_leng=3", "did you mean data.seq_len?"},
         {"no-such-file.yaml", "no-such-file.yaml"},
     };
@@ -347,9 +347,37 @@ static void a_pipeline_is_simulated(void **state)
     json_decref(all);
 }
 
+static void expect_part(const char *part)
+{
+    if (!strstr(output, part)) fail_msg("no \"%s\" in\n%s", part, output);
+}
+
+/* --context: the plan of the cp ranks, checked, and a table of all plans. */
+static void context_plan_is_printed(void **state)
+{
+    (void)state;
+    assert_int_equal(explain(1, "mesh.cp=4", "--context", "ring", NULL), 0);
+    expect_part("ATTENTION PLAN ring: keys travel");
+    expect_part("  4 ranks of cp, zigzag tokens, causal mask\n");
+    expect_part("    rank 1 | kv1>2,kv0<0 1x1 kv0>2,kv3<0 1x0 kv3>2,kv2<0 1x3 1x2\n");
+    expect_part("    rank 1 | kv1>2,kv0<0 kv0>2,kv3<0 1x0 dkv0>2,dkv3<0 kv3>2,kv2<0 1x3");
+    /* 48 tokens, 2 key heads of 16: 2f BSK = 2 * 3/4 * 48 * 32, and twice that */
+    expect_part("  ring         contiguous       2.3k      4.6k  busiest rank 1.750 of the mean\n");
+    expect_part("  ring         zigzag           2.3k      4.6k  busiest rank 1.000 of the mean\n");
+    assert_int_equal(explain(2, "--context=ring", NULL), 2);
+    expect_part("mesh.cp=1 and mesh.cp_heads=1 leave one rank; set mesh.cp=2 or more");
+    assert_int_equal(explain(2, "mesh.cp=2", "mesh.cp_heads=2", "--context=ring", NULL), 2);
+    expect_part("mesh.cp=2 and mesh.cp_heads=2 leave one rank; leave mesh.cp_heads out");
+    assert_int_equal(explain(2, "mesh.cp=2", "--context=rign", NULL), 2);
+    expect_part("did you mean ring?");
+    assert_int_equal(explain(2, "mesh.cp=2", "--context=ring", "--json", NULL), 2);
+    expect_part("leave out --json");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(context_plan_is_printed),
         cmocka_unit_test(text_is_stable_and_complete),
         cmocka_unit_test(gathers_are_counted),
         cmocka_unit_test(text_has_the_predicted_bytes),

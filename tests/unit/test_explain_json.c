@@ -120,10 +120,46 @@ static void json_equals_the_job(void **state)
     }
 }
 
+static const char *word(const json_t *o, const char *path)
+{
+    return json_string_value(at_path(o, path));
+}
+
+/* What auto took for cp, and what it compared. */
+static void json_has_the_context(void **state)
+{
+    (void)state;
+    Compiled *c = compiled("mesh.cp=2", JOB_STEP);
+    assert_int_equal(explain(1, "--json", "mesh.cp=2", NULL), 0);
+    json_t *all = parsed();
+    assert_string_equal(word(all, "plan.context.kind"), context_name(c->job.context));
+    assert_string_equal(word(all, "plan.context.tokens"), token_map_name(c->job.tokens));
+    assert_true(json_is_true(at_path(all, "plan.context.chosen_by_auto")));
+    assert_true(json_is_true(at_path(all, "plan.context.tokens_chosen_by_auto")));
+    assert_true(json_is_null(at_path(all, "plan.context.no_ulysses")));
+    assert_true(json_real_value(at_path(all, "plan.context.ms.gather")) ==
+                1e3 * c->job.context_seconds[CONTEXT_GATHER]);
+    assert_true(json_real_value(at_path(all, "plan.context.ms.ulysses")) ==
+                1e3 * c->job.context_seconds[CONTEXT_ULYSSES]);
+    json_decref(all);
+    done(c);
+    assert_int_equal(explain(1, "--json", "mesh.cp=8", "parallel.tokens=striped", NULL), 0);
+    all = parsed();
+    assert_true(json_is_false(at_path(all, "plan.context.tokens_chosen_by_auto")));
+    assert_string_equal(word(all, "plan.context.tokens"), "striped");
+    assert_non_null(strstr(word(all, "plan.context.no_ulysses"), "mesh.cp=8"));
+    json_decref(all);
+    assert_int_equal(explain(1, "--json", NULL), 0);
+    all = parsed();
+    assert_true(json_is_null(at_path(all, "plan.context")));
+    json_decref(all);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(json_equals_the_job),
+        cmocka_unit_test(json_has_the_context),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

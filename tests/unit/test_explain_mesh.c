@@ -240,10 +240,48 @@ static void many_ranks_fit_few_lines(void **state)
     assert_printed("instructions, 7 times more: for the rows after these\n");
 }
 
+/* The lines about cp, and the work of the busiest rank: under Ulysses by heads, else by tokens, of
+ * which a window hides some. */
+static void plan_says_how_cp_is_used(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *set[3], *part[3];
+    } row[] = {
+        {{"mesh.cp=4"},
+         {"context    gather, chosen by auto; layers of a micro-batch at default rates: gather ",
+          "tokens     zigzag, chosen by auto, over 4 ranks: this one has 12 of each micro-batch's "
+          "48\n",
+          "the mean: contiguous 1.720, zigzag 1.000, striped 1.120\n"}},
+        {{"mesh.cp=8"},
+         {"context    gather, chosen by auto: ulysses needs a head for each rank, and 4 are left "
+          "to mesh.cp=8\n"}},
+        {{"mesh.cp=2", "mesh.tp=4", "model.num_attention_heads=8"},
+         {"chosen by auto: ulysses needs a mesh.tp that divides the 2 key heads, not 4\n"}},
+        {{"mesh.cp=4", "parallel.context=ulysses"},
+         {"context    ulysses\n", "busiest rank over the mean: 1.000 with any map, by heads\n"}},
+        {{"mesh.cp=3", "parallel.context=ulysses"}, {"the mean: 1.500 with any map, by heads\n"}},
+        {{"mesh.cp=4", "mesh.cp_heads=2"},
+         {"context    gather over cp_ring, 2 ranks; heads over cp_heads, 2\n",
+          "over cp_ring, 2 ranks, and evenly over cp_heads, 2: this one has 12 of each"}},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        assert_int_equal(explain(1, row[i].set[0], row[i].set[1], row[i].set[2], NULL), 0);
+        for (int k = 0; k < 3 && row[i].part[k]; k++) assert_printed(row[i].part[k]);
+    }
+    assert_int_equal(explain(1, "mesh.dp=2", NULL), 0);
+    assert_not_printed("  context  ");
+    assert_int_equal(explain_only(1, "model.name=mistral-7b", "data.seq_len=32768", "batch.micro=1",
+                                  "mesh.cp=8", "parallel.context=gather", NULL),
+                     0);
+    assert_printed("the mean, within windows of 4096 tokens: contiguous 1.067, zigzag 1.067, ");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plan_names_the_rank),
+        cmocka_unit_test(plan_says_how_cp_is_used),
         cmocka_unit_test(missing_ranks_are_refused),
         cmocka_unit_test(folded_lists_unfold_to_the_list_that_runs),
         cmocka_unit_test(many_ranks_fit_few_lines),

@@ -101,9 +101,14 @@ static Err body(WorldRank *w, void *work)
     return err;
 }
 
+static int ranks_of(const MeshSizes *m)
+{
+    return (m->tp ? m->tp : 1) * (m->pp ? m->pp : 1) * (m->cp ? m->cp : 1);
+}
+
 static Err try_case(Case *c)
 {
-    const int ranks = (c->mesh.tp ? c->mesh.tp : 1) * (c->mesh.pp ? c->mesh.pp : 1);
+    const int ranks = ranks_of(&c->mesh);
     const WorldSettings set = {
         .ranks = ranks, .in_flight = 64, .records = 64, .timeout_s = 20, .body = body, .work = c};
     memset(c->out, 0, sizeof c->out);
@@ -113,7 +118,7 @@ static Err try_case(Case *c)
 
 static void run(Case *c)
 {
-    const int ranks = (c->mesh.tp ? c->mesh.tp : 1) * (c->mesh.pp ? c->mesh.pp : 1);
+    const int ranks = ranks_of(&c->mesh);
     DO(try_case(c));
     for (int r = 1; r < ranks; r++) /* all ranks have the same tokens */
         assert_memory_equal(c->out[r], c->out[0], sizeof c->out[0]);
@@ -152,22 +157,25 @@ static void sessions_agree(void **state)
     static Case one, c;
     static const struct {
         int64_t rows, sequences;
-        int cached, tp, pp;
-    } row[] = {{CONTEXT, 1, 1, 1, 1}, {5, 3, 1, 1, 1},           {4, 4, 1, 1, 1},
-               {2, 1, 1, 1, 1},       {3 * CONTEXT, 3, 0, 1, 1}, {7, 2, 1, 2, 1},
-               {6, 3, 1, 1, 2},       {5, 2, 1, 3, 1},           {9, 4, 1, 2, 2}};
+        int cached, tp, pp, cp;
+    } row[] = {{CONTEXT, 1, 1, 1, 1, 1}, {5, 3, 1, 1, 1, 1}, {4, 4, 1, 1, 1, 1},
+               {2, 1, 1, 1, 1, 1},       {7, 2, 1, 2, 1, 1}, {3 * CONTEXT, 3, 0, 1, 1, 1},
+               {6, 3, 1, 1, 2, 1},       {5, 2, 1, 3, 1, 1}, {9, 4, 1, 2, 2, 1},
+               {CONTEXT, 1, 1, 1, 1, 4}, {5, 3, 1, 1, 1, 3}, {2 * CONTEXT, 2, 0, 1, 1, 2},
+               {7, 4, 1, 2, 1, 2},       {6, 3, 1, 1, 2, 2}};
     const char *const model[] = {"gpt2", "llama", "mistral", "llama-tied"};
     for (int m = 0; m < 8; m++) {
         one = case_of(model[m % 4], m < 4 ? greedy : drawn);
         run(&one);
         for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
-            char name[64];
-            snprintf(name, sizeof name, "%d rows, %d sequences, cached %d, tp=%d pp=%d",
-                     (int)row[i].rows, (int)row[i].sequences, row[i].cached, row[i].tp, row[i].pp);
+            char name[96];
+            snprintf(name, sizeof name, "%d rows, %d sequences, cached %d, tp=%d pp=%d cp=%d",
+                     (int)row[i].rows, (int)row[i].sequences, row[i].cached, row[i].tp, row[i].pp,
+                     row[i].cp);
             c = one;
             c.shape = (SessionShape){row[i].rows, row[i].sequences, row[i].sequences, CONTEXT,
                                      row[i].cached != 0};
-            c.mesh = (MeshSizes){.tp = row[i].tp, .pp = row[i].pp};
+            c.mesh = (MeshSizes){.tp = row[i].tp, .pp = row[i].pp, .cp = row[i].cp};
             expect_same(&one, &c, name);
         }
     }

@@ -405,12 +405,45 @@ static void one_rank_of_16384(void **state)
     if (best >= limit_ms) fail_msg("%.1f ms", best);
 }
 
+/* One reduce-scatter sums over dp_shard and cp, to as many homes; dp_replicate follows. */
+static void homes_over_dp_and_cp(void **state)
+{
+    (void)state;
+    const View view[2] = {{5, {1, 2, 3, 4, 2}, {"pp", "dp_replicate", "dp_shard", "cp", "tp"}},
+                          {4, {1, 6, 8, 1}, {"pp", "edp", "ep", "etp"}}};
+    Mesh m;
+    DO(mesh_init(&m, 48, view, 2));
+    const unsigned replicate = 2, shard = 4 | 8, tp = 16, edp = 2, ep = 4;
+    const HomeParam dense_pack[] = {{"norm", {1, {5}}, dense},
+                                    {"up", {2, {110, 7}}, layout_cut(dense, 0, tp, 1)}};
+    Home h;
+    DO(home_init(&h, &m, mesh_shard_axes(&m, VIEW_DENSE), 4, dense_pack, 2));
+    HomeReduce r = home_reduce(&h, 0, mesh_data_axes(&m, VIEW_DENSE) | tp);
+    assert_int_equal(r.model, tp);
+    assert_int_equal(r.scatter, shard);
+    assert_int_equal(r.data, replicate);
+    shards_tile(&h);
+    homes_are_layouts(&h);
+    const Layout expert = layout_cut(layout_replicate(VIEW_EXPERT), 0, ep, 1);
+    const HomeParam expert_pack[] = {{"experts", {2, {16, 7}}, expert}};
+    DO(home_init(&h, &m, mesh_shard_axes(&m, VIEW_EXPERT), 4, expert_pack, 1));
+    r = home_reduce(&h, 0, mesh_data_axes(&m, VIEW_EXPERT));
+    assert_int_equal(r.scatter, edp);
+    assert_int_equal(r.model | r.data, 0);
+    shards_tile(&h);
+    homes_are_layouts(&h);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_mesh),        cmocka_unit_test(fewer_elements_than_ranks),
-        cmocka_unit_test(vocabulary),        cmocka_unit_test(copies_are_owned_once),
-        cmocka_unit_test(two_model_axes),    cmocka_unit_test(refused),
+        cmocka_unit_test(homes_over_dp_and_cp),
+        cmocka_unit_test(every_mesh),
+        cmocka_unit_test(fewer_elements_than_ranks),
+        cmocka_unit_test(vocabulary),
+        cmocka_unit_test(copies_are_owned_once),
+        cmocka_unit_test(two_model_axes),
+        cmocka_unit_test(refused),
         cmocka_unit_test(one_rank_of_16384),
     };
     return cmocka_run_group_tests(tests, open_arena, close_arena);

@@ -94,8 +94,8 @@ static void output_is_the_same_under_every_layout(void **state)
 {
     (void)state;
     static char want[1 << 14];
-    const char *const how[] = {"--no-cache", "mesh.tp=2",      "mesh.pp=2",
-                               "mesh.tp=3",  "run.device=ref", "run.threads=2"};
+    const char *const how[] = {"--no-cache",     "mesh.tp=2",     "mesh.pp=2", "mesh.tp=3",
+                               "run.device=ref", "run.threads=2", "mesh.cp=2", "mesh.cp=5"};
     for (int drawn = 0; drawn < 2; drawn++) {
         const char *warm = drawn ? "--temperature=0.9" : "--temperature=0";
         DO_SHEAF("generate", run, "-p", "one and t", "-n", "40", warm);
@@ -215,6 +215,9 @@ static void generate_refuses(void **state)
     assert_printed("the prompt is empty");
     assert_int_equal(SHEAF("generate", run, "-p", "a", "optim.lr=1"), 2);
     assert_printed("optim.lr: generate does not read it");
+    assert_int_equal(SHEAF("generate", run, "-p", "a", "mesh.cp=4", "mesh.cp_heads=2"), 2);
+    assert_printed("mesh.cp_heads=2: generate does not shard heads over cp, whose ranks share the "
+                   "KV cache; leave it out");
     assert_int_equal(SHEAF("generate", run, "-p", "a", "--top-k", "3"), 2);
     assert_printed("--top-k: has no effect at temperature 0");
     assert_int_equal(SHEAF("generate", run, "-p", "a", "mesh.dp=2"), 2);
@@ -338,8 +341,9 @@ static void loss_equals_the_trainers(void **state)
     fseek(f, 0, SEEK_END);
     assert_int_equal(tokens, ftell(f) - 1);
     fclose(f);
-    const char *const mesh[] = {"mesh.tp=2", "mesh.pp=2", "mesh.dp=2", "mesh.tp=3"};
-    for (int i = 0; i < 4; i++) {
+    const char *const mesh[] = {"mesh.tp=2", "mesh.pp=2", "mesh.dp=2",
+                                "mesh.tp=3", "mesh.cp=2", "mesh.cp=3"};
+    for (int i = 0; i < 6; i++) {
         const double same = eval_loss(mesh[i], NULL, NULL);
         if (fabs(same - loss) > 2e-6 * loss) fail_msg("%s: %.9g, not %.9g", mesh[i], same, loss);
     }
@@ -379,8 +383,8 @@ static void choice_losses_are_differences(void **state)
                            nats("two and one is three") - second,
                            nats("\none and"),
                            nats("\nzzz")};
-    const char *const how[] = {"mesh.tp=1", "mesh.tp=2", "mesh.pp=2", "mesh.dp=3"};
-    for (int h = 0; h < 4; h++) {
+    const char *const how[] = {"mesh.tp=1", "mesh.tp=2", "mesh.pp=2", "mesh.dp=3", "mesh.cp=4"};
+    for (int h = 0; h < 5; h++) {
         DO_SHEAF("eval", run, "--tasks", path, "--json", how[h]);
         json_t *o = printed_json();
         size_t k = 0;

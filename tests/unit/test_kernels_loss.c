@@ -70,7 +70,8 @@ static long double expected(const Case *c, long double *m, long double *z, long 
         for (int64_t j = 0; j < v; j++) m[t] = fmaxl(m[t], (long double)get(&c->logits, t * v + j));
         for (int64_t j = 0; j < v; j++) sum += expl((long double)get(&c->logits, t * v + j) - m[t]);
         const bool known = targets[t] >= 0 && targets[t] < v;
-        z[2 * t] = sum;
+        z[2 * t] =
+            sum - (known ? expl((long double)get(&c->logits, t * v + targets[t]) - m[t]) : 0);
         z[2 * t + 1] = known ? (long double)get(&c->logits, t * v + targets[t]) - m[t] : 0;
         if (weights[t] != 0) loss += (long double)weights[t] * (logl(sum) - z[2 * t + 1]);
         for (int64_t j = 0; j < v; j++)

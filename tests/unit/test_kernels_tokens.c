@@ -214,12 +214,12 @@ static void embedding_gradient(void **state)
     free(old);
 }
 
-/* y[at[t]] = x[t], and no other row. */
+/* y[at[t]] = x[t], and no other row; a row with a negative place goes nowhere. */
 static void put_rows_at(void **state)
 {
     (void)state;
-    enum { T = 4, S = 7, G = 3, D = 5 };
-    const int place[T] = {5, 0, 6, 2};
+    enum { T = 6, S = 7, G = 3, D = 5 };
+    const int place[T] = {5, -1, 0, 6, -3, 2};
     for (int c = 0; c < 12; c++) {
         bench_clear(&bench);
         const DType type = c % 2 ? F32 : F64;
@@ -228,7 +228,7 @@ static void put_rows_at(void **state)
         const Tensor y = RANDOM(&bench, type, (Strides)(c / 3 % 3), S, G, D);
         long double *want = kept(&y, 1);
         for (int t = 0; t < T; t++)
-            for (int i = 0; i < G * D; i++)
+            for (int i = 0; i < G * D && place[t] >= 0; i++)
                 want[place[t] * G * D + i] = (long double)get(&x, t * G * D + i);
         const Call call = {.n_in = 2, .n_out = 1, .in = {x, at}, .out = {y}};
         run_twice(&bench, KERNEL_put_rows_at, &call);
@@ -238,13 +238,43 @@ static void put_rows_at(void **state)
     }
 }
 
+/* Each number becomes the count of the block's rows below it: by spans, and row by row. */
+static void local_ranges(void **state)
+{
+    (void)state;
+    enum { T = 5, ROWS = 24 };
+    static const int64_t span[] = {1, 4, 1, 6, 15, 4, 18, 19, 1, 20, 24, 3};
+    static const bool held[ROWS] = {[1] = true,  [2] = true,  [3] = true,  [6] = true, [10] = true,
+                                    [14] = true, [18] = true, [20] = true, [23] = true};
+    const int range[T * 4] = {0, 24, 0, 0, 1, 2, 3, 7, 4, 6, 14, 15, 11, 18, 19, 23, 24, 24, 2, 21};
+    for (int c = 0; c < 4; c++) {
+        bench_clear(&bench);
+        Tensor x = integers(range, T * 4, DENSE),
+               y = NEW(&bench, I32, c % 2 ? PADDED : DENSE, T, 4);
+        long double want[T * 4] = {0};
+        x.ndim = 2;
+        x.n[0] = T, x.n[1] = 4;
+        x.stride[0] = 4, x.stride[1] = 1;
+        for (int i = 0; i < T * 4; i++)
+            for (int row = 0; row < range[i]; row++) want[i] += held[row];
+        Call call = {.n_in = 1, .n_out = 1, .in = {x}, .out = {y}};
+        call.attr.rows.span = span;
+        call.attr.rows.n = 4;
+        run_twice(&bench, KERNEL_local_ranges, &call);
+        for (int i = 0; i < T * 4; i++)
+            assert_int_equal(((int32_t *)y.data)[i / 4 * y.stride[0] + i % 4 * y.stride[1]],
+                             (int)want[i]);
+        expect_gaps(&bench);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rope_values),       cmocka_unit_test(rope_gradient),
         cmocka_unit_test(rope_of_no_tokens), cmocka_unit_test(embedding_in_parts),
         cmocka_unit_test(embedding_dw),      cmocka_unit_test(embedding_gradient),
-        cmocka_unit_test(put_rows_at),
+        cmocka_unit_test(put_rows_at),       cmocka_unit_test(local_ranges),
     };
     bench_open(&bench);
     const int failed = cmocka_run_group_tests_name("kernels: tokens", tests, NULL, NULL);

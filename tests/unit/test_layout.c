@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "layout/holding.h"
+#include "layout/tokens.h"
 
 static Arena arena;
 
@@ -50,13 +51,14 @@ static void pieces_fill_storage(const Holding *h)
         for (int d = 0; d >= 0;) { /* an odometer over the box */
             int64_t at = piece[i].at, global = 0;
             for (d = 0; d < b->ndim; d++) {
-                at += (x[d] - b->lo[d]) * h->stride[d];
+                at += (x[d] - b->lo[d]) / (b->skip[d] + 1) * h->stride[d];
                 global = global * h->global.n[d] + x[d];
             }
             assert_in_range(at, 0, holding_count(h) - 1);
             assert_int_equal(holding_global(h, at), global);
             assert_int_equal(seen[at]++, 0);
-            for (d = b->ndim - 1; d >= 0 && ++x[d] == b->hi[d]; d--) x[d] = b->lo[d];
+            for (d = b->ndim - 1; d >= 0 && (x[d] += b->skip[d] + 1) >= b->hi[d]; d--)
+                x[d] = b->lo[d];
         }
     }
     for (int64_t at = 0; at < holding_count(h); at++) assert_int_equal(seen[at], 1);
@@ -203,7 +205,7 @@ static void zigzag_then_even(void **state)
     const SpanMap *map;
     const Mesh m = mesh_of(1, 3, 2);
     const Shape s = {2, {26, 3}}; /* tokens; 26 does not divide by 6 */
-    assert_int_equal(spans_zigzag(&arena, 26, 3, &map), OK);
+    assert_int_equal(tokens_map(&arena, TOKENS_ZIGZAG, 1, 26, 3, &map), OK);
     Layout l = layout_cut_map(dense(), 0, CP, map);
     tiles(&l, &m, &s);
     const Holding h = holding_of(&l, &m, &s, 0); /* chunks 0 and 5 of 5 5 4 4 4 4 */
@@ -222,7 +224,7 @@ static void striped(void **state)
     const SpanMap *map;
     const Mesh m = mesh_of(2, 3, 1);
     const Shape s = {2, {3, 7}};
-    assert_int_equal(spans_striped(&arena, 7, 3, &map), OK);
+    assert_int_equal(tokens_map(&arena, TOKENS_STRIPED, 1, 7, 3, &map), OK);
     Layout l = layout_cut_map(dense(), 1, CP, map);
     tiles(&l, &m, &s);
     const Holding h = holding_of(&l, &m, &s, 1);
@@ -230,7 +232,8 @@ static void striped(void **state)
     assert_int_equal(holding_global(&h, 3), 7 + 4);
     l = layout_cut(layout_cut(l, 0, DP, 1), DIM_FLAT, TP, 1);
     tiles(&l, &m, &s);
-    assert_int_equal(spans_striped(&arena, 2, 3, &map), OK); /* fewer elements than parts */
+    assert_int_equal(tokens_map(&arena, TOKENS_STRIPED, 1, 2, 3, &map),
+                     OK); /* fewer elements than parts */
     assert_int_equal(held_map(map, 2).count, 0);
 }
 

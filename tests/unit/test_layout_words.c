@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "layout/layout.h"
+#include "layout/tokens.h"
 
 static Arena arena;
 
@@ -40,9 +41,9 @@ static void equal_and_simple(void **state)
 {
     (void)state;
     const SpanMap *a, *b, *c;
-    assert_int_equal(spans_zigzag(&arena, 16, 2, &a), OK);
-    assert_int_equal(spans_zigzag(&arena, 16, 2, &b), OK);
-    assert_int_equal(spans_striped(&arena, 16, 2, &c), OK);
+    assert_int_equal(tokens_map(&arena, TOKENS_ZIGZAG, 1, 16, 2, &a), OK);
+    assert_int_equal(tokens_map(&arena, TOKENS_ZIGZAG, 1, 16, 2, &b), OK);
+    assert_int_equal(tokens_map(&arena, TOKENS_STRIPED, 1, 16, 2, &c), OK);
     const Layout x = layout_cut_map(dense(), 0, CP, a), y = layout_cut_map(dense(), 0, CP, b);
     const Layout z = layout_cut_map(dense(), 0, CP, c), even = layout_cut(dense(), 0, CP, 1);
     const Layout other[] = {z,
@@ -84,7 +85,7 @@ static void printed(void **state)
     (void)state;
     const Mesh m = mesh_of(2, 2, 3);
     const SpanMap *zigzag, *keys;
-    assert_int_equal(spans_zigzag(&arena, 16, 2, &zigzag), OK);
+    assert_int_equal(tokens_map(&arena, TOKENS_ZIGZAG, 1, 16, 2, &zigzag), OK);
     assert_int_equal(spans_key_heads(&arena, 8, 2, 4, 3, &keys), OK);
     Layout l = dense();
     prints(&l, &m, "replicate");
@@ -95,7 +96,7 @@ static void printed(void **state)
     l = layout_cut(layout_cut(dense(), 1, TP, 64), DIM_FLAT, DP | CP, 16);
     prints(&l, &m, "shard(1 by 64) on tp, shard(flat by 16) on dp x cp");
     l = layout_cut(layout_cut_map(dense(), 0, CP, zigzag), 0, TP, 1);
-    prints(&l, &m, "shard(0 by 4 spans) on cp, shard(0) on tp");
+    prints(&l, &m, "shard(0 by 3 spans) on cp, shard(0) on tp");
     l = layout_cut_map(dense(), 0, TP, keys);
     prints(&l, &m, "shard(0 by 3 spans with copies) on tp");
 }
@@ -135,7 +136,7 @@ static void bad_layouts_are_refused(void **state)
     const Mesh m = mesh_of(2, 2, 3);
     const Shape s = {2, {16, 6}}, scalar = {0, {0}};
     const SpanMap *two, *keys;
-    assert_int_equal(spans_zigzag(&arena, 16, 2, &two), OK);
+    assert_int_equal(tokens_map(&arena, TOKENS_ZIGZAG, 1, 16, 2, &two), OK);
     assert_int_equal(spans_key_heads(&arena, 8, 2, 24, 2, &keys), OK);
     const Layout none = layout_cut(dense(), 0, DP, 1);
     const Layout flat = layout_cut(dense(), DIM_FLAT, DP, 1);

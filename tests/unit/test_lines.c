@@ -1,8 +1,10 @@
 /* test_lines.c -- files with one line per step are truncated to a step; incomplete lines are
  * removed, other lines are unchanged. */
 #define _DEFAULT_SOURCE
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include "support/expect.h"
@@ -88,10 +90,42 @@ static void a_truncated_file_is_appended_to(void **state)
     expect_error("no folder", lines_open("/no/such/folder/x", 0, &f), ERR_IO, "/no/such/folder/x");
 }
 
+/* A limit on the size of a file ends a write in the middle, as a full disk does. */
+static void set_limit(rlim_t bytes)
+{
+    struct rlimit limit;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit.rlim_cur = bytes;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
+static void a_line_is_written_whole_or_not_at_all(void **state)
+{
+    FILE *f;
+    (void)state;
+    signal(SIGXFSZ, SIG_IGN);
+    put("{\"step\": 1}\n");
+    DO(lines_open(path, 1, &f));
+    for (int i = 0; i < 2; i++) {
+        const int64_t mark = lines_mark(f);
+        assert_int_equal(mark, 12);
+        fprintf(f, "{\"step\": 2, \"long\": \"%0*d\"}\n", i ? 10000 : 3, 0);
+        set_limit(20);
+        expect_error("full", lines_flush(f, mark), ERR_IO, "File too large");
+        set_limit(RLIM_INFINITY);
+        expect_file("full", "{\"step\": 1}\n");
+    }
+    fputs("{\"step\": 3}\n", f);
+    DO(lines_flush(f, 12));
+    fclose(f);
+    expect_file("room again", "{\"step\": 1}\n{\"step\": 3}\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(later_steps_are_removed),
                                        cmocka_unit_test(incomplete_lines_are_removed),
-                                       cmocka_unit_test(a_truncated_file_is_appended_to)};
+                                       cmocka_unit_test(a_truncated_file_is_appended_to),
+                                       cmocka_unit_test(a_line_is_written_whole_or_not_at_all)};
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

@@ -87,6 +87,37 @@ static void hybrid_sharding_splits_dp(void **state)
     assert_int_equal(mesh_axes(&m, 0, "dp_shard"), 4);
 }
 
+/* cp is one axis, or ring x heads; both lie between dp and tp. */
+static void context_splits_cp(void **state)
+{
+    static const struct {
+        int cp, heads, axes;
+        const char *text;
+    } table[] = {{6, 0, 4, "pp=2 dp_replicate=2 dp_shard=3 cp=6 tp=5"},
+                 {6, 6, 4, "pp=2 dp_replicate=2 dp_shard=3 cp=6 tp=5"},
+                 {6, 2, 4 | 8, "pp=2 dp_replicate=2 dp_shard=3 cp_ring=3 cp_heads=2 tp=5"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        MeshSizes sizes = {2, 3, 5, 2, table[i].cp, table[i].heads};
+        Mesh m;
+        Arena a;
+        const char *s;
+        assert_int_equal(arena_open(&a, "test", 1 << 20), OK);
+        assert_int_equal(mesh_sized(&sizes, &m), OK);
+        assert_int_equal(m.world, 2 * 6 * 6 * 5);
+        assert_int_equal(mesh_axes(&m, VIEW_DENSE, "cp"), table[i].axes << 1);
+        Text t = text_in(&a);
+        mesh_view_text(&t, &m, VIEW_DENSE);
+        assert_int_equal(text_done(&t, &s), OK);
+        assert_string_equal(s, table[i].text);
+        arena_close(&a);
+        sizes.cp_heads = 4;
+        assert_int_equal(mesh_sized(&sizes, &m), ERR_CONFIG);
+        assert_non_null(strstr(err_text(), "mesh.cp_heads=4: does not divide mesh.cp=6; "
+                                           "set mesh.cp_heads=3 or 6"));
+    }
+}
+
 static void refuses(int world, const View *views, int n, const char *words)
 {
     Mesh m = mesh_single();
@@ -110,6 +141,25 @@ static void bad_meshes_are_refused(void **state)
     refuses(8, inner, 2, "as the first axis");
 }
 
+/* Ranks along dp and cp have other tokens; ZeRO shards over both, but not over dp_replicate. */
+static void data_axes(void **state)
+{
+    (void)state;
+    const View hybrid[2] = {
+        {5, {1, 2, 3, 4, 2}, {"pp", "dp_replicate", "dp_shard", "cp", "tp"}},
+        {4, {1, 6, 8, 1}, {"pp", "edp", "ep", "etp"}},
+    };
+    Mesh m = mesh_24();
+    assert_int_equal(mesh_data_axes(&m, VIEW_DENSE), 2 | 4);
+    assert_int_equal(mesh_shard_axes(&m, VIEW_DENSE), 2 | 4);
+    assert_int_equal(mesh_data_axes(&m, VIEW_EXPERT), 2);
+    assert_int_equal(mesh_init(&m, 48, hybrid, 2), OK);
+    assert_int_equal(mesh_data_axes(&m, VIEW_DENSE), 2 | 4 | 8);
+    assert_int_equal(mesh_shard_axes(&m, VIEW_DENSE), 4 | 8);
+    assert_int_equal(mesh_data_axes(&m, VIEW_EXPERT), 2);
+    assert_int_equal(mesh_shard_axes(&m, VIEW_EXPERT), 2);
+}
+
 static void views_are_printed(void **state)
 {
     (void)state;
@@ -129,9 +179,14 @@ static void views_are_printed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_rank_is_a_mesh_of_ones), cmocka_unit_test(coordinates_are_row_major),
-        cmocka_unit_test(groups_are_cosets),          cmocka_unit_test(hybrid_sharding_splits_dp),
-        cmocka_unit_test(bad_meshes_are_refused),     cmocka_unit_test(views_are_printed),
+        cmocka_unit_test(one_rank_is_a_mesh_of_ones),
+        cmocka_unit_test(coordinates_are_row_major),
+        cmocka_unit_test(groups_are_cosets),
+        cmocka_unit_test(hybrid_sharding_splits_dp),
+        cmocka_unit_test(bad_meshes_are_refused),
+        cmocka_unit_test(views_are_printed),
+        cmocka_unit_test(data_axes),
+        cmocka_unit_test(context_splits_cp),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -174,7 +174,7 @@ static void flops_name_letters(void **state)
 static void shapes_are_inferred(void **state)
 {
     const OpAttr heads_of = {.heads = {C}};
-    const Dim bounded = {T, 2, 3};
+    const Dim bounded = {.cap = T, .slot = 2, .from = 3};
     Dims out[MAX_OUT];
     (void)state;
     DO(op_infer(OP_heads, &heads_of, 1, (Dims[]){dims2(bounded, dim_of(H * C))}, NULL, 1, out));

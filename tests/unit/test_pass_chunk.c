@@ -76,13 +76,13 @@ static void bounded_rows(void **state)
 {
     GraphTest b;
     (void)state;
-    build(&b, (Dim){ROWS, SLOT_ROWS, 0});
+    build(&b, dim_rows(ROWS, SLOT_ROWS));
     DO(chunk(&b.g, &(ChunkRule){.elements = 4 * V, .min_rows = 1}));
     const Node *dx = graph_test_node(&b, "d.x");
     const Dim first = b.g.value[dx->in[0]].dims.dim[0], second = b.g.value[dx->in[1]].dims.dim[0];
-    assert_true(dim_same(first, (Dim){3, SLOT_ROWS, 0}));
-    assert_true(dim_same(second, (Dim){2, SLOT_ROWS, 3}));
-    assert_true(dim_same(b.g.value[dx->out[0]].dims.dim[0], (Dim){ROWS, SLOT_ROWS, 0}));
+    assert_true(dim_same(first, dim_rows(3, SLOT_ROWS)));
+    assert_true(dim_same(second, dim_part(dim_rows(ROWS, SLOT_ROWS), 3, 2)));
+    assert_true(dim_same(b.g.value[dx->out[0]].dims.dim[0], dim_rows(ROWS, SLOT_ROWS)));
     graph_test_close(&b);
 }
 

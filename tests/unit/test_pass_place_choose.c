@@ -147,7 +147,7 @@ typedef struct {
 static void open_brute(Brute *b, const Case *c, const Graph *g, const Mesh *mesh, Arena *arena)
 {
     Layout *pin;
-    bool *pinned;
+    unsigned *pinned;
     PlacementId replicate;
     int axis = 0;
     while (!(mesh_axes(mesh, VIEW_DENSE, "tp") >> axis & 1)) axis++;
@@ -164,6 +164,14 @@ static void open_brute(Brute *b, const Case *c, const Graph *g, const Mesh *mesh
             DO(placement_from_layout(&b->p.placements, &pin[v], 1u << axis, &g->value[v].dims,
                                      &b->p.pin[v]));
     }
+    DO(ARENA_NEW(arena, g->n_values, &b->p.dims));
+    DO(ARENA_NEW(arena, g->n_values, &b->p.bytes));
+    DO(ARENA_NEW(arena, g->n_nodes, &b->p.share));
+    for (Value v = 0; v < g->n_values; v++) {
+        b->p.dims[v] = g->value[v].dims;
+        b->p.bytes[v] = dims_count(&g->value[v].dims) * (int64_t)dtype_bytes(g->value[v].dtype);
+    }
+    for (int i = 0; i < g->n_nodes; i++) b->p.share[i] = 1;
     DO(rows_open(&b->p));
     DO(place_inside(g, arena, &b->inside));
     for (int i = g->n_nodes - 1; i >= 0; i--)

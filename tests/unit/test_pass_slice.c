@@ -18,7 +18,7 @@ static void build(GraphTest *b, DType dtype)
     graph_test_open(b, "u");
     Graph *g = &b->g;
     g->dtype = dtype;
-    const Dim rows = {LONGEST, SLOT_ROWS, 0};
+    const Dim rows = dim_rows(LONGEST, SLOT_ROWS);
     const Value x = stream_in(g, rows, D);
     const Value q = linear(g, x, graph_test_w(b, "wq", HEADS * SIZE, D), NO_VALUE);
     const Value k = linear(g, x, graph_test_w(b, "wk", KEY_HEADS * SIZE, D), NO_VALUE);
@@ -169,7 +169,7 @@ static void loss_continues(void **state)
 {
     GraphTest b;
     int starts = 0;
-    const Dim rows = {T, SLOT_ROWS, 0};
+    const Dim rows = dim_rows(T, SLOT_ROWS);
     (void)state;
     graph_test_open(&b, "head");
     const Value x = stream_in(&b.g, rows, D), w = graph_test_w(&b, "v", 9, D);

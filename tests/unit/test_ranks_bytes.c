@@ -4,6 +4,10 @@
  *     dp, zero 1    2 (p-1) Psi            zero 2    (p-1) Psi (m+1)
  *     zero 3        (p-1) Psi m for gradients, and (p-1) times each pack per gather of it
  *
+ * With cp, p is dp x cp: state is sharded over both, and each pack has one reduce-scatter. In each
+ * layer keys and values of all tokens are gathered in F and again in the backward phases, and their
+ * gradients are reduce-scattered: 6 (cp-1) B S K elements, K the width of keys.
+ *
  * Scalars are counted apart. */
 #include "support/expect.h"
 
@@ -74,6 +78,50 @@ static void replicas(void **state)
     }
 }
 
+/* Elements of one all-gather or reduce-scatter of keys, or values, of all layers and micro-batches,
+ * over all ranks. */
+static int64_t key_elements(const World *w, int groups)
+{
+    const ModelConfig *c = w->set.config;
+    const int64_t rows = w->set.batch.sequences * w->set.batch.seq_len;
+    return (w->set.parallel.mesh.cp - 1) * rows * c->n_kv_heads * c->head_size * c->n_layers *
+           w->set.micros * groups;
+}
+
+static void expect_context(int replicate, int shard, int cp, int zero)
+{
+    World w = world("llama", shard, zero, 2);
+    WorldResult r;
+    w.set.batch.sequences = 2;
+    w.set.parallel.mesh.dp_replicate = replicate;
+    w.set.parallel.mesh.cp = cp;
+    DO(world_run_job(&w, &r));
+    const int64_t psi = r.elements, keys = key_elements(&w, replicate * shard);
+    const int64_t homes = zero ? shard * cp : 1, times = zero > 1 ? 2 : 1;
+    const int64_t others = replicate * shard * cp / homes - 1; /* copies of a home, less one */
+    assert_int_equal(elements(&r, COMM_ALL_REDUCE), 2 * others * psi * times);
+    assert_int_equal(elements(&r, COMM_REDUCE_SCATTER),
+                     replicate * (homes - 1) * psi * times + 2 * keys);
+    assert_int_equal(elements(&r, COMM_ALL_GATHER),
+                     replicate * (homes - 1) * r.gathered + 4 * keys);
+    assert_int_equal(elements(&r, COMM_ALL_TO_ALL), 0);
+    for (int a = 0; zero && a < r.ranks; a++) /* weights of the pack; home: two moments, f64 */
+        assert_true(zero == 3 ||
+                    r.bytes[a][ARENA_STATE] <= (size_t)psi * 8 + (size_t)(psi / homes) * 16 + 8192);
+    world_result_close(&r);
+}
+
+static void context_bytes(void **state)
+{
+    (void)state;
+    for (int zero = 0; zero < 4; zero++) {
+        expect_context(1, 1, 2 + zero, zero);
+        expect_context(1, 1, 8, zero);
+        expect_context(1, 2, 3, zero);
+        if (zero) expect_context(2, 2, 2, zero);
+    }
+}
+
 /* Each level of ZeRO takes less memory than the one before. */
 static void memory_decreases_with_level(void **state)
 {
@@ -97,7 +145,7 @@ static void memory_decreases_with_level(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(bytes_match_formulas),
-                                       cmocka_unit_test(replicas),
+                                       cmocka_unit_test(replicas), cmocka_unit_test(context_bytes),
                                        cmocka_unit_test(memory_decreases_with_level)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

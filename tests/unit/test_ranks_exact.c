@@ -1,5 +1,6 @@
 /* test_ranks_exact.c -- equalities to the bit, f32 on device/cpu: the levels of ZeRO at equal dp
- * and equal reductions; dp=N and one rank with a fold of N; any timing of transfers. */
+ * and equal reductions; dp=N and one rank with a fold of N; any timing of transfers; offloading
+ * of values that are gathered again. */
 #include "support/expect.h"
 
 #include "device/cpu/cpu.h"
@@ -97,8 +98,11 @@ static void fold_is_dp_in_f64(void **state)
 static void initial_weights_are_equal(void **state)
 {
     (void)state;
-    static const MeshSizes mesh[] = {
-        {1, 4, 1, 1}, {2, 2, 1, 1}, {1, 1, 3, 1}, {1, 2, 2, 1}, {2, 1, 2, 1}};
+    static const MeshSizes mesh[] = {{1, 4, 1, 1, 0, 0},
+                                     {2, 2, 1, 1, 0, 0},
+                                     {1, 1, 3, 1, 0, 0},
+                                     {1, 2, 2, 1, 0, 0},
+                                     {2, 1, 2, 1, 0, 0}};
     World w = world("llama-tied", 1, 1);
     WorldResult a, b;
     w.init = true;
@@ -145,6 +149,33 @@ static void timing_does_not_matter(void **state)
         }
 }
 
+/* Values that are kept only to be gathered again in the backward phases are offloaded by name, and
+ * change no bit. A name without effect would be refused. */
+static void regathered_values_are_offloaded(void **state)
+{
+    static const struct {
+        int cp, tp;
+        bool sequence;
+        const char *offload;
+    } row[] = {{2, 1, false, "attn.v,attn.k.rope"},
+               {3, 1, false, "attn.k.rope,mlp.act"},
+               {2, 2, true, "attn.v,attn.in,mlp.in"},
+               {1, 2, true, "attn.in"}};
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        World w = world("llama", 1, 4);
+        WorldResult kept;
+        w.set.parallel.mesh.cp = row[i].cp;
+        w.set.parallel.mesh.tp = row[i].tp;
+        w.set.parallel.sequence = row[i].sequence;
+        if (row[i].cp > 1) w.set.parallel.context = CONTEXT_GATHER;
+        DO(world_run_job(&w, &kept));
+        w.set.compile.offload_names = row[i].offload;
+        same(row[i].offload, &kept, &w);
+        world_result_close(&kept);
+    }
+}
+
 static void impossible_folds_are_refused(void **state)
 {
     (void)state;
@@ -156,6 +187,10 @@ static void impossible_folds_are_refused(void **state)
     expect_error("dp", job_compile(&w.set, &arena, &job), ERR_CONFIG,
                  "numerics.fold=2 with dp=2: fold reproduces the order of sums");
     w.set.parallel.mesh.dp_shard = 1;
+    w.set.parallel.mesh.cp = 2;
+    expect_error("cp", job_compile(&w.set, &arena, &job), ERR_CONFIG,
+                 "numerics.fold=2 with mesh.cp=2: gradients of dp x cp ranks");
+    w.set.parallel.mesh.cp = 1;
     w.set.parallel.reduce_each = true;
     expect_error("each", job_compile(&w.set, &arena, &job), ERR_CONFIG, "set parallel.reduce=last");
     w.set.parallel.reduce_each = false;
@@ -181,6 +216,7 @@ int main(void)
         cmocka_unit_test(fold_is_dp_in_f64),
         cmocka_unit_test(initial_weights_are_equal),
         cmocka_unit_test(timing_does_not_matter),
+        cmocka_unit_test(regathered_values_are_offloaded),
         cmocka_unit_test(impossible_folds_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

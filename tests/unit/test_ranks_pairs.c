@@ -13,7 +13,7 @@ enum { MAX_RANKS = 8, MAX_STAGES = 3, STEPS = 5, SEQ = 7 };
 static VerifySettings settings_for(const ModelConfig *config)
 {
     return (VerifySettings){.config = config,
-                            .batch = {1, SEQ},
+                            .batch = {2, SEQ}, /* the last micro-batch has one sequence */
                             .device = &device_ref,
                             .dtype = F64,
                             .schedule = "1f1b",
@@ -55,7 +55,7 @@ static void every_pair_of_options(void **state)
     (void)state;
     while (test_models[families].name) families++;
     DO(arena_open(&arena, "pairs", ARENA_PLENTY));
-    DO(layouts_covering(MAX_RANKS, MAX_STAGES, &arena, &layout, &n));
+    DO(layouts_covering(&(LayoutLimits){MAX_RANKS, MAX_STAGES, 2, 1, 2}, &arena, &layout, &n));
     assert_in_range(n, 40, 130);
     for (int i = 0; i < n; i++)
         for (int k = 0; k < 3; k++) { /* tied, grouped heads, and one of the others */
@@ -79,7 +79,7 @@ static void set_covers_all_pairs(void **state)
         Arena arena;
         int n;
         DO(arena_open(&arena, "cover", ARENA_PLENTY));
-        DO(layouts_covering(ranks, MAX_STAGES, &arena, &layout, &n));
+        DO(layouts_covering(&(LayoutLimits){ranks, MAX_STAGES, 2, 1, 2}, &arena, &layout, &n));
         for (int tp = 1; tp <= ranks; tp++)
             for (int dp = 1; dp * tp <= ranks; dp++)
                 for (int zero = 0; zero < (dp > 1 ? 4 : 1); zero++) {
@@ -98,6 +98,27 @@ static void set_covers_all_pairs(void **state)
                 }
         arena_close(&arena);
     }
+}
+
+/* The set has cp by heads and tokens, with gather and ring, and with every size of cp_heads. */
+static void set_has_hybrids(void **state)
+{
+    ParallelSettings *layout;
+    Arena arena;
+    int n, found[N_CONTEXTS][4] = {0};
+    (void)state;
+    DO(arena_open(&arena, "cover", ARENA_PLENTY));
+    DO(layouts_covering(&(LayoutLimits){6, 2, 4, 2, 2}, &arena, &layout, &n));
+    for (int i = 0; i < n; i++) {
+        const MeshSizes *m = &layout[i].mesh;
+        if (!m->cp_heads) continue;
+        assert_true(m->cp_heads > 1 && m->cp_heads < m->cp && m->cp % m->cp_heads == 0);
+        found[layout[i].context][m->cp_heads]++;
+    }
+    assert_true(found[CONTEXT_GATHER][2] && found[CONTEXT_RING][2]);
+    assert_true(found[CONTEXT_GATHER][3] && found[CONTEXT_RING][3]);
+    assert_false(found[CONTEXT_ULYSSES][2] || found[CONTEXT_ULYSSES][3]);
+    arena_close(&arena);
 }
 
 static ModelConfig with_heads(int64_t heads, int64_t key_heads)
@@ -160,9 +181,10 @@ static void more_ranks_than_elements(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(set_covers_all_pairs),     cmocka_unit_test(heads_that_do_not_divide),
-        cmocka_unit_test(a_large_odd_vocabulary),   cmocka_unit_test(ranks_without_live_tokens),
-        cmocka_unit_test(more_ranks_than_elements), cmocka_unit_test(every_pair_of_options),
+        cmocka_unit_test(set_covers_all_pairs),      cmocka_unit_test(set_has_hybrids),
+        cmocka_unit_test(heads_that_do_not_divide),  cmocka_unit_test(a_large_odd_vocabulary),
+        cmocka_unit_test(ranks_without_live_tokens), cmocka_unit_test(more_ranks_than_elements),
+        cmocka_unit_test(every_pair_of_options),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

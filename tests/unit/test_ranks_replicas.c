@@ -126,7 +126,10 @@ static void a_flipped_bit_is_named(void **state)
         {"llama", {.tp = 3}, 0, 3, OPTIM_ADAMW, false},
         {"gpt2", {.pp = 2}, 0, 2, OPTIM_ADAMW, false}, /* tied weights on two stages */
         {"gpt2", {.pp = 2, .dp_shard = 2}, 2, 4, OPTIM_ADAMW, false},
+        {"llama", {.cp = 3}, 0, 3, OPTIM_ADAMW, false},
+        {"llama", {.cp = 2, .tp = 2}, 1, 4, OPTIM_ADAMW, false},
         {"llama", {.dp_shard = 2}, 3, 2, OPTIM_ADAMW, true},
+        {"gpt2", {.cp = 2, .dp_shard = 2}, 3, 4, OPTIM_ADAMW, true},
         {"llama", {.pp = 1}, 0, 1, OPTIM_ADAMW, true},
     };
     (void)state;

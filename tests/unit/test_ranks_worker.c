@@ -38,7 +38,7 @@ static int run_worker(int (*work)(int, char **, FlightRecorder *))
     for (int i = 0; i < 4; i++) signal(deadly[i], SIG_DFL); /* cmocka installs its own handlers */
     const int kept = dup(STDERR_FILENO);
     assert_true(file && kept >= 0 && dup2(fileno(file), STDERR_FILENO) >= 0);
-    const int status = worker_run(work, 1, argv, NULL);
+    const int status = worker_run(work, 1, argv, NULL, NULL);
     dup2(kept, STDERR_FILENO);
     close(kept);
     rewind(file);
@@ -319,7 +319,7 @@ static void the_worker_dies_with_its_parent(void **state)
     snprintf(fd, sizeof fd, "%d", pipes[1]);
     const pid_t parent = fork();
     assert_true(parent >= 0);
-    if (parent == 0) _exit(worker_run(print_pid_and_sleep, 1, argv, NULL));
+    if (parent == 0) _exit(worker_run(print_pid_and_sleep, 1, argv, NULL, NULL));
     assert_int_equal(read(pipes[0], &worker, sizeof worker), sizeof worker);
     kill(parent, SIGKILL);
     waitpid(parent, &status, 0);
@@ -340,7 +340,7 @@ static void signals_are_passed_on(void **state)
     assert_true(parent >= 0);
     if (parent == 0) {
         close(STDERR_FILENO);
-        _exit(worker_run(print_pid_and_sleep, 1, argv, NULL));
+        _exit(worker_run(print_pid_and_sleep, 1, argv, NULL, NULL));
     }
     assert_int_equal(read(pipes[0], &worker, sizeof worker), sizeof worker);
     kill(parent, SIGTERM);

@@ -3,6 +3,7 @@
 #include "reshard_test.h"
 
 #include "base/philox.h"
+#include "layout/tokens.h"
 
 static Arena arena;
 static Random stream;
@@ -79,10 +80,10 @@ static const SpanMap *random_map(int64_t n, int parts)
     const int64_t width[2] = {n / 3, n - n / 3}, grain[2] = {1, 2};
     switch (draw(n % 4 == 0 && n > 0 ? 6 : 5)) {
     case 0:
-        DO(spans_zigzag(&arena, n, parts, &map));
+        DO(tokens_map(&arena, TOKENS_ZIGZAG, 1, n, parts, &map));
         return map;
     case 1:
-        DO(spans_striped(&arena, n, parts, &map));
+        DO(tokens_map(&arena, TOKENS_STRIPED, 1, n, parts, &map));
         return map;
     case 2:
         DO(spans_fused(&arena, width, grain, 2, parts, &map));

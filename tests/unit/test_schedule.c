@@ -476,6 +476,32 @@ static void bad_requests_are_named(void **state)
     }
 }
 
+/* Tags of different transfers differ, up to the largest counts. */
+static void tags_are_unique(void **state)
+{
+    static const int16_t unit[] = {0, 1, 255, 256, MAX_SCHEDULE}, micro[] = {0, 1, 2, 256, 32767};
+    static const int number[] = {0, 1, 255, 256, MAX_TRANSFERS - 1};
+    enum { N = 5 * N_PHASES * 5 * 5 * 5 };
+    static int64_t tag[N];
+    int n = 0;
+    (void)state;
+    for (int u = 0; u < 5; u++)
+        for (int p = 0; p < N_PHASES; p++)
+            for (int m = 0; m < 5; m++)
+                for (int s = 0; s < 5; s++)
+                    for (int k = 0; k < 5; k++) {
+                        const Action a = {.phase = (uint8_t)p,
+                                          .unit = unit[u],
+                                          .micro = micro[m],
+                                          .slice = micro[s]};
+                        tag[n] = action_tag(&a, number[k]);
+                        assert_true(tag[n] >= 0);
+                        for (int i = 0; i < n; i++) assert_true(tag[i] != tag[n]);
+                        n++;
+                    }
+    assert_int_equal(n, N);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -491,6 +517,7 @@ int main(void)
         cmocka_unit_test(unchecked_lists_stop),
         cmocka_unit_test(rendezvous_takes_both),
         cmocka_unit_test(bad_requests_are_named),
+        cmocka_unit_test(tags_are_unique),
     };
     return cmocka_run_group_tests(tests, open_arena, close_arena);
 }

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "schedule/check/check.h"
 #include "schedule/expand.h"
+#include "schedule/moves.h"
 #include "schedule/gen/generate.h"
 #include "schedule/play.h"
 #include "schedule/text_form.h"
@@ -83,6 +84,25 @@ static void check_runs(const Schedule *chunks, const Schedule *units, int stage)
     }
 }
 
+/* Each stage, expanded by itself, has the list that it has among all stages, and passes the check
+ * of one list; without its last RUN it does not. */
+static void check_alone(Arena *a, const Schedule *chunks, const Schedule *all)
+{
+    Schedule moves, one;
+    must(schedule_moves(chunks, a, &moves));
+    must(schedule_check(&moves, a));
+    for (int r = 0; r < all->stages && all->stages > 1; r++) {
+        must(schedule_expand_stage(&moves, EXPAND_STEP, r, a, &one));
+        for (int k = 0; k < all->stages; k++) assert_int_equal(one.n[k], k == r ? all->n[k] : 0);
+        assert_memory_equal(one.list[r], all->list[r], (size_t)one.n[r] * sizeof *one.list[r]);
+        must(schedule_check(&one, a));
+        int last = one.n[r] - 1;
+        while (one.list[r][last].kind != A_RUN) last--;
+        one.list[r][last] = action_of(A_GATHER, one.list[r][last].unit);
+        assert_int_equal(schedule_check(&one, a), ERR_CHECK);
+    }
+}
+
 static void check_expanded(Arena *a, Schedule *chunks, int turn)
 {
     int16_t first_unit[32] = {0};
@@ -91,6 +111,7 @@ static void check_expanded(Arena *a, Schedule *chunks, int turn)
     chunks->first_unit = first_unit;
     const Schedule s = expand(a, chunks, EXPAND_STEP);
     const int values = chunks->micros * chunks->slices;
+    check_alone(a, chunks, &s);
     assert_true(schedule_in_order(&s) == schedule_in_order(chunks));
     for (int r = 0; r < s.stages; r++) {
         int sides = 0, units = 0; /* neighbors on other stages: one value in and out of each */

@@ -145,7 +145,7 @@ static Err body(WorldRank *w, void *work)
 static void run(Case *c)
 {
     const MeshSizes *m = &c->mesh;
-    const int ranks = (m->tp ? m->tp : 1) * (m->pp ? m->pp : 1);
+    const int ranks = (m->tp ? m->tp : 1) * (m->pp ? m->pp : 1) * (m->cp ? m->cp : 1);
     const WorldSettings set = {
         .ranks = ranks, .in_flight = 64, .records = 64, .timeout_s = 20, .body = body, .work = c};
     c->n_got = 0;
@@ -153,9 +153,9 @@ static void run(Case *c)
     DO(world_run(&set));
 }
 
-static Case case_of(const char *model, int tp, int pp)
+static Case case_of(const char *model, int tp, int pp, int cp)
 {
-    Case c = {.config = *test_model(model), .mesh = {.tp = tp, .pp = pp}};
+    Case c = {.config = *test_model(model), .mesh = {.tp = tp, .pp = pp, .cp = cp}};
     c.config.init_std = 0.4;
     c.shape = (SessionShape){PIECE, PIECE, PLACES, CONTEXT, true};
     return c;
@@ -163,7 +163,7 @@ static Case case_of(const char *model, int tp, int pp)
 
 static Case alone_of(const char *model)
 {
-    Case c = case_of(model, 1, 1);
+    Case c = case_of(model, 1, 1, 1);
     c.shape = (SessionShape){CONTEXT, CONTEXT, 1, CONTEXT, false};
     c.alone = true;
     return c;
@@ -185,15 +185,15 @@ static double differ(const Case *a, const Case *b)
     return worst / most;
 }
 
-static void expect_same(const char *model, int tp, int pp)
+static void expect_same(const char *model, int tp, int pp, int cp)
 {
     static Case one, many;
     one = alone_of(model);
-    many = case_of(model, tp, pp);
+    many = case_of(model, tp, pp, cp);
     run(&one);
     run(&many);
     if (!(differ(&many, &one) <= 1e-10))
-        fail_msg("%s, tp=%d pp=%d: %g apart", model, tp, pp, differ(&many, &one));
+        fail_msg("%s, tp=%d pp=%d cp=%d: %g apart", model, tp, pp, cp, differ(&many, &one));
     assert_int_equal(one.cache_bytes, 0);
     int64_t n = 0;
     for (int s = 0; s < SEQUENCES; s++)
@@ -204,7 +204,7 @@ static void expect_same(const char *model, int tp, int pp)
 static void every_family(void **state)
 {
     (void)state;
-    for (const TestModel *m = test_models; m->name; m++) expect_same(m->name, 1, 1);
+    for (const TestModel *m = test_models; m->name; m++) expect_same(m->name, 1, 1, 1);
 }
 
 /* Heads that divide evenly or not; ranks without a head; stages without a layer. */
@@ -218,7 +218,23 @@ static void meshes(void **state)
                {"llama-tied", 1, 2}, {"gpt2", 1, 3},  {"qwen3", 2, 2},   {"qwen2", 3, 1},
                {"llama-tied", 2, 2}, {"llama", 1, 4}, {"mistral", 4, 1}, {"gpt2-untied", 3, 2}};
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
-        expect_same(row[i].model, row[i].tp, row[i].pp);
+        expect_same(row[i].model, row[i].tp, row[i].pp, 1);
+}
+
+/* Ranks along cp share the positions of every sequence. Sequences are shorter than some numbers of
+ * ranks, so ranks have queries without keys; windows end in the middle of a rank's keys. */
+static void ranks_share_the_cache(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *model;
+        int tp, pp, cp;
+    } row[] = {{"llama", 1, 1, 2},   {"gpt2", 1, 1, 3},       {"mistral", 1, 1, 2},
+               {"mistral", 1, 1, 4}, {"qwen3", 1, 1, 5},      {"qwen2", 2, 1, 2},
+               {"llama", 3, 1, 2},   {"llama-tied", 1, 2, 3}, {"mistral", 2, 2, 2},
+               {"llama", 1, 1, 13},  {"gpt2-untied", 1, 1, 8}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++)
+        expect_same(row[i].model, row[i].tp, row[i].pp, row[i].cp);
 }
 
 /* The loss of the training graph equals the loss computed from the logits. */
@@ -262,19 +278,26 @@ static void loss_equals_that_of_the_logits(void **state)
     for (const TestModel *m = test_models; m->name; m++) expect_loss(m->name);
 }
 
-/* Size of the KV cache: rows x layers x (keys and values) x heads x channels. */
+/* Size of the KV cache: rows x layers x (keys and values) x heads x channels; rows fall as 1/cp. */
 static void cache_is_counted(void **state)
 {
     (void)state;
     static Case c;
-    c = case_of("llama", 1, 1);
+    c = case_of("llama", 1, 1, 1);
     run(&c);
     const ModelConfig *m = &c.config;
     const int64_t one = PLACES * CONTEXT * m->n_kv_heads * m->head_size * 8;
     assert_int_equal(c.cache_bytes, m->n_layers * 2 * ((one + 63) / 64 * 64));
-    c = case_of("llama", 2, 2);
+    c = case_of("llama", 2, 2, 1);
     run(&c);
     assert_int_equal(c.cache_bytes, 2 * ((one / 2 + 63) / 64 * 64)); /* one layer, one key head */
+    for (int cp = 2; cp <= CONTEXT; cp++) {
+        const int64_t rows = PLACES * ((CONTEXT + cp - 1) / cp);
+        c = case_of("llama", 1, 1, cp);
+        run(&c);
+        assert_int_equal(c.cache_bytes,
+                         m->n_layers * 2 * ((rows * (one / (PLACES * CONTEXT)) + 63) / 64 * 64));
+    }
 }
 
 static void refusals(void **state)
@@ -284,7 +307,7 @@ static void refusals(void **state)
     static SessionJobs jobs;
     Arena a;
     DO(arena_open(&a, "test", ARENA_PLENTY));
-    c = case_of("llama", 1, 1);
+    c = case_of("llama", 1, 1, 1);
     JobSettings base = {.config = &c.config, .dtype = F64, .optim = {.block = 16}};
     base.parallel.mesh.dp_shard = 2;
     expect_error("dp", session_compile(&base, &c.shape, &a, &jobs), ERR_CONFIG, "mesh.dp=2");
@@ -301,11 +324,9 @@ static void refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_family),
-        cmocka_unit_test(meshes),
-        cmocka_unit_test(loss_equals_that_of_the_logits),
-        cmocka_unit_test(cache_is_counted),
-        cmocka_unit_test(refusals),
+        cmocka_unit_test(every_family),          cmocka_unit_test(meshes),
+        cmocka_unit_test(ranks_share_the_cache), cmocka_unit_test(loss_equals_that_of_the_logits),
+        cmocka_unit_test(cache_is_counted),      cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -49,7 +49,7 @@ static Simulation simulated(Fixture *fixture, const JobSettings *set, Mesh *mesh
 {
     Simulation s;
     must(mesh_sized(&set->parallel.mesh, mesh));
-    const SimulateInput in = {set, mesh, SAVE_MEMORY_SNAPSHOT};
+    const SimulateInput in = {.job = set, .mesh = mesh, .save = SAVE_MEMORY_SNAPSHOT};
     must(simulate(&in, &fixture->arena, &fixture->temp, &s));
     return s;
 }
@@ -122,15 +122,18 @@ static const struct {
     int zero;
     bool each, sequence;
 } plans[] = {
-    {{1, 1, 1, 1}, 0, false, false}, {{1, 5, 1, 1}, 0, false, false},
-    {{1, 5, 1, 1}, 1, false, false}, {{1, 5, 1, 1}, 2, true, false},
-    {{1, 7, 1, 1}, 3, true, false},  {{3, 2, 1, 1}, 0, true, false},
-    {{3, 2, 1, 1}, 1, false, false}, {{2, 3, 1, 1}, 3, true, false},
-    {{1, 1, 3, 1}, 0, false, false}, {{1, 3, 2, 1}, 1, false, false},
-    {{2, 3, 2, 1}, 3, true, true},   {{1, 2, 3, 1}, 2, true, true},
-    {{2, 2, 4, 1}, 1, false, true},  {{1, 1, 1, 2}, 0, false, false},
-    {{1, 3, 1, 3}, 1, false, false}, {{1, 2, 2, 2}, 3, true, true},
-    {{2, 1, 3, 4}, 0, true, false},
+    {{1, 1, 1, 1, 0, 0}, 0, false, false}, {{1, 5, 1, 1, 0, 0}, 0, false, false},
+    {{1, 5, 1, 1, 0, 0}, 1, false, false}, {{1, 5, 1, 1, 0, 0}, 2, true, false},
+    {{1, 7, 1, 1, 0, 0}, 3, true, false},  {{3, 2, 1, 1, 0, 0}, 0, true, false},
+    {{3, 2, 1, 1, 0, 0}, 1, false, false}, {{2, 3, 1, 1, 0, 0}, 3, true, false},
+    {{1, 1, 3, 1, 0, 0}, 0, false, false}, {{1, 3, 2, 1, 0, 0}, 1, false, false},
+    {{2, 3, 2, 1, 0, 0}, 3, true, true},   {{1, 2, 3, 1, 0, 0}, 2, true, true},
+    {{2, 2, 4, 1, 0, 0}, 1, false, true},  {{1, 1, 1, 2, 0, 0}, 0, false, false},
+    {{1, 3, 1, 3, 0, 0}, 1, false, false}, {{1, 2, 2, 2, 0, 0}, 3, true, true},
+    {{2, 1, 3, 4, 0, 0}, 0, true, false},  {{1, 1, 1, 1, 3, 0}, 0, false, false},
+    {{1, 2, 1, 1, 2, 0}, 1, false, false}, {{1, 1, 1, 1, 5, 0}, 3, true, false},
+    {{1, 1, 2, 2, 3, 0}, 0, false, true},  {{2, 2, 1, 1, 2, 0}, 3, true, false},
+    {{1, 2, 2, 2, 2, 0}, 2, true, true},
 };
 enum { N_PLANS = sizeof plans / sizeof *plans };
 
@@ -207,11 +210,71 @@ static void sixteen_thousand_ranks(void **state)
     assert_int_equal(ranks, 16384);
 }
 
+/* The same number of ranks with cp: its coordinates are compiled once for stages that are alike. */
+static void sixteen_thousand_ranks_with_cp(void **state)
+{
+    Fixture *fixture = *state;
+    ModelConfig config;
+    Mesh mesh;
+    JobSettings set = test_job_settings("llama", JOB_STEP);
+    must(model_config_load("llama3.1-405b", NULL, 0, &fixture->arena, &config));
+    set.config = &config;
+    set.dtype = BF16;
+    set.batch = (BatchShape){1, 131072};
+    set.micros = 32;
+    set.compile = (CompileOptions){.recompute = RECOMPUTE_FULL};
+    set.optim.block = 65536;
+    set.parallel = (ParallelSettings){.mesh = {.dp_shard = 32, .tp = 8, .pp = 16, .cp = 4},
+                                      .sequence = true,
+                                      .context = CONTEXT_GATHER,
+                                      .tokens = TOKENS_ZIGZAG};
+    const Simulation s = simulated(fixture, &set, &mesh);
+    int64_t ranks = 0;
+    for (int i = 0; i < s.n; i++) ranks += s.class[i].ranks;
+    assert_int_equal(ranks, 16384);
+    assert_true(s.compiled < 400); /* not 16384 */
+    assert_true(s.n >= 16 && s.n < 128);
+}
+
+static void count_calls(void *context, int done, int stages)
+{
+    int *calls = context;
+    assert_int_equal(done, ++*calls);
+    assert_int_equal(stages, 9);
+}
+
+/* pp=9 x tp=4: coordinates of tp are compiled for the first, the middle and the last stage only; a
+ * stage costs one program, a class one or two. */
+static void stages_that_are_alike(void **state)
+{
+    Fixture *fixture = *state;
+    Mesh mesh;
+    ModelConfig config;
+    Simulation s;
+    int calls = 0;
+    JobSettings set = test_job_settings("llama", JOB_STEP);
+    must(model_config_load("llama-tiny", NULL, 0, &fixture->arena, &config));
+    config.n_layers = 18;
+    set.config = &config;
+    set.micros = 11;
+    set.parallel = (ParallelSettings){.mesh = {1, 1, 4, 9}, .schedule = "zbh2"};
+    must(mesh_sized(&set.parallel.mesh, &mesh));
+    const SimulateInput in = {
+        .job = &set, .mesh = &mesh, .progress = count_calls, .context = &calls};
+    must(simulate(&in, &fixture->arena, &fixture->temp, &s));
+    int64_t counted = 0;
+    for (int i = 0; i < s.n; i++) counted += 1 + (s.class[i].last != s.class[i].first);
+    assert_true(s.n >= 9 && s.n < 9 * 4);
+    assert_int_equal(s.compiled, 9 + 3 * 4 + counted);
+    assert_int_equal(calls, 9);
+    check_every_rank(fixture, &set);
+}
+
 static void groups_have_axes(void **state)
 {
     (void)state;
     Mesh mesh;
-    must(mesh_sized(&(MeshSizes){1, 2, 3, 1}, &mesh));
+    must(mesh_sized(&(MeshSizes){1, 2, 3, 1, 0, 0}, &mesh));
     const unsigned dp = mesh_axes(&mesh, VIEW_DENSE, "dp"), tp = mesh_axes(&mesh, VIEW_DENSE, "tp");
     const struct {
         RankList group;
@@ -236,6 +299,8 @@ int main(void)
         cmocka_unit_test(classes_count_every_rank),
         cmocka_unit_test(bytes_equal_the_formulas),
         cmocka_unit_test(sixteen_thousand_ranks),
+        cmocka_unit_test(sixteen_thousand_ranks_with_cp),
+        cmocka_unit_test(stages_that_are_alike),
     };
     return cmocka_run_group_tests(tests, open_fixture, close_fixture);
 }

@@ -42,8 +42,35 @@ static void one_rank_equals_explain(void **state)
     assert_int_equal(run_simulate(1, NULL), 0);
     assert_printed("1 class of equal ranks, from 1 program; nothing ran");
     assert_printed("nothing: there is one rank");
-    assert_printed("TIME\n  not predicted in this version\n");
+    assert_printed("not predicted: give a machine, as --cluster share/clusters/h100-sxm.yaml");
     done(c);
+}
+
+/* Validation has memory of its own on each rank; explain counts it by another path. */
+static void validation_counts(void **state)
+{
+    (void)state;
+    char rank[24];
+    assert_int_equal(run_simulate(1, "--json", "run.valid_every=2", "mesh.dp=2", "mesh.pp=2",
+                                  "parallel.zero=3", NULL),
+                     0);
+    json_t *all = parsed();
+    const json_t *classes = json_object_get(all, "classes");
+    for (size_t i = 0; i < json_array_size(classes); i++) {
+        const json_t *k = json_array_get(classes, i);
+        snprintf(rank, sizeof rank, "%lld", (long long)number(k, "first"));
+        assert_int_equal(explain(1, "--json", "--rank", rank, "run.valid_every=2", "mesh.dp=2",
+                                 "mesh.pp=2", "parallel.zero=3", NULL),
+                         0);
+        json_t *one = parsed();
+        assert_true(number(k, "memory.valid") > 0);
+        assert_int_equal(number(k, "memory.valid"), number(one, "memory.valid_bytes"));
+        assert_int_equal(number(k, "memory.total"), number(one, "memory.total_bytes"));
+        json_decref(one);
+    }
+    json_decref(all);
+    assert_int_equal(run_simulate(1, "run.valid_every=2", NULL), 0);
+    assert_printed("valid: memory of validation");
 }
 
 /* Totals of the JSON equal the sums over its classes. */
@@ -76,10 +103,108 @@ static void tables_add_up(void **state)
     assert_not_printed(" \n");
 }
 
+static double real(const json_t *o, const char *key)
+{
+    return json_number_value(json_object_get(o, key));
+}
+
+static double sum_of(const json_t *times)
+{
+    const char *key;
+    json_t *value;
+    double sum = 0;
+    json_object_foreach((json_t *)times, key, value) sum += json_number_value(value);
+    return sum;
+}
+
+/* With a cluster the step has a time, in text and in JSON; its parts add up. */
+static void time_on_a_cluster(void **state)
+{
+    (void)state;
+    assert_int_equal(run_simulate(1, "--json", "--cluster", "share/clusters/a100-sxm.yaml",
+                                  "mesh.dp=2", "mesh.pp=2", NULL),
+                     0);
+    json_t *all = parsed();
+    const json_t *time = json_object_get(all, "time");
+    const double step = real(time, "step_ms");
+    assert_true(step > 0 && real(time, "tokens_per_s") > 0 && real(time, "mfu") > 0);
+    assert_true(json_is_true(json_object_get(time, "fits")));
+    const int64_t peak = number(time, "peak_bytes");
+    assert_true(peak > 0 && peak < number(all, "greatest.bytes")); /* saves are in host memory */
+    const double spent = sum_of(json_object_get(time, "breakdown")) / step;
+    const double path = sum_of(json_object_get(time, "critical_path")) / step;
+    assert_true(spent > 1 - 1e-9 && spent < 1 + 1e-9 && path > 1 - 1e-9 && path < 1 + 1e-9);
+    json_decref(all);
+    assert_int_equal(run_simulate(1, "--cluster", "share/clusters/a100-sxm.yaml", "mesh.dp=2",
+                                  "mesh.pp=2", NULL),
+                     0);
+    assert_printed("TIME of a step on a100-sxm, full micro-batches; 2 ranks played");
+    assert_printed("of 80.0 GiB: fits");
+    assert_printed("other stages: bubble, transfers");
+}
+
+/* The sum over ranks, and the most and the least of any rank; returns the sum. */
+static double flops_by_rank(double *most, double *least)
+{
+    json_t *all = parsed();
+    const json_t *classes = json_object_get(all, "classes");
+    const double sum = real(all, "flops");
+    *most = 0, *least = sum;
+    for (size_t i = 0; i < json_array_size(classes); i++) {
+        const double flops = real(json_array_get(classes, i), "flops");
+        if (flops > *most) *most = flops;
+        if (flops < *least) *least = flops;
+    }
+    json_decref(all);
+    return sum;
+}
+
+/* Context parallelism repeats no work. Contiguous tokens give the last of P ranks 2 P - 1 times the
+ * pairs of the first (up to the diagonal), zigzag tokens give all ranks the same. */
+static void work_follows_the_tokens(void **state)
+{
+    double most, least;
+    (void)state;
+    assert_int_equal(run_simulate(1, "--json", NULL), 0);
+    const double one = flops_by_rank(&most, &least);
+    assert_true(most == one && least == one);
+    assert_int_equal(run_simulate(1, "--json", "mesh.cp=4", "parallel.tokens=zigzag", NULL), 0);
+    assert_true(flops_by_rank(&most, &least) == one && most == one / 4 && least == one / 4);
+    assert_int_equal(run_simulate(1, "--json", "mesh.cp=4", "parallel.tokens=contiguous", NULL), 0);
+    assert_true(flops_by_rank(&most, &least) == one && most > one / 4 && least < one / 4);
+    /* A part of 6 rows has 21 pairs, and 36 more for each part before it. */
+    const double mean = one / 4, pairs = (most - least) / (3 * 36);
+    assert_true(most - mean == 1.5 * 36 * pairs && mean - least == 1.5 * 36 * pairs);
+    assert_true(pairs > 0);
+}
+
+/* Ranks along cp share the tokens of a micro-batch; the plan says how. */
+static void cp_is_named(void **state)
+{
+    (void)state;
+    assert_int_equal(run_simulate(1, "mesh.cp=4", NULL), 0);
+    assert_printed("3 micro-batches of 2 x 24 tokens, 12 on each rank of cp; gpipe\n");
+    assert_printed("  context    gather, chosen by auto; layers of a micro-batch");
+    assert_printed("  tokens     zigzag, chosen by auto, over 4 ranks\n");
+    assert_int_equal(run_simulate(1, "mesh.cp=5", NULL), 0);
+    assert_printed("of 2 x 24 tokens, at most 10 on each rank of cp; gpipe\n");
+    assert_int_equal(run_simulate(1, "mesh.cp=4", "mesh.cp_heads=2", NULL), 0);
+    assert_printed("of 2 x 24 tokens, 12 on each rank of cp; gpipe\n");
+    assert_int_equal(run_simulate(1, "mesh.dp=2", NULL), 0);
+    assert_printed("of 2 x 24 tokens on each rank; gpipe\n");
+    assert_not_printed("  context  ");
+    assert_int_equal(run_simulate(1, "--json", "mesh.cp=4", NULL), 0);
+    json_t *all = parsed();
+    assert_string_equal(json_string_value(at_path(all, "context.kind")), "gather");
+    assert_string_equal(json_string_value(at_path(all, "context.tokens")), "zigzag");
+    json_decref(all);
+}
+
 static void refusals(void **state)
 {
     (void)state;
-    assert_int_equal(run_simulate(2, "--cluster", "x.yaml", NULL), 2);
+    assert_int_equal(run_simulate(2, "--cluster", "none.yaml", NULL), 1);
+    assert_printed("none.yaml");
     assert_int_equal(run_simulate(2, "mesh.tq=2", NULL), 2);
     assert_printed("did you mean mesh.tp?");
     assert_int_equal(run_simulate(2, "mesh.dp=2", "run.ranks=3", NULL), 2);
@@ -90,8 +215,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_rank_equals_explain),
+        cmocka_unit_test(validation_counts),
         cmocka_unit_test(tables_add_up),
+        cmocka_unit_test(time_on_a_cluster),
+        cmocka_unit_test(work_follows_the_tokens),
         cmocka_unit_test(refusals),
+        cmocka_unit_test(cp_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -105,7 +105,7 @@ static void refusals_exit_with_2(void **state)
     (void)state;
     assert_int_equal(sheaf(2, "plan", "run.yaml"), 2);
     assert_printed("sheaf: plan: not in this version; available: ");
-    assert_printed("explain, simulate, data, ");
+    assert_printed("explain, simulate, profile, data, ");
     assert_int_equal(sheaf(2, "trian", NULL), 2);
     assert_printed("did you mean train?");
     assert_int_equal(sheaf(2, "xyzzyxyzzy", NULL), 2);

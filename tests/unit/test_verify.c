@@ -64,7 +64,14 @@ static void grades_and_references(void **state)
         {"dp=2 tp=2 zero=3 sequence", "f64 exact bounded", "dp=2 tp=2 reduce=each sequence"},
         {"dp_replicate=2 dp_shard=2 zero=1", "f64 bounded", ""},
         {"dp_replicate=2 dp_shard=2 zero=2", "f64 exact bounded",
-         "dp_replicate=2 dp_shard=2 zero=1 reduce=each"}};
+         "dp_replicate=2 dp_shard=2 zero=1 reduce=each"},
+        {"cp=3", "f64 bounded", ""},
+        {"cp=2 tp=3 context=gather", "f64 bounded", ""},
+        {"cp=2 tp=2 sequence", "f64 bounded", ""},
+        {"cp=3 context=ulysses", "f64 bounded", ""},
+        {"cp=4 context=ulysses", "f64 bounded", ""},
+        {"cp=2 tp=2 sequence context=ulysses", "f64 bounded", ""},
+        {"cp=4 cp_heads=2 tp=2", "f64 bounded", ""}};
     (void)state;
     DO(device_cpu_open(NULL, &honest));
     const VerifySettings s = settings(honest);
@@ -171,6 +178,77 @@ static void bf16_is_judged_by_its_error(void **state)
     assert_false(line[n - 1].ok);
 }
 
+static Err biased_loss(const Call *c)
+{
+    TRY(honest->kernel[KERNEL_token_loss](c));
+    ((float *)c->out[0].data)[0] *= (float)(1 + error);
+    return OK;
+}
+
+/* A fault of programs without backward phases shows in the loss of validation alone: only one rank
+ * computes it by this kernel, tp=2 has a part of the vocabulary. */
+static void validation_is_compared(void **state)
+{
+    static Device biased;
+    VerifyLine line[MAX_VERIFY_LINES];
+    int n;
+    (void)state;
+    DO(device_cpu_open(NULL, &honest));
+    biased = *honest;
+    biased.kernel[KERNEL_token_loss] = biased_loss;
+    const VerifySettings s = settings(&biased);
+    error = 0;
+    lines_of(&s, "tp=2", line, &n);
+    assert_true(line[0].ok && line[n - 1].ok);
+    error = 0.01;
+    lines_of(&s, "tp=2", line, &n);
+    assert_true(line[0].ok);
+    assert_false(line[n - 1].ok);
+    assert_true(line[n - 1].valid > 0.009 && line[n - 1].valid < 0.011);
+    assert_true(line[n - 1].loss <= line[n - 1].bound && line[n - 1].norm <= line[n - 1].bound);
+}
+
+/* A trial generates from the end of each prompt to the end of the context; another norm, loss of
+ * validation or token is a difference. */
+static void norms_and_text_are_compared(void **state)
+{
+    enum { SEQ = 9, PROMPTS = 3, TOKENS = 9 + 6 + 2 }; /* after prompts of 1, 4 and 8 tokens */
+    Trial one, other;
+    Arena arena;
+    int64_t tokens = 0;
+    (void)state;
+    const VerifySettings s = settings(&device_ref);
+    const TrialSettings t = {.job = {.kind = JOB_STEP,
+                                     .config = s.config,
+                                     .dtype = F64,
+                                     .batch = {1, SEQ},
+                                     .schedule = "1f1b",
+                                     .optim = s.optim},
+                             .device = &device_ref,
+                             .global = 2,
+                             .steps = 1,
+                             .lr = 1e-3,
+                             .seed = 5,
+                             .generates = true};
+    DO(arena_open(&arena, "trial", ARENA_PLENTY));
+    DO(trial_run(&t, &arena, &one));
+    DO(trial_run(&t, &arena, &other));
+    assert_int_equal(one.n_text, PROMPTS * SEQ);
+    for (int64_t i = 0; i < one.n_text; i++) tokens += one.text[i] >= 0;
+    assert_int_equal(tokens, TOKENS);
+    assert_true(one.valid > 1 && one.valid != one.loss[0]);
+    TrialGap gap = trial_gap(&one, &other, 1);
+    assert_true(gap.same && gap.same_text && gap.norm == 0 && gap.valid == 0);
+    other.norm[0] *= 1.5;
+    other.valid *= 1.25;
+    other.text[SEQ]++;
+    gap = trial_gap(&one, &other, 1);
+    assert_true(fabs(gap.norm - 0.5) < 1e-9 && fabs(gap.valid - 0.25) < 1e-9);
+    assert_false(gap.same_text || gap.same);
+    assert_true(gap.loss == 0 && gap.gradient == 0 && gap.weight == 0);
+    arena_close(&arena);
+}
+
 static int gemms;
 
 static Err counted_gemm(const Call *c)
@@ -205,7 +283,12 @@ static void layouts_round_trip(void **state)
 {
     static const char *const words[] = {"dp=4 zero=3 live=1",
                                         "dp_replicate=2 dp_shard=3 tp=2 zero=1 reduce=each",
-                                        "tp=8 sequence regather=false", "fold=6", "one rank"};
+                                        "tp=8 sequence regather=false",
+                                        "cp=8 cp_heads=2 tp=2 context=gather",
+                                        "cp=3 context=ulysses",
+                                        "cp=4 cp_heads=1",
+                                        "fold=6",
+                                        "one rank"};
     (void)state;
     for (size_t i = 0; i < sizeof words / sizeof *words - 1; i++) {
         ParallelSettings p;
@@ -221,6 +304,15 @@ static void layouts_round_trip(void **state)
     expect_error("word", layout_parse("dp=2 pt=2", 9, &p), ERR_CONFIG, "\"pt=2\" is not a word");
     expect_error("twice", layout_parse("tp=2 dp=2 tp=3", 14, &p), ERR_CONFIG, "tp=3: set twice");
     expect_error("none", layout_parse("tp=", 3, &p), ERR_CONFIG, "tp=: must be a number");
+    expect_error("way", layout_parse("cp=2 context=rings", 18, &p), ERR_CONFIG,
+                 "context=rings: there is no such way; they are auto, gather, ulysses");
+    expect_error(
+        "one", layout_parse("dp=2 context=ulysses", 20, &p), ERR_CONFIG,
+        "layout: context=ulysses: has no effect without cp; add cp=2 or more, or remove it");
+    expect_error(
+        "map", layout_parse("tokens=striped dp=2 cp=1", 24, &p), ERR_CONFIG,
+        "layout: tokens=striped: has no effect without cp; add cp=2 or more, or remove it");
+    DO(layout_parse("dp=2 context=auto tokens=auto", 29, &p));
 }
 
 static void large_models_shrink(void **state)
@@ -245,12 +337,10 @@ static void large_models_shrink(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(grades_and_references),
-        cmocka_unit_test(wrong_device_fails),
-        cmocka_unit_test(bf16_is_judged_by_its_error),
-        cmocka_unit_test(stages_recompute_in_trials),
-        cmocka_unit_test(layouts_round_trip),
-        cmocka_unit_test(large_models_shrink),
+        cmocka_unit_test(grades_and_references),       cmocka_unit_test(wrong_device_fails),
+        cmocka_unit_test(bf16_is_judged_by_its_error), cmocka_unit_test(validation_is_compared),
+        cmocka_unit_test(norms_and_text_are_compared), cmocka_unit_test(stages_recompute_in_trials),
+        cmocka_unit_test(layouts_round_trip),          cmocka_unit_test(large_models_shrink),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

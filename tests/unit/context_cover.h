@@ -1,0 +1,169 @@
+/* context_cover.h -- context parallelism with every pair, or triple, of other options: f64 on ref,
+ * within 1e-10 of one rank; two sequences to a micro-batch, the last one short. Loss, norm and
+ * elements of gradients, weights, the loss of validation and generated text are compared. */
+#ifndef TESTS_UNIT_CONTEXT_COVER_H
+#define TESTS_UNIT_CONTEXT_COVER_H
+
+#include "support/expect.h"
+#include "support/models.h"
+
+#include "verify/cover.h"
+#include "verify/verify.h"
+
+enum {
+    CP,
+    CONTEXT,
+    TOKENS,
+    DP,
+    TP,
+    SEQUENCE,
+    SCHEDULE,
+    ZERO,
+    RECOMPUTE,
+    DOCUMENTS,
+    LENGTH,
+    MODEL,
+    KEEP,
+    N_OPTIONS
+};
+
+static const int cp_of[] = {2, 3, 4, 5, 8};
+static const char *const schedule_of[] = {NULL,   "1f1b", "gpipe", "interleaved", "bfs",
+                                          "zbh1", "zbh2", "izb",   "zbv",         "dualpipev"};
+static const int64_t length_of[] = {16, 13}; /* 13 divides by no 2 cp */
+/* Attention over cp; cp_heads of 2: heads over a part of it. */
+static const struct {
+    ContextKind kind;
+    int cp_heads;
+} context_of[] = {{CONTEXT_GATHER, 0},
+                  {CONTEXT_ULYSSES, 0},
+                  {CONTEXT_RING, 0},
+                  {CONTEXT_GATHER, 2},
+                  {CONTEXT_RING, 2}};
+/* Reductions after each micro-batch, which levels 2 and 3 have anyway. */
+static const struct {
+    int zero;
+    bool each;
+} zero_of[] = {{0, false}, {1, false}, {2, false}, {3, false}, {0, true}, {1, true}};
+/* 8 heads; key heads: more than ranks, or fewer. Mistral has a window, the last two are tied. */
+static const struct {
+    const char *name;
+    int64_t key_heads;
+} model_of[] = {{"llama", 8}, {"llama", 2}, {"mistral", 2}, {"gpt2", 8}, {"llama-tied", 2}};
+
+#define COUNT(table) ((int)(sizeof(table) / sizeof *(table)))
+
+enum { MOST_RANKS = 16, N_HEADS = 8 };
+
+static inline ParallelSettings layout_of(const int *value)
+{
+    const bool staged = schedule_of[value[SCHEDULE]] != NULL;
+    return (ParallelSettings){
+        .mesh = {.dp_shard = 1 + value[DP],
+                 .cp = cp_of[value[CP]],
+                 .cp_heads = context_of[value[CONTEXT]].cp_heads,
+                 .tp = 1 + value[TP],
+                 .pp = staged ? 2 : 1},
+        .zero = zero_of[value[ZERO]].zero,
+        .reduce_each = zero_of[value[ZERO]].each,
+        .keep_gathered = value[KEEP],
+        .sequence = value[SEQUENCE],
+        .context = context_of[value[CONTEXT]].kind,
+        .tokens = (TokenMap)(TOKENS_CONTIGUOUS + value[TOKENS]),
+        .schedule = schedule_of[value[SCHEDULE]],
+    };
+}
+
+static inline bool may(const void *context, const int *value, int n)
+{
+    (void)context;
+    if (n > TP && cp_of[value[CP]] * (1 + value[DP]) * (1 + value[TP]) > MOST_RANKS) return false;
+    if (n < N_OPTIONS) return true;
+    const ParallelSettings p = layout_of(value);
+    const MeshSizes *m = &p.mesh;
+    if (layout_ranks(&p) > MOST_RANKS) return false;
+    if (p.sequence && m->tp == 1) return false;
+    if (m->cp_heads && (m->cp <= m->cp_heads || m->cp % m->cp_heads != 0)) return false;
+    return p.context != CONTEXT_ULYSSES || m->cp <= N_HEADS / m->tp;
+}
+
+static inline ModelConfig model_at(int index)
+{
+    ModelConfig c = *test_model(model_of[index].name);
+    c.n_heads = N_HEADS;
+    c.n_kv_heads = model_of[index].key_heads;
+    if (c.family == FAMILY_GPT2) c.width = c.n_heads * c.head_size;
+    return c;
+}
+
+static inline void expect_row(const int *value, Arena *arena)
+{
+    const ModelConfig c = model_at(value[MODEL]);
+    const VerifySettings s = {.config = &c,
+                              .batch = {2, length_of[value[LENGTH]]},
+                              .device = &device_ref,
+                              .dtype = F64,
+                              .compile = {.recompute = (Recompute)value[RECOMPUTE]},
+                              .schedule = "1f1b",
+                              .optim = {.kind = OPTIM_ADAMW,
+                                        .beta1 = 0.9,
+                                        .beta2 = 0.95,
+                                        .eps = 1e-8,
+                                        .weight_decay = 0.1,
+                                        .clip = 0.5,
+                                        .block = 16},
+                              .lr = 1e-3,
+                              .seed = 7,
+                              .steps = 2,
+                              .is_plain = true,
+                              .documents = value[DOCUMENTS]};
+    const ParallelSettings layout = layout_of(value);
+    VerifyLine line[MAX_VERIFY_LINES];
+    char words[LAYOUT_TEXT_BYTES];
+    int n;
+    layout_words(&layout, words);
+    if (verify_layout(&s, &layout, arena, line, &n) != OK)
+        fail_msg("%s, %s: %s", c.name, words, err_text());
+    if (!line[0].ok)
+        fail_msg(
+            "%s, %s, recompute %d, documents %d, %d tokens, %d key heads: loss %.1e, norm %.1e, "
+            "validation %.1e, gradient of %s %.1e, weights %.1e, same text %d, copies %.1e, "
+            "sent %lld, predicted %lld",
+            c.name, words, value[RECOMPUTE], value[DOCUMENTS], (int)s.batch.seq_len,
+            (int)c.n_kv_heads, line[0].loss, line[0].norm, line[0].valid, line[0].worst,
+            line[0].gradient, line[0].weight, line[0].same_text, line[0].copies,
+            (long long)line[0].sent_bytes, (long long)line[0].predicted_bytes);
+}
+
+/* Runs the covering set of that strength; returns its size. */
+static inline int expect_cover(int strength)
+{
+    const CoverSpace space = {.n = N_OPTIONS,
+                              .values = {[CP] = COUNT(cp_of),
+                                         [CONTEXT] = COUNT(context_of),
+                                         [TOKENS] = 3,
+                                         [DP] = 2,
+                                         [TP] = 2,
+                                         [SEQUENCE] = 2,
+                                         [SCHEDULE] = COUNT(schedule_of),
+                                         [ZERO] = COUNT(zero_of),
+                                         [RECOMPUTE] = 3,
+                                         [DOCUMENTS] = 2,
+                                         [LENGTH] = COUNT(length_of),
+                                         [MODEL] = COUNT(model_of),
+                                         [KEEP] = 2},
+                              .may = may};
+    Arena arena;
+    int *row, n;
+    DO(arena_open(&arena, "cover", ARENA_PLENTY));
+    DO(cover_rows(&space, strength, &arena, &row, &n));
+    for (int i = 0; i < n; i++) {
+        const size_t mark = arena_mark(&arena);
+        expect_row(&row[i * N_OPTIONS], &arena);
+        arena_rewind(&arena, mark);
+    }
+    arena_close(&arena);
+    return n;
+}
+
+#endif

@@ -1,0 +1,284 @@
+/* test_clock.c -- the time of a step: sums by hand, and properties that hold for every mesh. */
+#include <math.h>
+
+#include "support/expect.h"
+#include "support/jobs.h"
+#include "plan/clock.h"
+#include "schedule/traffic.h"
+
+/* Rates at which every kind of time of a small model is of one order. Two ranks are a node. */
+static Cluster slow_cluster(bool overlaps)
+{
+    Cluster c = {.name = "slow", .rates = *cost_default_rates(), .overlaps = overlaps};
+    c.memory_bytes = 1e9;
+    for (int k = 0; k < N_WORK_CLASSES; k++)
+        for (int t = 0; t < N_DTYPES; t++) c.rates.flops_per_s[k][t] = 1e9 / (k + 1);
+    c.rates.memory_Bps = 3e9;
+    c.rates.host_Bps = 1e8;
+    c.rates.launch_s = 1e-6;
+    c.rates.level[0] = (CostLink){2, 2e-6, 4e8};
+    c.rates.level[1] = (CostLink){0, 5e-6, 1e8};
+    return c;
+}
+
+typedef struct {
+    MeshSizes mesh;
+    int zero, micros;
+    const char *schedule;
+    bool sequence, reduce_each;
+    Recompute recompute;
+} ClockCase;
+
+static const ClockCase cases[] = {
+    {{.tp = 1}, 0, 2, "1f1b", 0, 0, RECOMPUTE_NONE},
+    {{.tp = 2}, 0, 2, "1f1b", 0, 0, RECOMPUTE_NONE},
+    {{.tp = 3}, 0, 1, "1f1b", 1, 0, RECOMPUTE_SELECTIVE},
+    {{.tp = 4}, 0, 2, "gpipe", 1, 0, RECOMPUTE_FULL},
+    {{.dp_shard = 2}, 0, 2, "1f1b", 0, 0, RECOMPUTE_NONE},
+    {{.dp_shard = 5}, 1, 2, "1f1b", 0, 0, RECOMPUTE_NONE},
+    {{.dp_shard = 3}, 2, 2, "1f1b", 0, 1, RECOMPUTE_NONE},
+    {{.dp_shard = 4}, 3, 2, "1f1b", 0, 0, RECOMPUTE_SELECTIVE},
+    {{.dp_replicate = 2, .dp_shard = 2}, 3, 2, "1f1b", 0, 0, RECOMPUTE_NONE},
+    {{.pp = 2}, 0, 4, "1f1b", 0, 0, RECOMPUTE_NONE},
+    {{.pp = 4}, 0, 6, "1f1b", 0, 0, RECOMPUTE_NONE},
+    {{.pp = 3}, 0, 5, "gpipe", 0, 0, RECOMPUTE_FULL},
+    {{.pp = 2}, 0, 4, "zbh1", 0, 0, RECOMPUTE_NONE},
+    {{.pp = 2, .tp = 2}, 0, 4, "1f1b", 1, 0, RECOMPUTE_NONE},
+    {{.pp = 2, .dp_shard = 3}, 1, 3, "1f1b", 0, 0, RECOMPUTE_NONE},
+    {{.pp = 2, .dp_shard = 2, .tp = 3}, 3, 2, "1f1b", 1, 0, RECOMPUTE_NONE},
+    {{.cp = 2}, 0, 2, "1f1b", 0, 0, RECOMPUTE_NONE},
+    {{.cp = 3, .dp_shard = 2}, 1, 2, "1f1b", 0, 0, RECOMPUTE_NONE},
+    {{.cp = 2, .tp = 2, .pp = 2}, 0, 3, "1f1b", 1, 0, RECOMPUTE_NONE},
+    {{.dp_replicate = 2, .dp_shard = 2, .cp = 2, .tp = 2, .pp = 2},
+     3,
+     2,
+     "1f1b",
+     0,
+     0,
+     RECOMPUTE_NONE},
+    {{.pp = 4, .dp_shard = 4, .tp = 4}, 2, 4, "1f1b", 1, 1, RECOMPUTE_NONE},
+};
+enum { N_CASES = sizeof cases / sizeof *cases };
+
+typedef struct {
+    Arena arena, temp;
+    JobSettings set;
+    ModelConfig config;
+    Mesh mesh;
+} Fixture;
+
+static void open_case(Fixture *f, const ClockCase *c)
+{
+    f->set = test_job_settings("llama", JOB_STEP);
+    f->config = *f->set.config;
+    f->config.n_layers = 4;
+    f->set.config = &f->config;
+    f->set.parallel.mesh = c->mesh;
+    f->set.parallel.zero = c->zero;
+    f->set.parallel.sequence = c->sequence;
+    f->set.parallel.reduce_each = c->reduce_each;
+    f->set.micros = c->micros;
+    f->set.schedule = c->schedule;
+    f->set.compile.recompute = c->recompute;
+    DO(arena_open(&f->arena, "clock", ARENA_PLENTY));
+    DO(arena_open(&f->temp, "compiler", ARENA_PLENTY));
+    DO(mesh_sized(&c->mesh, &f->mesh));
+}
+
+static void close_case(Fixture *f)
+{
+    arena_close(&f->temp);
+    arena_close(&f->arena);
+}
+
+static StepTime played(Fixture *f, const Cluster *cluster, bool every_rank)
+{
+    StepTime t;
+    const ClockInput in = {cluster, &f->set, &f->mesh, every_rank};
+    DO(clock_step(&in, &f->arena, &f->temp, &t));
+    return t;
+}
+
+static double sum_of(const double *times)
+{
+    double sum = 0;
+    for (int k = 0; k < N_TIMES; k++) sum += times[k];
+    return sum;
+}
+
+static bool close_to(double a, double b) { return fabs(a - b) <= 1e-9 * fabs(b); }
+
+/* Gives tp=2 and tp=4 equal shapes on all ranks. */
+static void make_even(Fixture *f)
+{
+    f->config.n_heads = f->config.n_kv_heads = 4;
+    f->config.head_size = 4;
+    f->config.ff_width = f->config.vocab = 24;
+    f->set.batch.seq_len = 8;
+}
+
+/* Breakdown and critical path add up to the step. One rank along dp stands for all, and one along
+ * tp if the shapes are equal. */
+static void sums_and_classes(void **state)
+{
+    int merged = 0;
+    Fixture f;
+    (void)state;
+    for (int i = 0; i < 4 * N_CASES; i++) {
+        const Cluster cluster = slow_cluster(i % 2 == 0);
+        const MeshSizes *m = &cases[i / 4].mesh;
+        open_case(&f, &cases[i / 4]);
+        if (i / 2 % 2) make_even(&f);
+        const StepTime by_class = played(&f, &cluster, false), all = played(&f, &cluster, true);
+        if (!close_to(by_class.step_s, all.step_s) || all.played != f.mesh.world)
+            fail_msg("case %d: %.9g s by class, %.9g s by rank", i, by_class.step_s, all.step_s);
+        assert_true(by_class.step_s > 0 && by_class.played <= all.played);
+        const int stages = (m->pp ? m->pp : 1) * (m->cp ? m->cp : 1);
+        if (i / 2 % 2 && m->tp % 2 == 0 && m->tp > 0) {
+            assert_int_equal(by_class.played, stages);
+            merged++;
+        }
+        assert_true(close_to(by_class.model_flops, all.model_flops));
+        const StepTime *t[] = {&by_class, &all};
+        for (int k = 0; k < 2; k++) {
+            if (!close_to(sum_of(t[k]->spent_s), t[k]->step_s) ||
+                !close_to(sum_of(t[k]->path_s), t[k]->step_s))
+                fail_msg("case %d: step %.9g, breakdown %.9g, path %.9g", i, t[k]->step_s,
+                         sum_of(t[k]->spent_s), sum_of(t[k]->path_s));
+            assert_true(t[k]->path_s[TIME_IDLE] == 0);
+        }
+        close_case(&f);
+    }
+    assert_true(merged > 0);
+}
+
+/* Each rate alone is improved: no step gets longer, and some get shorter. */
+static void faster_is_never_longer(void **state)
+{
+    enum { N_RATES = 8 };
+    int shorter[N_RATES] = {0};
+    Fixture f;
+    (void)state;
+    for (int i = 0; i < N_CASES; i++) {
+        const Cluster cluster = slow_cluster(i % 3 != 0);
+        open_case(&f, &cases[i]);
+        const double before = played(&f, &cluster, false).step_s;
+        for (int rate = 0; rate < N_RATES; rate++) {
+            Cluster c = cluster;
+            if (rate < N_WORK_CLASSES)
+                for (int t = 0; t < N_DTYPES; t++) c.rates.flops_per_s[rate][t] *= 3;
+            if (rate == 3) c.rates.memory_Bps *= 3;
+            if (rate == 4) c.rates.launch_s = 0;
+            if (rate == 5) c.rates.level[0].Bps *= 3;
+            if (rate == 6) c.rates.level[1].Bps *= 3;
+            if (rate == 7) c.rates.level[0].latency_s = c.rates.level[1].latency_s = 0;
+            const double after = played(&f, &c, false).step_s;
+            if (after > before * (1 + 1e-12))
+                fail_msg("case %d, rate %d: %.9g s, then %.9g s", i, rate, before, after);
+            shorter[rate] += after < before * (1 - 1e-9);
+        }
+        close_case(&f);
+    }
+    for (int rate = 0; rate < N_RATES; rate++) assert_true(shorter[rate] > 0);
+}
+
+/* Seconds of all work of a rank's programs, counted without tapes. */
+static double work_of(const LinkedProgram *lp, const CostRates *r)
+{
+    double sum = 0;
+    for (int i = 0; i < lp->n; i++) {
+        const LinkedAction *l = &lp->list[i];
+        for (int k = l->program ? l->program->first[l->action.phase] : 0;
+             l->program && k < l->program->first[l->action.phase + 1]; k++)
+            sum += cost_instr_seconds(r, l->program, &l->program->instr[k]);
+    }
+    return sum;
+}
+
+typedef struct {
+    const CostRates *rates;
+    double seconds;
+} TransferSum;
+
+static Err add_transfer(void *context, const Transfer *t, int64_t times)
+{
+    TransferSum *s = context;
+    const Ref *whole = t->kind == COMM_ALL_GATHER ? &t->to : &t->from;
+    s->seconds += (double)times *
+                  cost_transfer_seconds(s->rates, t->kind, cost_group(s->rates, t->group),
+                                        (double)whole->count * (double)dtype_bytes(whole->dtype));
+    return OK;
+}
+
+/* One rank: the step is its work. Two dp ranks without overlap: work and all transfers. */
+static void sums_by_hand(void **state)
+{
+    (void)state;
+    for (int dp = 1; dp <= 2; dp++) {
+        const ClockCase c = {{.dp_shard = dp}, 0, 3, "1f1b", 0, 0, RECOMPUTE_NONE};
+        const Cluster cluster = slow_cluster(false);
+        TransferSum sent = {&cluster.rates, 0}, scalars = {&cluster.rates, 0};
+        static Job job;
+        Fixture f;
+        open_case(&f, &c);
+        const StepTime t = played(&f, &cluster, true);
+        DO(job_compile(&f.set, &f.arena, &job));
+        DO(linked_visit(&job.linked, add_transfer, &sent));
+        for (int k = 0; k < N_SCALARS; k++)
+            if (job.linked.scalar[k].group.n > 1)
+                DO(add_transfer(&scalars, &job.linked.scalar[k].t, 1));
+        const double work = work_of(&job.linked, &cluster.rates), update = t.spent_s[TIME_UPDATE];
+        const double transfers = sent.seconds - scalars.seconds, rest = t.step_s - update;
+        if (!close_to(rest, work + transfers))
+            fail_msg("dp=%d: %.9g s, not %.9g", dp, rest, work + transfers);
+        assert_true(t.spent_s[TIME_DP] == 0 ? dp == 1 : close_to(t.spent_s[TIME_DP], transfers));
+        assert_true(update > scalars.seconds && (dp == 1) == (scalars.seconds == 0));
+        close_case(&f);
+    }
+}
+
+/* With free links, 1f1b on P stages with equal work leaves the bubble of the schedule. More
+ * micro-batches have a smaller share of it. */
+static void bubbles_shrink_with_micros(void **state)
+{
+    double share = 1;
+    (void)state;
+    for (int micros = 2; micros <= 16; micros *= 2) {
+        ClockCase c = {{.pp = 2}, 0, micros, "1f1b", 0, 0, RECOMPUTE_NONE};
+        Cluster cluster = slow_cluster(true);
+        Fixture f;
+        for (int l = 0; l < 2; l++)
+            cluster.rates.level[l].latency_s = 0, cluster.rates.level[l].Bps = 1e18;
+        open_case(&f, &c);
+        const StepTime t = played(&f, &cluster, false);
+        const double now = t.spent_s[TIME_PP] / t.step_s;
+        assert_true(now > 0 && now < share);
+        share = now;
+        close_case(&f);
+    }
+}
+
+/* Transfers that overlap are never slower than those that do not. */
+static void overlap_hides_time(void **state)
+{
+    int hidden = 0;
+    Fixture f;
+    (void)state;
+    for (int i = 0; i < N_CASES; i++) {
+        const Cluster with = slow_cluster(true), without = slow_cluster(false);
+        open_case(&f, &cases[i]);
+        const double a = played(&f, &with, false).step_s, b = played(&f, &without, false).step_s;
+        hidden += a < b * (1 - 1e-9);
+        close_case(&f);
+    }
+    assert_true(hidden > N_CASES / 3);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sums_and_classes), cmocka_unit_test(faster_is_never_longer),
+        cmocka_unit_test(sums_by_hand), cmocka_unit_test(bubbles_shrink_with_micros),
+        cmocka_unit_test(overlap_hides_time)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,178 @@
+/* test_cost.c -- seconds of ops and transfers: more work is never faster, a faster rate is never
+ * slower, and the formulas have the values of textbook rings. */
+#include "support/expect.h"
+
+#include "cost/cost.h"
+
+static const OpId ops[] = {OP_linear,    OP_linear_dw,    OP_linear_dgelu_bias,
+                           OP_add,       OP_rmsnorm_back, OP_rope,
+                           OP_attention, OP_attention_dx, OP_copy_out};
+enum { N = sizeof ops / sizeof *ops };
+
+static const CommKind kinds[] = {COMM_SEND,          COMM_RECV,       COMM_ALL_REDUCE,
+                                 COMM_ALL_GATHER,    COMM_ALL_TO_ALL, COMM_BROADCAST,
+                                 COMM_REDUCE_SCATTER};
+enum { N_KINDS = sizeof kinds / sizeof *kinds };
+
+static double seconds(const CostRates *r, OpId op, double heavy, double light, double bytes)
+{
+    return cost_work_seconds(r, &(CostWork){op, BF16, heavy, light, bytes});
+}
+
+/* From launch-bound to compute-bound and memory-bound. */
+static void more_work_is_never_faster(void **state)
+{
+    const CostRates *r = cost_default_rates();
+    (void)state;
+    for (int i = 0; i < N; i++)
+        for (double work = 1; work < 1e16; work *= 7) {
+            const double heavy = op_info(ops[i])->class == CLASS_HEAVY ? work : 0;
+            const double now = seconds(r, ops[i], heavy, work / 9, work / 30);
+            assert_true(now > 0);
+            assert_true(seconds(r, ops[i], 2 * heavy, work / 9, work / 30) >= now);
+            assert_true(seconds(r, ops[i], heavy, work / 3, work / 30) >= now);
+            assert_true(seconds(r, ops[i], heavy, work / 9, work / 10) >= now);
+            assert_true(seconds(r, ops[i], 2 * heavy, work / 3, work / 10) > now);
+        }
+}
+
+static void more_bytes_or_members_are_never_faster(void **state)
+{
+    const CostRates *r = cost_default_rates();
+    (void)state;
+    for (int k = 0; k < N_KINDS; k++)
+        for (int level = 0; level < r->n_levels; level++)
+            for (double bytes = 1; bytes < 1e12; bytes *= 11)
+                for (int n = 2; n < 5000; n += 1 + n / 3) {
+                    const CostGroup g = {n, level, 1}, more = {n + 1, level, 1};
+                    const double now = cost_transfer_seconds(r, kinds[k], g, bytes);
+                    assert_true(now > 0);
+                    assert_true(cost_transfer_seconds(r, kinds[k], g, 2 * bytes) > now);
+                    assert_true(cost_transfer_seconds(r, kinds[k], more, bytes) >= now);
+                }
+    const CostGroup alone = {1, 0, 1};
+    for (int k = 0; k < N_KINDS; k++)
+        assert_true(cost_transfer_seconds(r, kinds[k], alone, 1e9) == 0);
+}
+
+/* Each rate alone is improved twofold. */
+static void a_faster_rate_is_never_slower(void **state)
+{
+    const CostRates *base = cost_default_rates();
+    (void)state;
+    for (int rate = 0; rate < 6; rate++) {
+        CostRates r = *base;
+        if (rate == 0)
+            for (int c = 0; c < N_WORK_CLASSES; c++)
+                for (int t = 0; t < N_DTYPES; t++) r.flops_per_s[c][t] *= 2;
+        if (rate == 1) r.memory_Bps *= 2;
+        if (rate == 2) r.launch_s /= 2;
+        if (rate == 3) r.host_Bps *= 2;
+        if (rate == 4) r.level[0].Bps *= 2, r.level[1].latency_s /= 2;
+        if (rate == 5) r.level[1].Bps *= 2, r.level[0].latency_s /= 2;
+        int faster = 0;
+        for (double work = 1; work < 1e15; work *= 7) {
+            for (int i = 0; i < N; i++) {
+                const double heavy = op_info(ops[i])->class == CLASS_HEAVY ? work : 0;
+                const double now = seconds(base, ops[i], heavy, work / 9, work / 90);
+                const double then = seconds(&r, ops[i], heavy, work / 9, work / 90);
+                assert_true(then <= now);
+                faster += then < now;
+            }
+            for (int k = 0; k < N_KINDS; k++)
+                for (int level = 0; level < r.n_levels; level++) {
+                    const CostGroup g = {16, level, level ? 4 : 1};
+                    const double now = cost_transfer_seconds(base, kinds[k], g, work);
+                    const double then = cost_transfer_seconds(&r, kinds[k], g, work);
+                    assert_true(then <= now);
+                    faster += then < now;
+                }
+        }
+        assert_true(faster > 0);
+    }
+}
+
+/* Values by hand: 2 flops per second and 4 bytes per second make both sides of the roofline. */
+static void formulas_have_their_values(void **state)
+{
+    CostRates r = {.memory_Bps = 4, .host_Bps = 1, .launch_s = 0.5, .n_levels = 2};
+    r.flops_per_s[WORK_GEMM][F32] = 2, r.flops_per_s[WORK_POINTWISE][F32] = 1;
+    r.flops_per_s[WORK_ATTENTION][F32] = 1;
+    r.level[0] = (CostLink){4, 1, 100}, r.level[1] = (CostLink){0, 10, 5};
+    (void)state;
+    CostWork w = {OP_linear, F32, 20, 3, 40}; /* 10 + 3 s of flops, 10 s of bytes */
+    assert_true(cost_work_seconds(&r, &w) == 13.5);
+    w.bytes = 80;
+    assert_true(cost_work_seconds(&r, &w) == 20.5);
+    w.op = OP_attention, w.bytes = 4;
+    assert_true(cost_work_seconds(&r, &w) == 23.5);
+    w.op = OP_copy_in;
+    assert_true(cost_work_seconds(&r, &w) == 4.5);
+    w.op = OP_heads;
+    assert_true(cost_work_seconds(&r, &w) == 0);
+    w.op = OP_all_gather;
+    assert_true(cost_work_seconds(&r, &w) == 0);
+
+    const CostGroup node = {4, 0, 1}; /* one block */
+    assert_true(cost_group_strided(&r, 4, 1).level == 0 &&
+                cost_group_strided(&r, 4, 1).inside == 1);
+    assert_true(cost_transfer_seconds(&r, COMM_ALL_GATHER, node, 400) == 3 + 3);
+    assert_true(cost_transfer_seconds(&r, COMM_ALL_REDUCE, node, 400) == 6 + 6);
+    assert_true(cost_transfer_seconds(&r, COMM_ALL_REDUCE, node, 4) == 4 + 0.08); /* a tree */
+    assert_true(cost_transfer_seconds(&r, COMM_SEND, node, 400) == 1 + 4);
+    /* 8 ranks of two blocks: four links of 5 B/s cross together. */
+    const CostGroup wide = cost_group_strided(&r, 8, 1);
+    assert_true(wide.level == 1 && wide.inside == 4);
+    assert_true(cost_transfer_seconds(&r, COMM_REDUCE_SCATTER, wide, 800) == 70 + 700 / 20.0);
+    assert_true(cost_transfer_seconds(&r, COMM_ALL_TO_ALL, wide, 800) == 70 + 700 / 5.0);
+    /* One rank of each block: its own link alone. */
+    const CostGroup thin = cost_group_strided(&r, 2, 4);
+    assert_true(thin.level == 1 && thin.inside == 1);
+    assert_true(cost_transfer_seconds(&r, COMM_ALL_GATHER, thin, 100) == 10 + 50 / 5.0);
+}
+
+/* A list of ranks and the axis that it lies along have the same position. */
+static void groups_of_lists_and_strides_agree(void **state)
+{
+    const CostRates *r = cost_default_rates();
+    int32_t rank[64];
+    (void)state;
+    for (int stride = 1; stride <= 32; stride *= 2)
+        for (int n = 1; n * stride <= 64; n *= 2) {
+            for (int i = 0; i < n; i++) rank[i] = i * stride;
+            const CostGroup a = cost_group(r, (RankList){n, rank});
+            const CostGroup b = cost_group_strided(r, n, stride);
+            assert_true(a.members == b.members && a.level == b.level && a.inside == b.inside);
+        }
+    const int32_t apart[] = {7, 8}; /* neighbors of two nodes */
+    assert_true(cost_group(r, (RankList){2, apart}).level == 1);
+}
+
+/* The work of a node before lowering: flops of its row, bytes of its operands by type. */
+static void work_of_a_node_follows_its_row(void **state)
+{
+    const Dim t = dim_of(6), i = dim_of(10), o = dim_of(14);
+    const Dims in[] = {dims2(t, i), dims2(o, i)}, out[] = {dims2(t, o)};
+    const OpAttr none = {0};
+    (void)state;
+    const CostWork w = cost_work(OP_linear, &none, BF16, 2, in, 1, out);
+    assert_true(w.heavy == 2 * 6 * 10 * 14 && w.light == 0);
+    assert_true(w.bytes == 2 * (60 + 140 + 84));
+    const Dims dw_in[] = {dims2(t, o), dims2(t, i)}, dw_out[] = {dims2(o, i)};
+    const CostWork dw = cost_work(OP_linear_dw, &none, BF16, 2, dw_in, 1, dw_out);
+    assert_true(dw.heavy == w.heavy && dw.bytes == 2 * (84 + 60) + 4 * 140); /* dw is f32 */
+    const Dims norm_in[] = {dims2(t, i), dims1(i)}, norm_out[] = {dims2(t, i), dims1(t)};
+    const CostWork norm = cost_work(OP_rmsnorm, &none, F32, 2, norm_in, 2, norm_out);
+    assert_true(norm.heavy == 0 && norm.light == 5 * 60 && norm.bytes == 4 * (60 + 10 + 60 + 6));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(more_work_is_never_faster),
+                                       cmocka_unit_test(more_bytes_or_members_are_never_faster),
+                                       cmocka_unit_test(a_faster_rate_is_never_slower),
+                                       cmocka_unit_test(formulas_have_their_values),
+                                       cmocka_unit_test(groups_of_lists_and_strides_agree),
+                                       cmocka_unit_test(work_of_a_node_follows_its_row)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

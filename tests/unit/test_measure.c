@@ -1,0 +1,93 @@
+/* test_measure.c -- `sheaf profile`: every rate of a cluster is measured, on one rank and on two;
+ * slower work is measured as slower. */
+#define _POSIX_C_SOURCE 200809L
+#include <math.h>
+#include <unistd.h>
+
+#include "support/expect.h"
+#include "base/clock.h"
+#include "plan/cluster.h"
+#include "plan/measure.h"
+
+typedef struct {
+    const Device *device;
+    Measurement out;
+    int shown; /* calls of progress */
+} MeasureWork;
+
+static void count_call(void *context, const char *what)
+{
+    assert_true(*what);
+    (*(int *)context)++;
+}
+
+static Err measure_body(WorldRank *r, void *work)
+{
+    MeasureWork *w = work;
+    Measurement mine;
+    const MeasureSettings set = {
+        .device = w->device, .budget_s = 0.002, .progress = count_call, .context = &w->shown};
+    const Err err = measure_rates(&set, r, &mine);
+    if (err == OK && r->rank == 0) w->out = mine;
+    world_leave(r, err);
+    return err;
+}
+
+static Measurement measured(const Device *device, int ranks)
+{
+    MeasureWork w = {.device = device};
+    const WorldSettings set = {
+        .ranks = ranks, .in_flight = 16, .records = 64, .body = measure_body, .work = &w};
+    DO(world_run(&set));
+    assert_int_equal(w.shown, w.out.n);
+    return w.out;
+}
+
+static void every_rate_is_measured(void **state)
+{
+    (void)state;
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        const Measurement m = measured(&device_ref, ranks);
+        assert_int_equal(m.n, ranks == 1 ? 12 : 14);
+        for (int i = 0; i < m.n; i++)
+            assert_true(isfinite(m.row[i].value) && m.row[i].value > 0 && m.row[i].spread >= 0);
+        for (int c = 0; c < N_WORK_CLASSES; c++)
+            for (int t = F64; t <= BF16; t++)
+                assert_true(isfinite(m.rates.flops_per_s[c][t]) && m.rates.flops_per_s[c][t] > 0);
+        for (int t = F64; t <= BF16; t++)
+            assert_true(m.peak_flops_per_s[t] >= m.rates.flops_per_s[WORK_GEMM][t]);
+        assert_true(m.rates.memory_Bps > 0 && m.rates.host_Bps > 0 && m.rates.launch_s > 0);
+        assert_int_equal(m.rates.n_levels, 1);
+        assert_true(m.rates.level[0].Bps > 0 && (ranks == 1) == (m.rates.level[0].latency_s == 0));
+    }
+}
+
+static Device slow;
+
+/* gemm that sleeps: a device whose GEMMs take ten milliseconds. */
+static Err slow_gemm(const Call *call)
+{
+    const double end = now_s() + 0.01;
+    (void)call;
+    while (now_s() < end) continue;
+    return OK;
+}
+
+static void rates_are_work_over_time(void **state)
+{
+    const double flops = 2.0 * 512 * 512 * 512;
+    (void)state;
+    slow = device_ref;
+    slow.kernel[KERNEL_gemm] = slow_gemm;
+    const Measurement m = measured(&slow, 1);
+    const double rate = m.rates.flops_per_s[WORK_GEMM][F32];
+    assert_true(rate <= flops / 0.01 && m.peak_flops_per_s[F32] <= flops / 0.01);
+    assert_true(m.peak_flops_per_s[F32] > flops / 0.018); /* the fastest of several */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_rate_is_measured),
+                                       cmocka_unit_test(rates_are_work_over_time)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,112 @@
+/* test_ranks_context.c -- layouts with attention plans compute the model of one rank: in f64 within
+ * 1e-10, in bf16 within 1.5 times the error of one rank, with the bytes that were predicted. */
+#include "support/expect.h"
+#include "support/models.h"
+
+#include <string.h>
+
+#include "device/cpu/cpu.h"
+#include "verify/verify.h"
+
+static VerifySettings settings(const char *model, DType dtype, int64_t micro, Recompute recompute)
+{
+    static const Device *cpu;
+    if (!cpu) DO(device_cpu_open(NULL, &cpu));
+    return (VerifySettings){.config = test_model(model),
+                            .batch = {micro, 9},
+                            .device = cpu,
+                            .dtype = dtype,
+                            .schedule = "1f1b",
+                            .compile = {.recompute = recompute},
+                            .optim = {.kind = OPTIM_ADAMW,
+                                      .beta1 = 0.9,
+                                      .beta2 = 0.95,
+                                      .eps = 1e-8,
+                                      .weight_decay = 0.1,
+                                      .clip = 1,
+                                      .block = 16},
+                            .lr = 1e-3,
+                            .seed = 5,
+                            .steps = 2};
+}
+
+static void expect_same_model(const VerifySettings *s, const char *words)
+{
+    VerifyLine line[MAX_VERIFY_LINES];
+    ParallelSettings layout;
+    Arena arena;
+    int n;
+    DO(layout_parse(words, strlen(words), &layout));
+    DO(arena_open(&arena, "verify", ARENA_PLENTY));
+    if (verify_layout(s, &layout, &arena, line, &n) != OK)
+        fail_msg("%s: %s: %s", s->config->name, words, err_text());
+    assert_true(n >= 2);
+    for (int i = 0; i < n; i++) {
+        if (!line[i].ok)
+            fail_msg("%s: %s, grade %s deviates", s->config->name, words,
+                     grade_name(line[i].grade));
+        assert_true(line[i].sent_bytes > 0);
+    }
+    arena_close(&arena);
+}
+
+/* 9 tokens divide by none of 2, 4, 5 and 10. */
+static void rings_compute_the_same_model(void **state)
+{
+    static const char *const model[] = {"gpt2", "llama", "mistral", "qwen3"};
+    static const char *const layout[] = {"cp=2 context=ring", "cp=3 context=ring tokens=contiguous",
+                                         "cp=4 context=ring tokens=striped",
+                                         "cp=5 context=ring tokens=zigzag"};
+    (void)state;
+    for (size_t i = 0; i < sizeof model / sizeof *model; i++)
+        for (size_t k = 0; k < sizeof layout / sizeof *layout; k++) {
+            const VerifySettings s =
+                settings(model[i], F32, 1 + (int64_t)((i + k) % 2), RECOMPUTE_NONE);
+            expect_same_model(&s, layout[k]);
+        }
+}
+
+static void rings_combine_with_other_axes(void **state)
+{
+    static const char *const layout[] = {
+        "cp=2 dp=2 zero=3 context=ring",
+        "cp=3 dp=2 zero=1 context=ring",
+        "cp=2 tp=2 context=ring",
+        "cp=2 tp=2 sequence context=ring",
+        "cp=3 pp=2 context=ring",
+        "cp=2 pp=2 schedule=zbv context=ring",
+        "cp=2 pp=2 schedule=interleaved context=ring",
+        "cp=3 context=ring regather=false",
+        "cp=4 cp_heads=2 context=ring",
+        "cp=2 pp=2 split=cost context=ring",
+        "cp=6 cp_heads=2 context=ring tokens=striped",
+    };
+    static const Recompute recompute[] = {RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL};
+    (void)state;
+    for (size_t i = 0; i < sizeof layout / sizeof *layout; i++) {
+        const VerifySettings s = settings("llama", F32, 2, recompute[i % 3]);
+        expect_same_model(&s, layout[i]);
+    }
+}
+
+/* Partial results are f32: their number does not add to the error. */
+static void bf16_keeps_its_error(void **state)
+{
+    static const char *const layout[] = {"cp=2 context=ring", "cp=5 context=ring",
+                                         "cp=8 context=ring"};
+    (void)state;
+    for (size_t i = 0; i < sizeof layout / sizeof *layout; i++) {
+        const VerifySettings s = settings("llama", BF16, 2, RECOMPUTE_NONE);
+        expect_same_model(&s, layout[i]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rings_compute_the_same_model),
+        cmocka_unit_test(rings_combine_with_other_axes),
+        cmocka_unit_test(bf16_keeps_its_error),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
