@@ -1,0 +1,132 @@
+/* published.c -- reads a row, or says why it cannot be expressed. */
+#include "support/published.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The value of a key in "gated=1;tied=0;...", as a number. */
+static double note(const char *notes, const char *key, double missing)
+{
+    const size_t length = strlen(key);
+    for (const char *s = notes; s && *s; s = strchr(s, ';'), s = s ? s + 1 : NULL)
+        if (strncmp(s, key, length) == 0 && s[length] == '=') return atof(s + length + 1);
+    return missing;
+}
+
+static const struct {
+    const char *gpu, *cluster;
+} clusters[] = {{"A100", "a100-sxm"}, {"H100", "h100-sxm"}, {"H200", "h200-sxm"},
+                {"V100", "v100-sxm"}, {"B200", "b200-sxm"}, {"MI250X", "mi250x"}};
+
+static const char *find_cluster(const char *gpu, PublishedRow *out)
+{
+    for (size_t i = 0; i < sizeof clusters / sizeof *clusters; i++)
+        if (strncmp(gpu, clusters[i].gpu, strlen(clusters[i].gpu)) == 0) {
+            snprintf(out->cluster, sizeof out->cluster, "%s", clusters[i].cluster);
+            return NULL;
+        }
+    return "no cluster file for its GPU";
+}
+
+static int64_t count(const CsvTable *t, int row, const char *column)
+{
+    return (int64_t)csv_number(t, row, column, 0);
+}
+
+/* At least 1. */
+static int size_of(const CsvTable *t, int row, const char *column)
+{
+    return (int)csv_number(t, row, column, 1);
+}
+
+static const char *read_time(const CsvTable *t, int row, PublishedRow *out)
+{
+    const double rate = csv_number(t, row, "tokens_per_s_per_gpu", 0);
+    out->step_s = 1e-3 * csv_number(t, row, "step_ms", 0);
+    if (out->step_s <= 0 && rate > 0)
+        out->step_s = csv_number(t, row, "global_batch", 0) * csv_number(t, row, "seq_len", 0) /
+                      (rate * csv_number(t, row, "gpus", 0));
+    return out->step_s > 0 ? NULL : "no time";
+}
+
+/* Features that a plan of this version does not have. */
+static const char *check_kind(const CsvTable *t, int row)
+{
+    const char *notes = csv_text(t, row, "notes"), *precision = csv_text(t, row, "precision");
+    if (csv_number(t, row, "experts", 0) > 1 || note(notes, "expert_ffn", 0) > 0) return "MoE";
+    if (strstr(precision, "fp8")) return "FP8";
+    if (strstr(precision, "fp4")) return "FP4";
+    if (strstr(notes, "lora=1") || strstr(notes, "phase=lora")) return "LoRA";
+    if (strstr(notes, "attn=mla")) return "MLA";
+    if (strcmp(csv_text(t, row, "source"), "nanotron") == 0 && size_of(t, row, "pp") > 1 &&
+        note(notes, "after_pp_fix", 1) == 0)
+        return "nanotron pp before its fix";
+    return NULL;
+}
+
+static const char *read_model(const CsvTable *t, int row, ModelConfig *c)
+{
+    const char *notes = csv_text(t, row, "notes");
+    const bool gated = note(notes, "gated", 0) == 1;
+    *c = (ModelConfig){.name = csv_text(t, row, "model"),
+                       .family = gated ? FAMILY_LLAMA : FAMILY_GPT2,
+                       .n_layers = count(t, row, "layers"),
+                       .width = count(t, row, "hidden"),
+                       .n_heads = count(t, row, "heads"),
+                       .n_kv_heads = count(t, row, "kv_heads"),
+                       .ff_width = count(t, row, "ffn"),
+                       .vocab = (int64_t)csv_number(t, row, "vocab", 50257),
+                       .max_positions = count(t, row, "seq_len"),
+                       .norm_eps = 1e-5,
+                       .rope = {.theta = 1e4, .factor = 1},
+                       .tied = note(notes, "tied", gated ? 0 : 1) == 1,
+                       .qkv_bias = !gated,
+                       .o_bias = !gated,
+                       .mlp_bias = !gated,
+                       .init_std = 0.02};
+    if (c->n_layers < 1 || c->width < 1 || c->n_heads < 1 || c->ff_width < 1 ||
+        c->max_positions < 1)
+        return "no shape";
+    if (c->n_kv_heads < 1 || !gated) c->n_kv_heads = c->n_heads;
+    c->head_size = (int64_t)note(notes, "head_dim", (double)(c->width / c->n_heads));
+    return NULL;
+}
+
+static const char *read_plan(const CsvTable *t, int row, PublishedRow *out)
+{
+    const char *recompute = csv_text(t, row, "recompute");
+    const int dp = size_of(t, row, "dp"), pp = size_of(t, row, "pp"), vp = size_of(t, row, "vp");
+    const int64_t micro = count(t, row, "micro_batch"), global = count(t, row, "global_batch");
+    if (micro < 1 || global < 1) return "no batch";
+    if (global % (micro * dp) != 0) return "a batch that does not divide";
+    out->micros = (int)(global / (micro * dp));
+    out->node = size_of(t, row, "gpus_per_node");
+    JobSettings *j = &out->job;
+    *j = (JobSettings){.kind = JOB_STEP,
+                       .config = &out->model,
+                       .dtype = BF16,
+                       .batch = {micro, out->model.max_positions},
+                       .micros = out->micros,
+                       .causal = true,
+                       .schedule = pp > 1 && vp > 1 ? "interleaved" : "1f1b",
+                       .compile = {.device_memory = true},
+                       .optim = {.kind = OPTIM_ADAMW, .clip = 1, .block = 65536}};
+    j->parallel.mesh = (MeshSizes){
+        .dp_shard = dp, .tp = size_of(t, row, "tp"), .pp = pp, .cp = size_of(t, row, "cp")};
+    j->parallel.zero = (int)csv_number(t, row, "zero", 0);
+    j->parallel.sequence = csv_number(t, row, "sequence_parallel", 0) == 1;
+    j->parallel.chunks = pp > 1 && vp > 1 ? vp : 0;
+    if (strcmp(recompute, "full") == 0) j->compile.recompute = RECOMPUTE_FULL;
+    if (strcmp(recompute, "selective") == 0) j->compile.recompute = RECOMPUTE_SELECTIVE;
+    return NULL;
+}
+
+void published_row(const CsvTable *t, int row, PublishedRow *out)
+{
+    *out = (PublishedRow){.skip = check_kind(t, row)};
+    if (!out->skip) out->skip = read_time(t, row, out);
+    if (!out->skip) out->skip = read_model(t, row, &out->model);
+    if (!out->skip) out->skip = find_cluster(csv_text(t, row, "gpu_type"), out);
+    if (!out->skip) out->skip = read_plan(t, row, out);
+}

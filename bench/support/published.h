@@ -1,0 +1,27 @@
+/* published.h -- a row of a table of published measurements as a plan of Sheaf.
+ *
+ * Columns: layers, hidden, ffn, heads, kv_heads, vocab, seq_len, global_batch, micro_batch, gpus,
+ * gpu_type, gpus_per_node, tp, pp, dp, cp, vp, zero, sequence_parallel, recompute, precision,
+ * experts, step_ms, tokens_per_s_per_gpu; notes has key=value pairs: gated, tied, head_dim, lora,
+ * attn, after_pp_fix. Cells that a source leaves empty are read as the plainest choice: no ZeRO, no
+ * recomputation, one chunk per stage, a vocabulary of 50,257. */
+#ifndef BENCH_SUPPORT_PUBLISHED_H
+#define BENCH_SUPPORT_PUBLISHED_H
+
+#include "job/job.h"
+#include "support/csv.h"
+
+typedef struct {
+    const char *skip; /* why the row has no prediction; NULL: it has */
+    double step_s;    /* measured */
+    char cluster[32]; /* "h100-sxm" */
+    int node;         /* ranks of a node */
+    int micros;       /* of a rank */
+    ModelConfig model;
+    JobSettings job;
+} PublishedRow;
+
+/* Local. `out` must not move: job points to its model. */
+void published_row(const CsvTable *t, int row, PublishedRow *out);
+
+#endif
