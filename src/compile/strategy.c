@@ -75,6 +75,7 @@ static Err add_cut(const Pinner *p, const StrategyRow *row, const char *name, in
 
 /* A named tensor, and its layout by the rows so far. */
 typedef struct {
+    const char *kind;         /* of its unit */
     const char *name, *alias; /* alias: as an operand of attention, or NULL */
     const Shape *shape;
     Layout layout;
@@ -83,7 +84,13 @@ typedef struct {
 
 static bool row_matches(const StrategyRow *row, const PinTarget *t)
 {
-    return text_glob(row->pattern, t->name) || (t->alias && strcmp(row->pattern, t->alias) == 0);
+    const char *pattern = row->pattern, *slash = strchr(pattern, '/');
+    if (slash) { /* for one kind of unit */
+        const size_t n = (size_t)(slash - pattern);
+        if (strlen(t->kind) != n || strncmp(pattern, t->kind, n) != 0) return false;
+        pattern = slash + 1;
+    }
+    return text_glob(pattern, t->name) || (t->alias && strcmp(pattern, t->alias) == 0);
 }
 
 static Err apply_row(const Pinner *p, const StrategyRow *row, PinTarget *t)
@@ -169,7 +176,10 @@ Err strategy_pins(const Strategy *s, const Graph *g, const Mesh *mesh, Arena *ar
         (*pin)[v] = layout_replicate(VIEW_DENSE);
         (*pinned)[v] = always_pinned(info->role) ? mesh_all_axes(mesh, VIEW_DENSE) : 0;
         if (info->role == ROLE_DPARAM || !info->name[0]) continue;
-        PinTarget t = {gradient ? info->name + 2 : info->name, alias_of(g, v), &shape, {0}, 0};
+        PinTarget t = {.kind = g->kind,
+                       .name = gradient ? info->name + 2 : info->name,
+                       .alias = alias_of(g, v),
+                       .shape = &shape};
         TRY(pin_dims(&p, &t, &(*pin)[v], &(*pinned)[v]));
     }
     return OK;
@@ -182,10 +192,11 @@ Err strategy_use(const Strategy *s, const Model *m, const Mesh *mesh, Arena *are
     for (int u = 0; u < m->n_units; u++) {
         const Unit *unit = &m->unit[u];
         for (int k = 0; k < unit->n_params; k++) {
-            const ParamInfo *info = &m->kind[unit->kind].param[k];
+            const Graph *g = &m->kind[unit->kind];
+            const ParamInfo *info = &g->param[k];
             Layout *known = &(*use)[unit->param[k]], l;
             Shape shape = {.ndim = info->ndim};
-            PinTarget t = {info->name, NULL, &shape, {0}, 0};
+            PinTarget t = {.kind = g->kind, .name = info->name, .shape = &shape};
             unsigned pinned = 0;
             memcpy(shape.n, info->n, sizeof shape.n);
             TRY(pin_dims(&p, &t, &l, &pinned));

@@ -20,7 +20,8 @@
 typedef enum { BY_ONE, BY_HEAD, BY_KEY_HEAD, BY_TOKENS, BY_READER } CutBy;
 
 /* A pattern matches a name within the unit; * matches anything. "attention:k" matches the value
- * that the op attention reads as its operand k, whatever its name. */
+ * that the op attention reads as its operand k, whatever its name. "temporal/x" matches x in units
+ * of kind temporal only: kinds may differ in the layout of their streams. */
 typedef struct {
     const char *pattern;
     const char *axis; /* of the dense view */

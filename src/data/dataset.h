@@ -64,7 +64,7 @@ typedef struct {
     int32_t *ranges; /* [rows, 4]: ranges of rows of the micro-batch that are a row's keys */
     void *weights;
     DType weight_type; /* F32 or F64 */
-    /* [INPUT_WEIGHTS + 1]: rows of the micro-batch in each array, ascending; NULL: all */
+    /* [N_INPUTS]: rows of the micro-batch in each array, ascending; NULL: all */
     const HeldSpans *held;
 } InputRows;
 

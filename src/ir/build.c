@@ -17,9 +17,9 @@ Value input(Graph *g, Input which, Dim rows)
 {
     for (Value v = 0; v < g->n_values; v++)
         if (g->value[v].role == ROLE_INPUT && g->value[v].index == (int)which) return v;
-    const DType dtype = which == INPUT_WEIGHTS ? dtype_wide(g->dtype) : I32;
-    const Dims dims = which == INPUT_RANGES ? dims2(rows, dim_of(4)) : dims1(rows);
-    const Value v = graph_value(g, ROLE_INPUT, input_name(which), dtype, dims);
+    const InputInfo *info = input_info(which);
+    const Dims dims = info->extent > 1 ? dims2(rows, dim_of(info->extent)) : dims1(rows);
+    const Value v = graph_value(g, ROLE_INPUT, info->name, input_dtype(which, g->dtype), dims);
     if (v != NO_VALUE) g->value[v].index = (int32_t)which;
     return v;
 }

@@ -17,6 +17,7 @@
 #define IR_GRAPH_H
 
 #include "comm/comm.h"
+#include "ir/inputs.h"
 #include "ir/ops.h"
 #include "ir/phase.h"
 #include "layout/layout.h"
@@ -59,19 +60,6 @@ typedef enum {
     ROLE_ARG,     /* operand `index` of the call that runs this sub-program */
     N_ROLES
 } Role;
-
-/* The data of a micro-batch. Rows are tokens: sequences are stored one after another, and `ranges`
- * has the keys that each row sees. */
-typedef enum {
-    INPUT_TOKENS,
-    INPUT_TARGETS,
-    INPUT_POSITIONS,
-    INPUT_RANGES,
-    INPUT_WEIGHTS,
-    INPUT_PLACES,     /* sessions: the cache row of each row's keys and values */
-    INPUT_LOGIT_ROWS, /* sessions: the rows whose logits are requested */
-    N_INPUTS
-} Input;
 
 typedef enum { SPACE_DEVICE, SPACE_HOST } Space;
 
@@ -132,7 +120,7 @@ typedef struct {
 
 typedef struct {
     Arena *arena;
-    const char *kind; /* "embed", "layer", "head" */
+    const char *kind; /* "embed", "layer", "head"; unique in a model */
     DType dtype;      /* of activations and parameters in `use` */
     Err err;          /* of the first builder that failed; later ones do nothing */
     int n_values, cap_values, n_nodes, cap_nodes, n_params, cap_params;
@@ -196,7 +184,6 @@ static inline Dims dims2(Dim a, Dim b) { return (Dims){2, {a, b}}; }
 /* ---- printing and checking: print.c, check.c ---- */
 
 const char *role_name(Role r);
-const char *input_name(Input i);
 /* Local. The graph as text, stable from run to run: the golden form of tests of passes. */
 Err graph_print(const Graph *g, Arena *arena, const char **out);
 /* Local. ERR_CHECK names the node, the value and the fault. */

@@ -26,13 +26,6 @@ const char *role_name(Role r)
     return name[r];
 }
 
-const char *input_name(Input i)
-{
-    static const char *const name[N_INPUTS] = {"tokens",  "targets", "positions", "ranges",
-                                               "weights", "places",  "logit_rows"};
-    return name[i];
-}
-
 static void print_dims(Text *t, const Dims *d)
 {
     text_add(t, "[");

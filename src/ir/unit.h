@@ -3,10 +3,10 @@
  *     kinds   embed          layer                          head
  *     units   embed    layer.0  layer.1  ...  layer.31      head
  *
- * Units of one kind share a graph, and later a program. A unit's parameters are stored back to back
- * in its pack, in the order in which the graph declares them. A parameter that two units hold (tied
- * weights) is in the pack of the first. If the two are on different stages of a pipeline, each has
- * a copy in its own pack:
+ * Layers may be of several kinds, in any order. Units of one kind share a graph, and later
+ * programs. A unit's parameters are stored back to back in its pack, in the order in which the
+ * graph declares them. A parameter that two units hold (tied weights) is in the pack of the first.
+ * If the two are on different stages of a pipeline, each has a copy in its own pack:
  *
  *     one stage   embed: wte        head: norm (and wte, in the pack of embed)
  *     two         embed: wte        head: norm, wte: a copy, same values, summed gradients */
@@ -15,7 +15,7 @@
 
 #include "ir/graph.h"
 
-enum { MAX_KINDS = 4, MAX_HOLDERS = 4 };
+enum { MAX_KINDS = 16, MAX_HOLDERS = 4 };
 
 typedef struct {
     const char *name; /* whole, as in Hugging Face */
@@ -29,7 +29,7 @@ typedef struct {
 
 typedef struct {
     const char *name; /* "layer.3" */
-    int kind;
+    int kind;         /* of Model.kind */
     int n_params;
     int32_t *param;     /* of the model, in the order of the kind's */
     int64_t pack_count; /* elements, without parameters that are in another unit's pack */
@@ -43,7 +43,7 @@ typedef struct {
     int64_t width;      /* of the stream */
     int64_t logit_rows; /* sessions: most rows of a call whose logits are requested; else 0 */
     int n_kinds, n_units, n_params, cap_units, cap_params;
-    Graph kind[MAX_KINDS];
+    Graph kind[MAX_KINDS]; /* in the order of their first units */
     Unit *unit;
     Param *param;
     int32_t *by_name; /* [n_by_name]: hash table of parameters + 1; 0: empty */

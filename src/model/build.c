@@ -1,12 +1,14 @@
 /* build.c -- the parts that all families share: parameters, the ends of a head, kinds and units.
  *
- *     Model   kind[3]: graphs of embed, layer, head      unit[n_layers + 2]: (kind, name, prefix)
+ *     Model   kind[]: graphs of embed, layer, head       unit[n_layers + 2]: (kind, name, prefix)
  *                                                        "layer.3", prefix "model.layers.3."
  *
- * All layers share one graph. A unit's prefix makes the parameter names of that graph unique. */
+ * Layers of one kind share one graph. A unit's prefix makes the parameter names of that graph
+ * unique. */
 #include "model/build.h"
 
 #include <stdio.h>
+#include <string.h>
 #include "base/math.h"
 #include "ir/pairs.h"
 
@@ -43,18 +45,54 @@ void head_out(Graph *g, const ModelBuilder *b, Value x, Value w)
     token_loss(g, x, w, targets, input(g, INPUT_WEIGHTS, b->rows));
 }
 
-/* Indices of Model.kind; all families have these three. */
-enum { KIND_EMBED, KIND_LAYER, KIND_HEAD };
-
-static Err build_kinds(const FamilyBuilder *f, const ModelBuilder *b, Model *m)
+static const FamilyBuilder *builder_of(const ModelConfig *c)
 {
-    static const char *const name[] = {"embed", "layer", "head"};
-    for (int k = 0; k < 3; k++) graph_init(&m->kind[k], name[k], m->dtype, m->arena);
-    m->n_kinds = 3;
-    f->embed(&m->kind[KIND_EMBED], b);
-    f->layer(&m->kind[KIND_LAYER], b);
-    f->head(&m->kind[KIND_HEAD], b);
-    for (int k = 0; k < 3; k++) TRY(graph_check(&m->kind[k]));
+    static const FamilyBuilder *const builder[N_FAMILIES] = {[FAMILY_GPT2] = &gpt2_builder,
+                                                             [FAMILY_LLAMA] = &llama_builder,
+                                                             [FAMILY_MISTRAL] = &llama_builder,
+                                                             [FAMILY_QWEN2] = &llama_builder,
+                                                             [FAMILY_QWEN3] = &llama_builder};
+    return c->builder ? c->builder : builder[c->family];
+}
+
+/* The family's kind of unit u: the embedding, a layer or the head. */
+static int family_kind(const FamilyBuilder *f, const ModelConfig *c, int u)
+{
+    if (u == 0) return 0;
+    if (u == (int)c->n_layers + 1) return f->n_kinds - 1;
+    return f->kind_of_layer ? f->kind_of_layer(c, u - 1) : 1;
+}
+
+/* The kinds of a model, as they are found: kind[k] is row `of[k]` of the family. */
+typedef struct {
+    const FamilyBuilder *f;
+    int n, of[MAX_KINDS];
+    Graph graph[MAX_KINDS];
+} ModelKinds;
+
+static int find_kind(const ModelKinds *kinds, int of)
+{
+    int k = 0;
+    while (k < kinds->n && kinds->of[k] != of) k++;
+    return k;
+}
+
+/* Builds the graphs of the kinds that the units have, in the order of their first units. */
+static Err build_kinds(const ModelBuilder *b, DType dtype, Arena *arena, ModelKinds *kinds)
+{
+    const ModelConfig *c = b->config;
+    const FamilyBuilder *f = kinds->f;
+    MUST(f->n_kinds >= 3 && f->n_kinds <= MAX_KINDS, "a family of %d kinds", f->n_kinds);
+    for (int u = 0; u < (int)c->n_layers + 2; u++) {
+        const int of = family_kind(f, c, u), k = find_kind(kinds, of);
+        const bool end = u == 0 || u == (int)c->n_layers + 1;
+        MUST(end || (of > 0 && of < f->n_kinds - 1), "layer %d has kind %d", u - 1, of);
+        if (k < kinds->n) continue;
+        graph_init(&kinds->graph[k], f->kind[of].name, dtype, arena);
+        f->kind[of].build(&kinds->graph[k], b);
+        TRY(graph_check(&kinds->graph[k]));
+        kinds->of[kinds->n++] = of;
+    }
     return OK;
 }
 
@@ -79,28 +117,36 @@ static Err check_batch(const ModelConfig *c, BatchShape batch)
     return OK;
 }
 
-static Err build_units(const ModelConfig *c, const ModelBuilder *b, Model *m)
+static Err add_units(const ModelConfig *c, const ModelKinds *kinds, Model *m)
 {
-    const FamilyBuilder *f = c->family == FAMILY_GPT2 ? &gpt2_builder : &llama_builder;
-    TRY(build_kinds(f, b, m));
-    TRY(model_add_unit(m, KIND_EMBED, "embed", ""));
-    for (int i = 0; i < (int)c->n_layers; i++) {
+    const FamilyBuilder *f = kinds->f;
+    const int layers = (int)c->n_layers;
+    TRY(model_add_unit(m, 0, "embed", ""));
+    for (int i = 0; i < layers; i++) {
         char name[32], prefix[64];
         snprintf(name, sizeof name, "layer.%d", i);
         snprintf(prefix, sizeof prefix, f->layer_prefix, i);
-        TRY(model_add_unit(m, KIND_LAYER, name, prefix));
+        TRY(model_add_unit(m, find_kind(kinds, family_kind(f, c, i + 1)), name, prefix));
     }
-    return model_add_unit(m, KIND_HEAD, "head", "");
+    return model_add_unit(m, kinds->n - 1, "head", "");
 }
 
-static Err open_model(const ModelConfig *c, DType dtype, int64_t rows, Arena *arena, Model *m)
+static Err build_units(const ModelBuilder *b, DType dtype, Arena *arena, Model *m)
 {
-    const int layers = (int)c->n_layers;
-    TRY(model_open(m, c->name, layers + 2, 32 * (layers + 2), arena));
+    const ModelConfig *c = b->config;
+    ModelKinds kinds = {.f = builder_of(c)};
+    int params = 0;
+    TRY(build_kinds(b, dtype, arena, &kinds));
+    for (int u = 0; u < (int)c->n_layers + 2; u++)
+        params += kinds.graph[find_kind(&kinds, family_kind(kinds.f, c, u))].n_params;
+    TRY(model_open(m, c->name, (int)c->n_layers + 2, params, arena));
     m->dtype = dtype;
-    m->rows = rows;
+    m->rows = b->rows.cap;
+    m->logit_rows = b->logit_rows.cap;
     m->width = c->width;
-    return OK;
+    m->n_kinds = kinds.n;
+    memcpy(m->kind, kinds.graph, (size_t)kinds.n * sizeof *m->kind);
+    return add_units(c, &kinds, m);
 }
 
 /* Sets the sequence length by which the pairs of attention are counted (ir/pairs.h). */
@@ -118,10 +164,9 @@ Err model_build(const ModelConfig *c, DType dtype, BatchShape batch, Arena *aren
     ModelBuilder b = {.config = c, .span = batch.seq_len};
     Model m;
     TRY(check_batch(c, batch));
-    TRY(open_model(c, dtype, batch.sequences * batch.seq_len, arena, &m));
     if (c->window) b.span = min_i64(b.span, c->window);
-    b.rows = dim_rows(m.rows, SLOT_ROWS);
-    TRY(build_units(c, &b, &m));
+    b.rows = dim_rows(batch.sequences * batch.seq_len, SLOT_ROWS);
+    TRY(build_units(&b, dtype, arena, &m));
     mark_sequences(&m, batch.seq_len);
     *out = m;
     return OK;
@@ -153,12 +198,10 @@ Err model_build_session(const ModelConfig *c, DType dtype, const SessionShape *s
     ModelBuilder b = {.config = c, .span = shape->context};
     Model m;
     TRY(check_session(c, shape));
-    TRY(open_model(c, dtype, shape->rows, arena, &m));
-    m.logit_rows = shape->logit_rows;
     if (c->window) b.span = min_i64(b.span, c->window);
-    b.rows = dim_rows(m.rows, SLOT_ROWS);
-    b.logit_rows = dim_rows(m.logit_rows, SLOT_LOGIT_ROWS);
-    TRY(build_units(c, &b, &m));
+    b.rows = dim_rows(shape->rows, SLOT_ROWS);
+    b.logit_rows = dim_rows(shape->logit_rows, SLOT_LOGIT_ROWS);
+    TRY(build_units(&b, dtype, arena, &m));
     *out = m;
     return OK;
 }

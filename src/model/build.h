@@ -1,6 +1,7 @@
 /* build.h -- builds the graphs of a model from its configuration, in global shapes without ranks.
  *
- * A model has three kinds of unit, each one graph: embed, layer, head.
+ * A model has an embedding, layers and a head. Each kind of unit is one graph; the layers of a
+ * family may be of several kinds.
  *
  *     tokens [T] - embed - x [T, D] - layer.0 - x [T, D] - ... - head - loss, or logits [A, V]
  *
@@ -17,7 +18,7 @@ typedef struct {
     int64_t sequences, seq_len;
 } BatchShape;
 
-/* Local. Builds the kinds embed, layer and head, and the units embed, layer.0, ..., head. */
+/* Local. Builds the units embed, layer.0, ..., head, and the kinds that they have. */
 Err model_build(const ModelConfig *c, DType dtype, BatchShape batch, Arena *arena, Model *out);
 
 /* One call of an inference session. A call processes rows of any of its sequences, which grow from
@@ -34,7 +35,7 @@ typedef struct {
 Err model_build_session(const ModelConfig *c, DType dtype, const SessionShape *shape, Arena *arena,
                         Model *out);
 
-/* ---- model families: each builds the three graphs and names its parameters ---- */
+/* ---- model families: each lists its kinds of units and names its parameters ---- */
 
 typedef struct {
     const ModelConfig *config;
@@ -44,10 +45,17 @@ typedef struct {
 } ModelBuilder;
 
 typedef struct {
-    void (*embed)(Graph *g, const ModelBuilder *b);
-    void (*layer)(Graph *g, const ModelBuilder *b);
-    void (*head)(Graph *g, const ModelBuilder *b);
-    const char *layer_prefix; /* for example "model.layers.%d." */
+    const char *name; /* unique in the family: "embed", "layer", "head" */
+    void (*build)(Graph *g, const ModelBuilder *b);
+} UnitKind;
+
+/* The kinds of a family: the embedding first, the head last, kinds of layers between. A kind that
+ * no layer of a configuration has is not built. */
+typedef struct FamilyBuilder {
+    const UnitKind *kind;
+    int n_kinds;                                           /* 3 to MAX_KINDS */
+    int (*kind_of_layer)(const ModelConfig *c, int layer); /* NULL: every layer has kind 1 */
+    const char *layer_prefix;                              /* for example "model.layers.%d." */
 } FamilyBuilder;
 
 extern const FamilyBuilder gpt2_builder, llama_builder;

@@ -36,9 +36,12 @@ typedef struct {
     int64_t original; /* llama3: original_max_position_embeddings, the context before scaling */
 } Rope;
 
+struct FamilyBuilder; /* model/build.h */
+
 typedef struct {
     const char *name; /* the preset or path that it came from; for messages */
     Family family;
+    const struct FamilyBuilder *builder; /* of a program with its own units; NULL: the family's */
     int64_t n_layers;
     int64_t width; /* of the residual stream */
     int64_t n_heads, n_kv_heads;

@@ -91,4 +91,7 @@ static void gpt2_head(Graph *g, const ModelBuilder *b)
     head_out(g, b, a, w);
 }
 
-const FamilyBuilder gpt2_builder = {gpt2_embed, gpt2_layer, gpt2_head, "h.%d."};
+static const UnitKind gpt2_kinds[] = {
+    {"embed", gpt2_embed}, {"layer", gpt2_layer}, {"head", gpt2_head}};
+
+const FamilyBuilder gpt2_builder = {gpt2_kinds, 3, NULL, "h.%d."};

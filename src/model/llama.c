@@ -118,4 +118,7 @@ static void llama_head(Graph *g, const ModelBuilder *b)
     head_out(g, b, a, w);
 }
 
-const FamilyBuilder llama_builder = {llama_embed, llama_layer, llama_head, "model.layers.%d."};
+static const UnitKind llama_kinds[] = {
+    {"embed", llama_embed}, {"layer", llama_layer}, {"head", llama_head}};
+
+const FamilyBuilder llama_builder = {llama_kinds, 3, NULL, "model.layers.%d."};

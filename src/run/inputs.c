@@ -6,13 +6,12 @@
 Tensor rank_input(Rank *r, int micro, Input which)
 {
     const LinkedProgram *lp = r->settings.program;
-    const bool ranges = which == INPUT_RANGES;
-    Tensor t = {.dtype = which == INPUT_WEIGHTS ? dtype_wide(lp->model->dtype) : I32,
-                .ndim = ranges ? 2 : 1};
+    const int64_t extent = input_info(which)->extent;
+    Tensor t = {.dtype = input_dtype(which, lp->model->dtype), .ndim = extent > 1 ? 2 : 1};
     t.data = mailbox_at(r, lp->input[which] + (size_t)micro * lp->input_stride);
     t.n[0] = lp->input_rows[which].count;
-    t.n[1] = 4;
-    t.stride[0] = ranges ? 4 : 1;
+    t.n[1] = extent;
+    t.stride[0] = extent;
     t.stride[1] = 1;
     return t;
 }

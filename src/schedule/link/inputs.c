@@ -46,23 +46,16 @@ static Err find_rows(const LinkedProgram *lp, Input which, HeldSpans *out)
     return OK;
 }
 
-static size_t row_bytes(const LinkedProgram *lp, Input which)
-{
-    return which == INPUT_WEIGHTS  ? dtype_bytes(dtype_wide(lp->model->dtype))
-           : which == INPUT_RANGES ? 16
-                                   : 4;
-}
-
 Err place_inputs(LinkedProgram *lp, size_t *at)
 {
     const size_t first = *at;
     for (int i = 0; i < N_INPUTS; i++) {
-        const bool session =
-            i == INPUT_PLACES || i == INPUT_LOGIT_ROWS; /* a training step reads neither */
+        const bool session = input_info((Input)i)->writer == WRITTEN_BY_SESSION;
         const bool there = !session || lp->model->logit_rows > 0;
         TRY(find_rows(lp, (Input)i, &lp->input_rows[i]));
         if (session) lp->input_rows[i] = held_all(lp->model->rows);
-        const size_t bytes = (size_t)lp->input_rows[i].count * row_bytes(lp, (Input)i);
+        const size_t bytes =
+            (size_t)lp->input_rows[i].count * input_row_bytes((Input)i, lp->model->dtype);
         lp->input[i] = link_take(at, there ? bytes : 0);
     }
     lp->input_stride = *at - first;
