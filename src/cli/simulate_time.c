@@ -39,7 +39,7 @@ static void times_text(const double *seconds, double all_s, Text *t)
     static const char *const text[N_TIMES] = {[TIME_GEMM] = "GEMMs",
                                               [TIME_ATTENTION] = "attention",
                                               [TIME_POINTWISE] = "other kernels",
-                                              [TIME_HOST] = "copies to and from the host",
+                                              [TIME_HOST] = "the host: launches and copies",
                                               [TIME_TP] = "transfers along tp",
                                               [TIME_CP] = "transfers along cp",
                                               [TIME_DP] = "gathers and reductions along dp",

@@ -5,14 +5,28 @@
 
 #include "cost/cost.h"
 
+/* Transfers by the axis that they follow. */
+typedef enum { TRANSFER_TP, TRANSFER_CP, TRANSFER_DP, TRANSFER_PP } TransferAxis;
+
 typedef struct {
     const char *name;
     CostRates rates;
     double memory_bytes;               /* of one device */
     double peak_flops_per_s[N_DTYPES]; /* by the vendor, for mfu; 0: not given */
+    double price_per_hour;             /* of one device, in US dollars; 0: not given */
+    double idle_watt, busy_watt;       /* of one device; 0: not given */
+    /* The host's time to launch a kernel or a transfer, which runs no earlier; the host launches
+     * ahead of the device. 0: the device launches by itself. */
+    double host_launch_s;
+    /* Factors on work beside a transfer, and on a transfer beside work; 0: 1. */
+    double slow_work, slow_transfer;
     /* Transfers make progress while the rank computes. False: they do when a rank waits, as those
      * of threads and of MPI processes without progress threads do. */
     bool overlaps;
+    /* Exceptions, 1 << TransferAxis: transfers that the rank carries out where it waits, although
+     * others overlap; and transfers whose waits stop the host too, so that it launches no kernel
+     * ahead of them. */
+    unsigned serial, stops_host;
 } Cluster;
 
 #endif

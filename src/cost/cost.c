@@ -1,10 +1,4 @@
-/* cost.c -- rooflines of ops, and rings and trees of transfers.
- *
- * A ring of n members sends S (n-1)/n bytes over each link in n-1 steps for an all-gather or a
- * reduce-scatter of S bytes, and twice that for an all-reduce. A tree sends 2 S in 2 log2(n) steps,
- * which is faster for small S. An all-to-all sends S (n-1)/n in n-1 messages. Members that share a
- * block cross to other blocks through all their links together, but no faster than the links
- * inside of the block. */
+/* cost.c -- rooflines of ops. */
 #include "cost/cost.h"
 
 #include "ir/pairs.h"
@@ -38,6 +32,17 @@ static double operand_bytes(const Operand *o, const Dims *d, DType dtype)
     return (double)dims_count(d) * (double)dtype_bytes(type);
 }
 
+/* A GEMM's output is [m, n], and k follows from its flops; an attention's output is [t, h, c]. */
+static void set_shape(CostWork *w, int ndim, const Dim *d)
+{
+    if (op_info(w->op)->class != CLASS_HEAVY || w->heavy <= 0) return;
+    if (op_attends(w->op) && ndim == 3) w->c = (double)d[2].cap;
+    if (op_attends(w->op) || ndim != 2) return;
+    w->m = (double)d[0].cap;
+    w->n = (double)d[1].cap;
+    w->k = w->heavy / (2 * w->m * w->n);
+}
+
 CostWork cost_work(OpId op, const OpAttr *attr, DType dtype, int n_in, const Dims *in, int n_out,
                    const Dims *out)
 {
@@ -47,107 +52,58 @@ CostWork cost_work(OpId op, const OpAttr *attr, DType dtype, int n_in, const Dim
     for (int i = 0; i < n_in; i++)
         w.bytes += operand_bytes(&sig.in[i < sig.n_in ? i : sig.n_in - 1], &in[i], dtype);
     for (int i = 0; i < n_out; i++) w.bytes += operand_bytes(&sig.out[i], &out[i], dtype);
+    if (n_out > 0) set_shape(&w, out[0].ndim, out[0].dim);
     return w;
 }
 
 static double larger(double a, double b) { return a > b ? a : b; }
-static double smaller(double a, double b) { return a < b ? a : b; }
+
+/* Seconds of the heavy flops. */
+static double heavy_seconds(const CostRates *r, const CostWork *w)
+{
+    const WorkClass class = cost_class(w->op);
+    double rate = r->flops_per_s[class][w->dtype], waste = 1;
+    if (class == WORK_ATTENTION && r->attention[w->dtype])
+        rate = cost_curve_at(r->attention[w->dtype], w->heavy);
+    if (class == WORK_GEMM && w->m > 0) {
+        waste = cost_tile_waste(&r->tiles, w->m, w->n, w->k);
+        if (r->gemm[w->dtype]) rate = cost_grid_at(r->gemm[w->dtype], &r->tiles, w->m, w->n, w->k);
+    }
+    return w->heavy * waste / rate;
+}
+
+/* An attention in forward has 4 c flops for each pair and head, in backward 10 c. */
+static double score_bytes(const CostRates *r, const CostWork *w)
+{
+    if (w->c <= 0) return 0;
+    return w->op == OP_attention ? r->pair_bytes * w->heavy / (4 * w->c)
+                                 : 2 * r->pair_bytes * w->heavy / (10 * w->c);
+}
 
 double cost_work_seconds(const CostRates *r, const CostWork *w)
 {
     if (op_info(w->op)->class == CLASS_VIEW || w->op == OP_wait || op_transfers(w->op)) return 0;
     if (w->op == OP_copy_out || w->op == OP_copy_in) return r->launch_s + w->bytes / r->host_Bps;
     double busy = 0; /* seconds of the arithmetic units */
-    if (w->heavy > 0) busy += w->heavy / r->flops_per_s[cost_class(w->op)][w->dtype];
+    if (w->heavy > 0) busy += heavy_seconds(r, w);
     if (w->light > 0) busy += w->light / r->flops_per_s[WORK_POINTWISE][w->dtype];
-    return r->launch_s + larger(busy, w->bytes / r->memory_Bps);
+    const double Bps = r->memory ? cost_curve_at(r->memory, w->bytes) : r->memory_Bps;
+    return r->launch_s + larger(busy, w->bytes / Bps) + score_bytes(r, w) / r->memory_Bps;
+}
+
+CostWork cost_instr_work(const Program *p, const Instr *i)
+{
+    CostWork w = {.op = i->op,
+                  .dtype = p->dtype,
+                  .heavy = i->heavy_flops,
+                  .light = i->flops - i->heavy_flops,
+                  .bytes = (double)i->bytes};
+    if (i->n_out > 0) set_shape(&w, p->tensor[i->out[0]].ndim, p->tensor[i->out[0]].dim);
+    return w;
 }
 
 double cost_instr_seconds(const CostRates *r, const Program *p, const Instr *i)
 {
-    return cost_work_seconds(r, &(CostWork){.op = i->op,
-                                            .dtype = p->dtype,
-                                            .heavy = i->heavy_flops,
-                                            .light = i->flops - i->heavy_flops,
-                                            .bytes = (double)i->bytes});
-}
-
-/* True if one block of the level has both ranks. */
-static bool connects(const CostLink *l, int64_t a, int64_t b)
-{
-    return l->ranks == 0 || a / l->ranks == b / l->ranks;
-}
-
-/* Finds the level of a group from its first and last rank; inside must be counted by the caller. */
-static CostGroup group_at(const CostRates *r, int members, int64_t first, int64_t last)
-{
-    CostGroup g = {.members = members, .inside = 1};
-    while (g.level < r->n_levels - 1 && !connects(&r->level[g.level], first, last)) g.level++;
-    return g;
-}
-
-CostGroup cost_group(const CostRates *r, RankList ranks)
-{
-    int32_t low = ranks.rank[0], high = ranks.rank[0];
-    for (int i = 1; i < ranks.n; i++) {
-        if (ranks.rank[i] < low) low = ranks.rank[i];
-        if (ranks.rank[i] > high) high = ranks.rank[i];
-    }
-    CostGroup g = group_at(r, ranks.n, low, high);
-    if (g.level == 0) return g;
-    int inside = 0;
-    for (int i = 0; i < ranks.n; i++)
-        inside += connects(&r->level[g.level - 1], low, ranks.rank[i]);
-    g.inside = inside;
-    return g;
-}
-
-CostGroup cost_group_strided(const CostRates *r, int members, int stride)
-{
-    CostGroup g = group_at(r, members, 0, (int64_t)(members - 1) * stride);
-    if (g.level == 0) return g;
-    const int block = r->level[g.level - 1].ranks;
-    g.inside = stride < block ? (block + stride - 1) / stride : 1;
-    return g;
-}
-
-/* Bytes per second of a member's part in a transfer over the whole group. */
-static double group_Bps(const CostRates *r, CostGroup g)
-{
-    const double across = r->level[g.level].Bps * g.inside;
-    return g.level > 0 ? smaller(across, r->level[g.level - 1].Bps) : across;
-}
-
-/* The smallest integer whose power of two is at least n. */
-static int log2_ceil(int n)
-{
-    int log = 0;
-    while (log < 31 && (int64_t)1 << log < n) log++;
-    return log;
-}
-
-double cost_transfer_seconds(const CostRates *r, CommKind kind, CostGroup g, double bytes)
-{
-    if (g.members <= 1) return 0;
-    const CostLink *link = &r->level[g.level];
-    const double n = g.members, rounds = log2_ceil(g.members);
-    const double Bps = group_Bps(r, g), part = bytes * (n - 1) / n;
-    switch (kind) {
-    case COMM_ALL_REDUCE:
-        return smaller(2 * (n - 1) * link->latency_s + 2 * part / Bps,
-                       2 * rounds * link->latency_s + 2 * bytes / Bps);
-    case COMM_ALL_GATHER:
-    case COMM_REDUCE_SCATTER:
-        return (n - 1) * link->latency_s + part / Bps;
-    case COMM_ALL_TO_ALL: /* every pair has bytes of its own: no ring shares the links */
-        return (n - 1) * link->latency_s + part / smaller(link->Bps, Bps);
-    case COMM_BROADCAST:
-        return rounds * link->latency_s + bytes / Bps;
-    case COMM_SEND:
-    case COMM_RECV:
-        return link->latency_s + bytes / link->Bps;
-    default:
-        MUST(false, "transfer kind %d", (int)kind);
-    }
-    return 0;
+    const CostWork w = cost_instr_work(p, i);
+    return cost_work_seconds(r, &w);
 }

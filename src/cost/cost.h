@@ -5,7 +5,9 @@
  * later passes use the instructions of the lowered program.
  *
  *     op         launch + max(flops / rate of its class and type, bytes / memory rate)
- *     transfer   steps x latency + bytes through a rank's link / link rate
+ *     GEMM       its flops count whole tiles in whole waves over the device's units; its rate is
+ *                interpolated in a grid of measured shapes, if the device has one
+ *     transfer   steps x latency + bytes through a rank's link / link rate, or a table by size
  *
  * Levels of the machine nest: level 0 are the ranks with the fastest link (a node), the last level
  * is the world. Ranks are numbered along the machine, so a block of level i is `ranks` consecutive
@@ -22,8 +24,39 @@ typedef enum { WORK_GEMM, WORK_ATTENTION, WORK_POINTWISE, N_WORK_CLASSES } WorkC
 typedef struct {
     int ranks;        /* consecutive ranks that the level connects; 0: all */
     double latency_s; /* of one message */
-    double Bps;       /* of one rank, in one direction, while all ranks of its block use theirs */
+    double Bps;       /* of one link, in one direction */
+    int shared_by;    /* consecutive ranks that share one link; 0: 1 */
 } CostLink;
+
+/* Measured rates of GEMMs: rate[i][j][l] is that of m[i] x n[j] x k[l], in flops per second. Rates
+ * between the points are interpolated in log space; beyond them they are those of the border. */
+enum { MAX_GRID = 16 };
+typedef struct {
+    int n_m, n_n, n_k;
+    double m[MAX_GRID], n[MAX_GRID], k[MAX_GRID]; /* rising */
+    const double *rate;                           /* [n_m][n_n][n_k] */
+} CostGrid;
+
+/* y at rising x, interpolated in log space; beyond the ends y is that of the end. */
+enum { MAX_CURVE = 32 };
+typedef struct {
+    int n; /* 0: no curve */
+    double x[MAX_CURVE], y[MAX_CURVE];
+} CostCurve;
+
+/* Measured seconds of a collective by size: x is bytes as in cost_transfer_seconds, y seconds. */
+typedef struct {
+    CommKind kind;
+    int members, level, inside; /* as in CostGroup */
+    CostCurve seconds;
+} CostTable;
+
+/* Tiles of GEMMs: outputs are computed in tiles, one on each unit at a time. */
+typedef struct {
+    int units;     /* that work on tiles at the same time: streaming multiprocessors; 0: any size */
+    int m, n;      /* the largest tile; halves and quarters of it are used too */
+    double fill_k; /* steps of k that the start and end of a tile take */
+} CostTiles;
 
 enum { MAX_LEVELS = 6 };
 
@@ -32,8 +65,17 @@ typedef struct {
     double memory_Bps;                            /* device memory, read and written */
     double host_Bps;                              /* between device and host memory */
     double launch_s;                              /* of every op that has a kernel */
+    /* An attention that writes its scores to memory moves this many bytes for each (query, key)
+     * pair and head in forward, and twice as many in backward; 0: it keeps them in the caches. */
+    double pair_bytes;
+    CostTiles tiles;
+    const CostGrid *gemm[N_DTYPES];       /* NULL: none, flops_per_s alone */
+    const CostCurve *attention[N_DTYPES]; /* flops per second by flops; NULL: none */
+    const CostCurve *memory;              /* bytes per second by bytes of an op; NULL: none */
     int n_levels;
     CostLink level[MAX_LEVELS]; /* from narrow to wide; the last one connects all ranks */
+    int n_tables;
+    const CostTable *table; /* of collectives; those that have none follow the formulas */
 } CostRates;
 
 /* Local. Rates for choices that must not depend on the machine that compiles: about those of H100
@@ -42,14 +84,16 @@ const CostRates *cost_default_rates(void);
 
 /* ---- ops ---- */
 
-/* The work of an op on one rank. Linear in the extents that are sharded, so a caller may divide it
- * by a number of parts. */
+/* The work of an op on one rank. Flops and bytes are linear in the extents that are sharded, so a
+ * caller may divide them by a number of parts; then m, n and k should be those of a part. */
 typedef struct {
     OpId op;
-    DType dtype;  /* of the unit's activations */
-    double heavy; /* flops of the GEMM or the attention itself */
-    double light; /* all other flops: epilogues, norms, pointwise ops */
-    double bytes; /* read and written */
+    DType dtype;    /* of the unit's activations */
+    double heavy;   /* flops of the GEMM or the attention itself */
+    double light;   /* all other flops: epilogues, norms, pointwise ops */
+    double bytes;   /* read and written */
+    double m, n, k; /* extents of a GEMM; 0: not known, counted as a multiple of its tiles */
+    double c;       /* width of the heads of an attention; 0: not known */
 } CostWork;
 
 /* Local. The work of an op with these extents, from its row of ops.def. Zero flops if the extents
@@ -60,8 +104,15 @@ CostWork cost_work(OpId op, const OpAttr *attr, DType dtype, int n_in, const Dim
 WorkClass cost_class(OpId op);
 /* Local. 0 for views, waits and transfers between ranks. */
 double cost_work_seconds(const CostRates *r, const CostWork *w);
-/* Local. The same for an instruction of a lowered program, at full extents. */
+/* Local. The work of an instruction of a lowered program, at full extents; and its seconds. */
+CostWork cost_instr_work(const Program *p, const Instr *i);
 double cost_instr_seconds(const CostRates *r, const Program *p, const Instr *i);
+/* Local. A GEMM's flops with whole tiles in whole waves, over its flops: at least 1. */
+double cost_tile_waste(const CostTiles *t, double m, double n, double k);
+/* Local. Interpolates in log space. */
+double cost_curve_at(const CostCurve *c, double x);
+/* Local. The rate of a GEMM's flops with whole tiles. */
+double cost_grid_at(const CostGrid *g, const CostTiles *t, double m, double n, double k);
 
 /* ---- transfers ---- */
 

@@ -8,7 +8,7 @@
  * compute queue, the begin of a transfer, or a wait. Tapes of different ranks meet on channels, one
  * for each (group, purpose): a transfer starts when all members have begun it and the one before it
  * on the channel has ended. On a cluster whose transfers do not overlap, a rank that waits carries
- * out the transfer itself.
+ * out the transfer itself. A kernel or a transfer starts no earlier than the host has launched it.
  *
  * The time of each event is cost/cost.h's. Links have the rate that they have while all ranks use
  * theirs; flows do not slow each other beyond that. Ranks that differ only along dp run the same
@@ -26,7 +26,7 @@ typedef enum {
     TIME_GEMM,
     TIME_ATTENTION,
     TIME_POINTWISE, /* all other kernels of programs, packs, sums of gradients */
-    TIME_HOST,      /* waits for copies to and from the host */
+    TIME_HOST,      /* waits for launches by the host, and for copies to and from it */
     TIME_TP,        /* waits for transfers within units, along tp */
     TIME_CP,        /* the same along cp, or along cp and tp */
     TIME_DP,        /* waits for GATHERs and REDUCEs */
@@ -57,8 +57,17 @@ typedef struct {
     bool every_rank; /* plays each rank; for tests */
 } ClockInput;
 
-/* Local. Plays one step with full micro-batches. `arena` and `temp` are different and are rewound.
+/* A step that is compiled: its tapes, without seconds. */
+typedef struct StepClock StepClock;
+
+/* Local. Compiles the ranks that are played, and keeps their tapes in `arena`; `temp` is rewound.
+ * Of the cluster it reads the sizes of the levels alone. `in` must not move. */
+Err clock_open(const ClockInput *in, Arena *arena, Arena *temp, StepClock **out);
+/* Local. Plays the tapes on a cluster whose levels have the sizes that they were made for.
  * ERR_CHECK names the ranks if they wait for each other. */
+Err clock_play(StepClock *c, const Cluster *cluster, StepTime *out);
+/* Local. Opens and plays one step with full micro-batches. `arena` and `temp` are different and are
+ * rewound. */
 Err clock_step(const ClockInput *in, Arena *arena, Arena *temp, StepTime *out);
 
 #endif

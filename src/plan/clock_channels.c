@@ -85,7 +85,6 @@ Err clock_channel(StepClock *c, RankList group, int purpose, int *out)
                                                .purpose = purpose,
                                                .group = {group.n, rank},
                                                .members = count_tapes(c, group),
-                                               .at = cost_group(&c->in->cluster->rates, group),
                                                .time = time_of(c, group, purpose)};
     *out = c->n_channels++;
     c->table[at] = *out + 1;

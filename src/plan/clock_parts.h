@@ -1,7 +1,9 @@
 /* clock_parts.h -- internal to the clock: tapes and channels.
  *
- *     clock.c            makes the tapes and plays them
+ *     clock.c            makes the tapes
+ *     clock_play.c       plays them on a cluster
  *     clock_tape.c       a linked program as a tape
+ *     clock_prices.c     work and transfers that a cluster gives seconds
  *     clock_channels.c   channels, by group and purpose */
 #ifndef PLAN_CLOCK_PARTS_H
 #define PLAN_CLOCK_PARTS_H
@@ -13,9 +15,18 @@ typedef enum { EVENT_WORK, EVENT_BEGIN, EVENT_WAIT } EventKind;
 
 typedef struct {
     uint8_t event, time;     /* EventKind, TimeKind */
+    bool hidden;             /* begin: the rank works before it waits */
     int32_t channel, number; /* of a transfer: the number-th on its channel */
-    double seconds;          /* of work, of a transfer */
+    int32_t price;           /* of work, of a transfer */
 } ClockEvent;
+
+/* Work, or a transfer: a cluster gives it seconds. Equal ones of all tapes share a price. */
+typedef struct {
+    CostWork work;
+    int channel; /* of a transfer; -1: work */
+    CommKind kind;
+    double bytes; /* as in cost_transfer_seconds */
+} ClockPrice;
 
 typedef struct {
     int rank, n, cap;
@@ -26,7 +37,8 @@ typedef struct {
 typedef struct {
     int begun;             /* members so far */
     double ready_s;        /* when the last of them began it */
-    double seconds, end_s; /* the longest of any member; the end, set when all have begun */
+    double seconds;        /* the longest of any member */
+    double start_s, end_s; /* set when all have begun */
     double path[N_TIMES];  /* critical path to its ready_s, then to its end_s */
 } ClockFlight;
 
@@ -35,7 +47,6 @@ typedef struct {
     int purpose;
     RankList group;
     int members; /* tapes that take part */
-    CostGroup at;
     TimeKind time;
     int n, cap;
     ClockFlight *flight;
@@ -43,10 +54,22 @@ typedef struct {
     double path[N_TIMES];
 } ClockChannel;
 
+/* A tape while it is played. */
 typedef struct {
+    const ClockTape *tape;
+    int at;
+    double now_s, host_s; /* of the device's compute queue; of the host, which launches */
+    double spent[N_TIMES], path[N_TIMES];
+} TapePlayer;
+
+struct StepClock {
     const ClockInput *in;
     Arena *arena;
     int *tape_of; /* [world]: the tape that is played for the rank */
+    int n_prices, cap_prices;
+    ClockPrice *price;
+    int *price_table; /* open addressing by hash: index + 1, or 0 */
+    int price_table_size;
     int n_channels, cap_channels;
     ClockChannel *channel;
     int *table; /* open addressing by hash: index + 1, or 0 */
@@ -54,13 +77,22 @@ typedef struct {
     int n_tapes;
     ClockTape *tape;
     double model_flops; /* of the tapes */
-} StepClock;
+
+    /* While it is played. */
+    const Cluster *cluster;
+    double *seconds;    /* [n_prices] */
+    TapePlayer *player; /* [n_tapes] */
+};
 
 /* Purposes of channels that belong to one rank: copies to and from the host. */
 enum { PURPOSE_D2H = 100, PURPOSE_H2D };
 
 /* Local. The channel of a group and a purpose; made if it is new. */
 Err clock_channel(StepClock *c, RankList group, int purpose, int *out);
+/* Local. The price of work or of a transfer; made if it is new. */
+Err clock_price(StepClock *c, const ClockPrice *p, int32_t *out);
+/* Local. The seconds of all prices on a cluster. */
+void clock_price_all(const StepClock *c, const Cluster *cluster, double *seconds);
 /* Local. Appends the events of a rank's step. `temp` holds the program and is used for tables. */
 Err clock_record(StepClock *c, const LinkedProgram *lp, Arena *temp, ClockTape *tape);
 

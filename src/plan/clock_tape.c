@@ -13,6 +13,7 @@
 /* A transfer that has been begun. */
 typedef struct {
     int32_t channel, number;
+    int event, worked; /* its begin on the tape, and the kernels before it */
 } BegunTransfer;
 
 typedef struct {
@@ -26,6 +27,7 @@ typedef struct {
     int cap_next;
     RankList memo; /* the group that was looked up last, its purpose and channel */
     int memo_purpose, memo_channel;
+    int worked;    /* kernels on the tape */
     bool totalled; /* the exchange of totals is on the tape */
 } TapeWriter;
 
@@ -39,14 +41,26 @@ static Err add_event(TapeWriter *w, ClockEvent e)
         if (t->n) memcpy(more, t->event, (size_t)t->n * sizeof *more);
         t->event = more;
     }
+    w->worked += e.event == EVENT_WORK;
     t->event[t->n++] = e;
     return OK;
 }
 
-static Err add_work(TapeWriter *w, TimeKind time, double seconds)
+static Err add_work(TapeWriter *w, TimeKind time, const CostWork *work)
 {
-    if (seconds == 0) return OK;
-    return add_event(w, (ClockEvent){EVENT_WORK, (uint8_t)time, 0, 0, seconds});
+    ClockPrice price;
+    ClockEvent e = {.event = EVENT_WORK, .time = (uint8_t)time};
+    memset(&price, 0, sizeof price); /* prices are compared by their bytes */
+    price.work = *work;
+    price.channel = -1;
+    TRY(clock_price(w->c, &price, &e.price));
+    return add_event(w, e);
+}
+
+/* A kernel that reads and writes memory, and does nothing else worth counting. */
+static Err add_bytes(TapeWriter *w, TimeKind time, double bytes)
+{
+    return bytes > 0 ? add_work(w, time, &(CostWork){.op = OP_cast, .bytes = bytes}) : OK;
 }
 
 static Err next_number(TapeWriter *w, int channel, int32_t *out)
@@ -63,19 +77,21 @@ static Err next_number(TapeWriter *w, int channel, int32_t *out)
     return OK;
 }
 
-static Err add_begin(TapeWriter *w, int channel, double seconds, BegunTransfer *out)
+static Err add_begin(TapeWriter *w, const ClockPrice *price, int channel, BegunTransfer *out)
 {
-    int32_t number;
-    TRY(next_number(w, channel, &number));
-    *out = (BegunTransfer){channel, number};
-    return add_event(w, (ClockEvent){EVENT_BEGIN, (uint8_t)w->c->channel[channel].time, channel,
-                                     number, seconds});
+    ClockEvent e = {EVENT_BEGIN, (uint8_t)w->c->channel[channel].time, false, channel, 0, 0};
+    TRY(next_number(w, channel, &e.number));
+    TRY(clock_price(w->c, price, &e.price));
+    *out = (BegunTransfer){channel, e.number, w->tape->n, w->worked};
+    return add_event(w, e);
 }
 
+/* The transfer is hidden if there is work between its begin and its wait. */
 static Err add_wait(TapeWriter *w, BegunTransfer b)
 {
-    return add_event(w, (ClockEvent){EVENT_WAIT, (uint8_t)w->c->channel[b.channel].time, b.channel,
-                                     b.number, 0});
+    w->tape->event[b.event].hidden = w->worked > b.worked;
+    return add_event(w, (ClockEvent){EVENT_WAIT, (uint8_t)w->c->channel[b.channel].time, false,
+                                     b.channel, b.number, 0});
 }
 
 /* The channel of a transfer; a send and its receive are on that of the two ranks, in this order. */
@@ -102,12 +118,12 @@ static double whole_bytes(const Transfer *t)
 
 static Err begin_transfer(TapeWriter *w, const Transfer *t, BegunTransfer *out)
 {
-    int channel;
-    TRY(channel_of(w, t, &channel));
-    return add_begin(w, channel,
-                     cost_transfer_seconds(&w->c->in->cluster->rates, t->kind,
-                                           w->c->channel[channel].at, whole_bytes(t)),
-                     out);
+    ClockPrice price;
+    memset(&price, 0, sizeof price);
+    price.kind = t->kind;
+    price.bytes = whole_bytes(t);
+    TRY(channel_of(w, t, &price.channel));
+    return add_begin(w, &price, price.channel, out);
 }
 
 static Err do_transfer(TapeWriter *w, const Transfer *t)
@@ -117,13 +133,17 @@ static Err do_transfer(TapeWriter *w, const Transfer *t)
     return add_wait(w, b);
 }
 
-static Err begin_copy(TapeWriter *w, const Instr *i, double seconds)
+static Err begin_copy(TapeWriter *w, const Instr *i, const CostWork *work)
 {
     const int32_t me = w->lp->rank;
+    ClockPrice price;
     int channel;
+    memset(&price, 0, sizeof price);
+    price.work = *work;
+    price.channel = -1;
     TRY(clock_channel(w->c, (RankList){1, &me}, i->queue == QUEUE_D2H ? PURPOSE_D2H : PURPOSE_H2D,
                       &channel));
-    return add_begin(w, channel, seconds, &w->of_tensor[i->out[0]]);
+    return add_begin(w, &price, channel, &w->of_tensor[i->out[0]]);
 }
 
 static Err add_instr(TapeWriter *w, const LinkedAction *l, const Instr *i)
@@ -137,22 +157,12 @@ static Err add_instr(TapeWriter *w, const LinkedAction *l, const Instr *i)
         const Transfer t = instr_transfer(p, i);
         return begin_transfer(w, &t, &w->of_tensor[i->out[0]]);
     }
-    const double heavy = op_attends(i->op) ? linked_flops(w->lp, l, p, i) : i->heavy_flops;
-    const CostWork work = {.op = i->op,
-                           .dtype = p->dtype,
-                           .heavy = heavy,
-                           .light = i->flops - i->heavy_flops,
-                           .bytes = (double)i->bytes};
-    const double seconds = cost_work_seconds(&w->c->in->cluster->rates, &work);
-    if (!i->recomputed) w->c->model_flops += heavy;
-    if (i->queue == QUEUE_D2H || i->queue == QUEUE_H2D) return begin_copy(w, i, seconds);
-    return add_work(w, time[cost_class(i->op)], seconds);
-}
-
-static double memory_seconds(const TapeWriter *w, double bytes)
-{
-    const CostRates *r = &w->c->in->cluster->rates;
-    return bytes > 0 ? r->launch_s + bytes / r->memory_Bps : 0;
+    if (op_info(i->op)->class == CLASS_VIEW) return OK;
+    CostWork work = cost_instr_work(p, i);
+    if (op_attends(i->op)) work.heavy = linked_flops(w->lp, l, p, i);
+    if (!i->recomputed) w->c->model_flops += work.heavy;
+    if (i->queue == QUEUE_D2H || i->queue == QUEUE_H2D) return begin_copy(w, i, &work);
+    return add_work(w, time[cost_class(i->op)], &work);
 }
 
 /* Weights are read once and written once as panels. */
@@ -161,7 +171,7 @@ static Err add_prepacks(TapeWriter *w, const LinkedAction *l)
     double bytes = 0;
     for (uint64_t left = l->prepacks; left; left &= left - 1)
         bytes += 2.0 * (double)l->program->prepacked[__builtin_ctzll(left)].bytes;
-    return add_work(w, TIME_POINTWISE, memory_seconds(w, bytes));
+    return add_bytes(w, TIME_POINTWISE, bytes);
 }
 
 static Err add_run(TapeWriter *w, const LinkedAction *l)
@@ -176,12 +186,11 @@ static Err add_run(TapeWriter *w, const LinkedAction *l)
 /* A transfer that is waited for at once, or a kernel: to += from, to = from. */
 static Err add_step(TapeWriter *w, const LinkedStep *s)
 {
-    const CostRates *r = &w->c->in->cluster->rates;
     const double bytes = (double)s->t.to.count * (double)dtype_bytes(s->t.to.dtype);
     if (s->kind == STEP_TRANSFER) return do_transfer(w, &s->t);
     if (s->t.to.arena == ARENA_HOST || s->t.from.arena == ARENA_HOST)
-        return add_work(w, TIME_HOST, r->launch_s + bytes / r->host_Bps);
-    return add_work(w, TIME_POINTWISE, memory_seconds(w, (s->kind == STEP_ADD ? 3 : 2) * bytes));
+        return add_work(w, TIME_HOST, &(CostWork){.op = OP_copy_out, .bytes = bytes});
+    return add_bytes(w, TIME_POINTWISE, (s->kind == STEP_ADD ? 3 : 2) * bytes);
 }
 
 static Err end_steps(TapeWriter *w, int at)
@@ -223,10 +232,8 @@ static Err add_norm(TapeWriter *w)
 {
     const LinkedProgram *lp = w->lp;
     const double each = (double)dtype_bytes(dtype_wide(lp->model->dtype));
-    double seconds = 0;
     for (int u = 0; u < lp->model->n_units; u++)
-        seconds += memory_seconds(w, each * home_elements(lp, u));
-    TRY(add_work(w, TIME_UPDATE, seconds));
+        TRY(add_bytes(w, TIME_UPDATE, each * home_elements(lp, u)));
     for (int i = 0; i < N_SCALARS; i++) TRY(add_scalar(w, i));
     return OK;
 }
@@ -238,7 +245,7 @@ static Err add_update(TapeWriter *w, int unit)
     const DType narrow = lp->model->dtype, wide = dtype_wide(narrow);
     const double each = (3.0 + 2.0 * lp->n_moments) * (double)dtype_bytes(wide) +
                         (narrow == wide ? 0 : (double)dtype_bytes(narrow));
-    return add_work(w, TIME_UPDATE, memory_seconds(w, each * home_elements(lp, unit)));
+    return add_bytes(w, TIME_UPDATE, each * home_elements(lp, unit));
 }
 
 static Err add_action(TapeWriter *w, int at)

@@ -206,7 +206,7 @@ static Err measure_links(Measurer *m)
     CostLink *link = &m->out->rates.level[0];
     float *data;
     m->out->rates.n_levels = 1;
-    *link = (CostLink){0, 0, m->out->rates.memory_Bps}; /* one rank has no link: as its memory */
+    *link = (CostLink){.Bps = m->out->rates.memory_Bps}; /* one rank has no link: as its memory */
     if (m->r->ranks == 1) return OK;
     TRY(ARENA_NEW(m->r->arena, count, &data));
     TRY(comm_register(m->r->comm, ARENA_LOOP, data, (size_t)count * sizeof *data));

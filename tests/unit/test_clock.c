@@ -16,8 +16,8 @@ static Cluster slow_cluster(bool overlaps)
     c.rates.memory_Bps = 3e9;
     c.rates.host_Bps = 1e8;
     c.rates.launch_s = 1e-6;
-    c.rates.level[0] = (CostLink){2, 2e-6, 4e8};
-    c.rates.level[1] = (CostLink){0, 5e-6, 1e8};
+    c.rates.level[0] = (CostLink){2, 2e-6, 4e8, 1};
+    c.rates.level[1] = (CostLink){0, 5e-6, 1e8, 1};
     return c;
 }
 
@@ -274,11 +274,68 @@ static void overlap_hides_time(void **state)
     assert_true(hidden > N_CASES / 3);
 }
 
+/* The host's launches bound a step from below, and cost nothing when the device is slower. Tapes
+ * can be played again, on another cluster. */
+static void hosts_launch_ahead(void **state)
+{
+    Fixture f;
+    (void)state;
+    for (int i = 0; i < N_CASES; i++) {
+        const Cluster base = slow_cluster(i % 2 == 0);
+        Cluster slow = base, stopped;
+        StepClock *clock;
+        StepTime t, again, late;
+        open_case(&f, &cases[i]);
+        const ClockInput in = {&base, &f.set, &f.mesh, false};
+        DO(clock_open(&in, &f.arena, &f.temp, &clock));
+        DO(clock_play(clock, &base, &t));
+        slow.host_launch_s = 1e-9;
+        DO(clock_play(clock, &slow, &again));
+        assert_true(again.step_s >= t.step_s && again.step_s < 1.001 * t.step_s);
+        slow.host_launch_s = 1; /* each kernel waits for its launch */
+        DO(clock_play(clock, &slow, &late));
+        assert_true(late.spent_s[TIME_HOST] > 0.1 * late.step_s && late.step_s > 10);
+        assert_true(close_to(sum_of(late.spent_s), late.step_s));
+        assert_true(close_to(sum_of(late.path_s), late.step_s));
+        slow.host_launch_s = 1e-4, stopped = slow;
+        stopped.stops_host = ~0u;
+        DO(clock_play(clock, &slow, &late));
+        DO(clock_play(clock, &stopped, &again));
+        assert_true(again.step_s >= late.step_s);
+        DO(clock_play(clock, &base, &again));
+        assert_true(again.step_s == t.step_s);
+        close_case(&f);
+    }
+}
+
+/* Serial axes hide nothing; work and transfers that overlap slow each other down. */
+static void overlap_has_a_price(void **state)
+{
+    int serial = 0, slower = 0;
+    Fixture f;
+    (void)state;
+    for (int i = 0; i < N_CASES; i++) {
+        const Cluster with = slow_cluster(true);
+        Cluster without = with, work = with, transfer = with;
+        without.serial = ~0u, work.slow_work = 1.3, transfer.slow_transfer = 1.4;
+        open_case(&f, &cases[i]);
+        const double a = played(&f, &with, false).step_s, b = played(&f, &without, false).step_s;
+        const StepTime c = played(&f, &work, false), d = played(&f, &transfer, false);
+        serial += a < b;
+        slower += c.step_s > a && d.step_s > a;
+        assert_true(c.step_s >= a && d.step_s >= a && c.step_s <= 1.3 * a && d.step_s <= 1.4 * a);
+        assert_true(close_to(sum_of(c.spent_s), c.step_s) && close_to(sum_of(c.path_s), c.step_s));
+        close_case(&f);
+    }
+    assert_true(serial > N_CASES / 3 && slower > N_CASES / 4);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sums_and_classes), cmocka_unit_test(faster_is_never_longer),
-        cmocka_unit_test(sums_by_hand), cmocka_unit_test(bubbles_shrink_with_micros),
-        cmocka_unit_test(overlap_hides_time)};
+        cmocka_unit_test(sums_and_classes),   cmocka_unit_test(faster_is_never_longer),
+        cmocka_unit_test(sums_by_hand),       cmocka_unit_test(bubbles_shrink_with_micros),
+        cmocka_unit_test(overlap_hides_time), cmocka_unit_test(hosts_launch_ahead),
+        cmocka_unit_test(overlap_has_a_price)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,7 @@
 /* test_cost.c -- seconds of ops and transfers: more work is never faster, a faster rate is never
  * slower, and the formulas have the values of textbook rings. */
+#include <math.h>
+
 #include "support/expect.h"
 
 #include "cost/cost.h"
@@ -16,7 +18,8 @@ enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
 static double seconds(const CostRates *r, OpId op, double heavy, double light, double bytes)
 {
-    return cost_work_seconds(r, &(CostWork){op, BF16, heavy, light, bytes});
+    return cost_work_seconds(
+        r, &(CostWork){.op = op, .dtype = BF16, .heavy = heavy, .light = light, .bytes = bytes});
 }
 
 /* From launch-bound to compute-bound and memory-bound. */
@@ -98,9 +101,13 @@ static void formulas_have_their_values(void **state)
     CostRates r = {.memory_Bps = 4, .host_Bps = 1, .launch_s = 0.5, .n_levels = 2};
     r.flops_per_s[WORK_GEMM][F32] = 2, r.flops_per_s[WORK_POINTWISE][F32] = 1;
     r.flops_per_s[WORK_ATTENTION][F32] = 1;
-    r.level[0] = (CostLink){4, 1, 100}, r.level[1] = (CostLink){0, 10, 5};
+    r.level[0] = (CostLink){4, 1, 100, 1}, r.level[1] = (CostLink){0, 10, 5, 1};
     (void)state;
-    CostWork w = {OP_linear, F32, 20, 3, 40}; /* 10 + 3 s of flops, 10 s of bytes */
+    CostWork w = {.op = OP_linear,
+                  .dtype = F32,
+                  .heavy = 20,
+                  .light = 3,
+                  .bytes = 40}; /* 10 + 3 s of flops, 10 s of bytes */
     assert_true(cost_work_seconds(&r, &w) == 13.5);
     w.bytes = 80;
     assert_true(cost_work_seconds(&r, &w) == 20.5);
@@ -157,13 +164,102 @@ static void work_of_a_node_follows_its_row(void **state)
     (void)state;
     const CostWork w = cost_work(OP_linear, &none, BF16, 2, in, 1, out);
     assert_true(w.heavy == 2 * 6 * 10 * 14 && w.light == 0);
+    assert_true(w.m == 6 && w.n == 14 && w.k == 10);
     assert_true(w.bytes == 2 * (60 + 140 + 84));
     const Dims dw_in[] = {dims2(t, o), dims2(t, i)}, dw_out[] = {dims2(o, i)};
     const CostWork dw = cost_work(OP_linear_dw, &none, BF16, 2, dw_in, 1, dw_out);
+    assert_true(dw.m == 14 && dw.n == 10 && dw.k == 6);
     assert_true(dw.heavy == w.heavy && dw.bytes == 2 * (84 + 60) + 4 * 140); /* dw is f32 */
     const Dims norm_in[] = {dims2(t, i), dims1(i)}, norm_out[] = {dims2(t, i), dims1(t)};
     const CostWork norm = cost_work(OP_rmsnorm, &none, F32, 2, norm_in, 2, norm_out);
     assert_true(norm.heavy == 0 && norm.light == 5 * 60 && norm.bytes == 4 * (60 + 10 + 60 + 6));
+}
+
+/* Whole tiles in whole waves; more is never faster; no tiles, no waste. */
+static void tiles_and_waves_are_whole(void **state)
+{
+    const CostTiles t = {.units = 10, .m = 128, .n = 128, .fill_k = 0}, none = {0};
+    (void)state;
+    assert_true(cost_tile_waste(&none, 3, 5, 7) == 1);
+    assert_true(cost_tile_waste(&t, 1280, 128, 512) == 1); /* ten tiles on ten units */
+    /* 11 tiles: with k split by 8, 88 in 9 waves. */
+    assert_true(fabs(cost_tile_waste(&t, 1408, 128, 8) - 90.0 / 88 / 0.9) < 1e-12);
+    double last = 0;
+    for (double m = 1; m < 5000; m += 1 + m / 3) {
+        const double flops = m * 700 * 900 * cost_tile_waste(&t, m, 700, 900);
+        assert_true(flops >= last * (1 - 1e-12) && cost_tile_waste(&t, m, 700, 900) >= 1);
+        last = flops;
+    }
+    const CostTiles filled = {.units = 10, .m = 128, .n = 128, .fill_k = 64};
+    assert_true(cost_tile_waste(&filled, 1280, 128, 64) > cost_tile_waste(&filled, 1280, 128, 640));
+}
+
+/* A GEMM that tp cuts by 32 takes more than its part of the time. */
+static void gemms_do_not_scale_linearly(void **state)
+{
+    CostRates r = *cost_default_rates();
+    r.tiles = (CostTiles){.units = 132, .m = 256, .n = 128, .fill_k = 64};
+    CostWork w = {.op = OP_linear, .dtype = BF16, .m = 4096, .n = 4096, .k = 4096};
+    (void)state;
+    w.heavy = 2 * w.m * w.n * w.k;
+    const double whole = cost_work_seconds(&r, &w) - r.launch_s;
+    w.n /= 32, w.heavy /= 32;
+    assert_true(cost_work_seconds(&r, &w) - r.launch_s > 1.1 * whole / 32);
+}
+
+static void curves_and_grids_are_interpolated_in_logs(void **state)
+{
+    static const double rate[] = {1, 4, 16, 64, 2, 8, 32, 128};
+    CostGrid g = {2, 2, 2, {10, 1000}, {10, 1000}, {10, 1000}, rate};
+    const CostCurve c = {3, {1, 100, 1000}, {5, 50, 10}};
+    const CostTiles none = {0}, tiles = {.units = 7, .m = 64, .n = 64, .fill_k = 9};
+    (void)state;
+    assert_true(cost_curve_at(&c, 0.1) == 5 && cost_curve_at(&c, 1e9) == 10);
+    assert_true(fabs(cost_curve_at(&c, 10) - sqrt(250)) < 1e-9);
+    assert_true(fabs(cost_grid_at(&g, &none, 100, 10, 10) - sqrt(2)) < 1e-12);
+    assert_true(fabs(cost_grid_at(&g, &none, 10, 100, 10) - 4) < 1e-12);
+    assert_true(fabs(cost_grid_at(&g, &none, 10, 10, 100) - 2) < 1e-12);
+    assert_true(fabs(cost_grid_at(&g, &none, 1e5, 1e5, 1e5) - 128) < 1e-9);
+    /* At a measured shape the seconds are the measured ones, with tiles or without. */
+    CostRates r = *cost_default_rates();
+    r.tiles = tiles, r.gemm[F32] = &g, r.memory_Bps = 1e30, r.launch_s = 0;
+    const CostWork w = {
+        .op = OP_linear, .dtype = F32, .heavy = 2e5, .m = 10, .n = 1000, .k = 10, .bytes = 1};
+    assert_true(fabs(cost_work_seconds(&r, &w) / (2e5 / 16) - 1) < 1e-12);
+}
+
+/* A table replaces the formula of its kind and group alone. */
+static void tables_of_collectives(void **state)
+{
+    CostTable table = {COMM_ALL_GATHER, 4, 0, 1, {2, {100, 10000}, {1, 3}}};
+    CostRates r = *cost_default_rates();
+    const CostGroup g = {4, 0, 1}, other = {3, 0, 1};
+    (void)state;
+    r.n_tables = 1, r.table = &table;
+    assert_true(cost_transfer_seconds(&r, COMM_ALL_GATHER, g, 1) == 1);
+    assert_true(fabs(cost_transfer_seconds(&r, COMM_ALL_GATHER, g, 1000) - sqrt(3)) < 1e-12);
+    assert_true(fabs(cost_transfer_seconds(&r, COMM_ALL_GATHER, g, 20000) - 6) < 1e-12);
+    assert_true(cost_transfer_seconds(&r, COMM_REDUCE_SCATTER, g, 1000) < 1e-3);
+    assert_true(cost_transfer_seconds(&r, COMM_ALL_GATHER, other, 1000) < 1e-3);
+}
+
+/* Ranks that share a link have a part of it each; scores in memory add their bytes. */
+static void shared_links_and_scores(void **state)
+{
+    CostRates r = *cost_default_rates();
+    const CostGroup g = {4, 1, 1};
+    const CostWork w = {.op = OP_attention, .dtype = BF16, .heavy = 4e9, .c = 64};
+    CostWork back = w;
+    (void)state;
+    const double before = cost_transfer_seconds(&r, COMM_SEND, g, 1e9);
+    r.level[1].shared_by = 2;
+    assert_true(cost_transfer_seconds(&r, COMM_SEND, g, 1e9) > 1.9 * before);
+    const double flash = cost_work_seconds(&r, &w);
+    r.pair_bytes = 8;
+    assert_true(fabs(cost_work_seconds(&r, &w) - flash - 8 * 4e9 / 256 / r.memory_Bps) < 1e-12);
+    back.op = OP_attention_dx, back.heavy = 1e10;
+    assert_true(fabs(cost_work_seconds(&r, &back) - 1e10 / r.flops_per_s[WORK_ATTENTION][BF16] -
+                     r.launch_s - 16 * 1e10 / 640 / r.memory_Bps) < 1e-12);
 }
 
 int main(void)
@@ -173,6 +269,11 @@ int main(void)
                                        cmocka_unit_test(a_faster_rate_is_never_slower),
                                        cmocka_unit_test(formulas_have_their_values),
                                        cmocka_unit_test(groups_of_lists_and_strides_agree),
-                                       cmocka_unit_test(work_of_a_node_follows_its_row)};
+                                       cmocka_unit_test(work_of_a_node_follows_its_row),
+                                       cmocka_unit_test(tiles_and_waves_are_whole),
+                                       cmocka_unit_test(gemms_do_not_scale_linearly),
+                                       cmocka_unit_test(curves_and_grids_are_interpolated_in_logs),
+                                       cmocka_unit_test(tables_of_collectives),
+                                       cmocka_unit_test(shared_links_and_scores)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
