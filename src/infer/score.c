@@ -75,7 +75,8 @@ static bool has_own_loss(const LinkedProgram *lp)
 {
     unsigned other = mesh_all_axes(lp->mesh, VIEW_DENSE);
     other &= ~(mesh_axes(lp->mesh, VIEW_DENSE, "dp") | mesh_axes(lp->mesh, VIEW_DENSE, "pp"));
-    for (int i = 0; i < lp->model->n_kinds; i++) other &= ~(unsigned)lp->program[i].loss_partial;
+    for (int i = 0; i < lp->programs.n_classes; i++)
+        other &= ~(unsigned)lp->programs.program[i].loss_partial;
     return lp->has_loss && mesh_part(lp->mesh, VIEW_DENSE, other, lp->rank) == 0;
 }
 

@@ -30,7 +30,7 @@ static Err kind_seconds(const Job *job, int kind, int rank, Arena *temp, double 
 {
     const CostRates *rates = cost_default_rates();
     const size_t mark = arena_mark(temp);
-    CompileOptions o = job_options(job);
+    CompileOptions o = job_kind_options(job);
     Program p;
     o.rank = rank;
     o.backward = true;

@@ -6,13 +6,6 @@
 #include "job/job_parts.h"
 #include "job/slices.h"
 
-/* The pipeline stage of the job's rank. */
-static int stage_of(const Job *job)
-{
-    const unsigned pp = mesh_axes(&job->mesh, VIEW_DENSE, "pp");
-    return mesh_part(&job->mesh, VIEW_DENSE, pp, job->settings.parallel.rank);
-}
-
 Recompute job_recompute(const JobSettings *settings, int stage)
 {
     for (int i = 0; i < settings->n_stage_rules; i++)
@@ -28,23 +21,6 @@ int64_t job_cache_rows(const Job *job)
     return (job->settings.session.context + parts - 1) / parts;
 }
 
-CompileOptions job_options(const Job *job)
-{
-    CompileOptions o = job->settings.compile;
-    o.recompute = job_recompute(&job->settings, stage_of(job));
-    o.mesh = &job->mesh;
-    o.strategy = &job->strategy;
-    o.context = job->context_plan;
-    o.rank = job->settings.parallel.rank;
-    o.keep_gathered = job->settings.parallel.keep_gathered;
-    o.in_order = job->settings.parallel.in_order;
-    o.backward = job_has_backward(&job->settings);
-    if (job->settings.kind == JOB_GENERATE && job->settings.session.cached)
-        o.session_rows = job->settings.session.sequences * job_cache_rows(job);
-    o.slice_rows = job->slices.n > 1 ? slices_longest(&job->slices) : 0;
-    return o;
-}
-
 static Err check_names(const Job *job, Arena *temp)
 {
     const CompileOptions *o = &job->settings.compile;
@@ -52,49 +28,6 @@ static Err check_names(const Job *job, Arena *temp)
     if (o->recompute == RECOMPUTE_NAMED)
         TRY(names_check("parallel.recompute", o->recompute_names, m->kind, m->n_kinds, temp));
     return names_check("parallel.offload", o->offload_names, m->kind, m->n_kinds, temp);
-}
-
-/* Compiles a program per unit kind and slice; slices of one length share it. */
-static Err compile_slices(Job *job, Arena *arena)
-{
-    const int n = job->slices.n;
-    const int64_t *cut = job->slices.cut, longest = slices_longest(&job->slices);
-    CompileOptions o = job_options(job);
-    job->by_slice = job->program;
-    if (n > 1) TRY(ARENA_NEW(arena, (int64_t)job->model.n_kinds * n, &job->by_slice));
-    for (int k = 0; k < job->model.n_kinds; k++)
-        for (int q = 0; q < n; q++) {
-            Program *p = &job->by_slice[k * n + q];
-            const int64_t rows = cut[q + 1] - cut[q];
-            int same = 0;
-            while (cut[same + 1] - cut[same] != rows) same++;
-            if (n > 1) o.slice_rows = rows;
-            if (same < q)
-                *p = job->by_slice[k * n + same];
-            else
-                TRY(compile_unit(&job->model.kind[k], &o, NULL, NULL, arena, p));
-            if (n > 1 && rows == longest) job->program[k] = *p;
-        }
-    return OK;
-}
-
-static const char *recompute_text(const CompileOptions *o)
-{
-    static const char *const word[] = {
-        [RECOMPUTE_NONE] = "none", [RECOMPUTE_SELECTIVE] = "selective", [RECOMPUTE_FULL] = "full"};
-    return o->recompute == RECOMPUTE_NAMED ? o->recompute_names : word[o->recompute];
-}
-
-static Err compile_kinds(Job *job, Arena *arena)
-{
-    const CompileOptions o = job_options(job);
-    const NamesTarget target = {job->program, job->model.n_kinds, recompute_text(&o)};
-    TRY(compile_slices(job, arena));
-    if (!o.backward) return OK;
-    if (o.recompute == RECOMPUTE_NAMED)
-        TRY(names_check_effect("parallel.recompute", o.recompute_names, NAMES_RECOMPUTED, &target,
-                               arena));
-    return names_check_effect("parallel.offload", o.offload_names, NAMES_OFFLOAD, &target, arena);
 }
 
 /* True if attention is causal within whole sequences: no window, no slices, no KV cache, no tokens
@@ -178,7 +111,7 @@ static Err link_job(Job *job, Arena *arena)
     Layout *use;
     TRY(strategy_use(&job->strategy, &job->model, &job->mesh, arena, &use));
     const LinkInput in = {.model = &job->model,
-                          .program = job->program,
+                          .programs = &job->programs,
                           .n_moments = moments_of(set),
                           .no_master = set->inference || set->kind == JOB_GENERATE,
                           .mesh = &job->mesh,
@@ -188,10 +121,9 @@ static Err link_job(Job *job, Arena *arena)
                           .switches = job->switches,
                           .fold = set->parallel.fold,
                           .slice_at = job->slices.cut,
-                          .by_slice = job->by_slice,
                           .in_order = set->parallel.in_order,
                           .note_freed = set->note_freed};
-    return schedule_link(&job->units, stage_of(job), &in, arena, &job->linked);
+    return schedule_link(&job->units, job_stage(job), &in, arena, &job->linked);
 }
 
 static Err build_model(const JobSettings *s, Arena *arena, Model *out)
@@ -219,8 +151,8 @@ Err job_share(const JobSettings *settings, Arena *arena, Job *job)
 /* The second half of the compiler, on the shared half in `job`. */
 static Err compile_rank(Job *job, Arena *arena)
 {
-    TRY(compile_kinds(job, arena));
-    TRY(job_make_units(job, stage_of(job), arena));
+    TRY(job_compile_programs(job, arena));
+    TRY(job_make_units(job, job_stage(job), arena));
     return link_job(job, arena);
 }
 

@@ -5,7 +5,7 @@
  *     job_slices          cuts of sequences
  *     job_make_moves      units of the chunks; sends and receives; checks them
  *     ---- the same on all ranks up to here ----
- *     compile_unit        one program per unit kind and slice length
+ *     compile_unit        one program per class of units and slice length
  *     job_make_units      the list of the rank's stage over units, with gathers and reductions
  *     schedule_link       the same with addresses
  *
@@ -95,10 +95,11 @@ typedef struct {
     TokenMap tokens; /* tokens over cp: that of the settings, or the one that AUTO chose */
     const ContextRow *context_plan; /* of attention over cp; NULL: keys are not moved by a plan */
     Model model;
-    Program program[MAX_KINDS]; /* for the longest slice */
-    Program *by_slice;          /* [model.n_kinds][slices.n] */
-    UnitSwitches *switches;     /* [model.n_units] */
-    GatherCount *gathers;       /* [model.n_units] */
+    ProgramTable programs;
+    Program *program;       /* [programs.n_classes]: those of variant 0 */
+    int64_t *variant_rows;  /* [programs.n_variants]: rows of a micro-batch that run at a time */
+    UnitSwitches *switches; /* [model.n_units] */
+    GatherCount *gathers;   /* [model.n_units] */
     SlicePlan slices;
     Schedule chunks; /* RUNs over chunks, of all stages */
     Schedule moves;  /* the same with sends and receives */
@@ -124,8 +125,8 @@ static inline bool job_has_backward(const JobSettings *s)
 const char *job_schedule(const JobSettings *settings);
 /* Local. The recomputation on a stage: the first rule that contains it, or that of the job. */
 Recompute job_recompute(const JobSettings *settings, int stage);
-/* Local. The options that its unit kinds were compiled with; for compiling one again. */
-CompileOptions job_options(const Job *job);
+/* Local. The options that a program of its table was compiled with; for compiling it again. */
+CompileOptions job_options(const Job *job, int class, int variant);
 /* Local. Rows of one sequence in the rank's KV cache: the ranks along cp share its positions. */
 int64_t job_cache_rows(const Job *job);
 /* Local. Opens a rank that runs the job on device `ref`; team == NULL: one thread. */

@@ -122,7 +122,7 @@ static Err add_transfers(Job *job, Arena *arena)
     int *group, *sums;
     bool *apart, *late;
     Schedule reduced, *from = &job->units;
-    TRY(packs_of_model(&job->model, job->program, arena, &packs));
+    TRY(packs_of_model(&job->model, &job->programs, arena, &packs));
     TRY(ARENA_NEW(arena, n, &group));
     TRY(ARENA_NEW(arena, n, &apart));
     TRY(ARENA_NEW(arena, n, &late));
@@ -165,13 +165,12 @@ static double program_flops(const Program *p)
 static Err unit_costs(const Job *job, Arena *temp, double *cost)
 {
     const Model *m = &job->model;
-    CompileOptions o = job_options(job);
+    CompileOptions o = job_kind_options(job);
     Mesh one;
     double of_kind[MAX_KINDS];
     TRY(mesh_sized(&(MeshSizes){0}, &one));
     o.mesh = &one;
     o.rank = 0;
-    o.slice_rows = 0;
     o.prepack = NULL;
     o.recompute = job->settings.compile.recompute;
     o.backward = job->settings.kind != JOB_GENERATE;

@@ -1,6 +1,7 @@
 /* facts.c -- work of a rank: instructions, flops and bytes by phase, kind and step. */
 #include "plan/facts.h"
 
+#include <string.h>
 #include "job/batch.h"
 
 static void add_work(Work *sum, const Work *w)
@@ -47,35 +48,73 @@ static void add_run(Work *sum, const LinkedProgram *lp, const LinkedAction *l, c
 static Err forward_flops(Facts *f, Arena *arena)
 {
     const LinkedProgram *lp = &f->job->linked;
-    CompileOptions o = job_options(f->job);
+    const ProgramTable *t = &lp->programs;
     Work sum = {0};
-    o.backward = false;
-    for (int k = 0; k < lp->model->n_kinds; k++)
-        for (int q = 0; q < lp->slices; q++) {
+    for (int v = 0; v < t->n_variants; v++)
+        for (int c = 0; c < t->n_classes; c++) {
+            CompileOptions o = job_options(f->job, c, v);
             Program forward;
-            if (lp->slices > 1) o.slice_rows = lp->slice_at[q + 1] - lp->slice_at[q];
-            TRY(compile_unit(&lp->model->kind[k], &o, NULL, NULL, arena, &forward));
+            o.backward = false;
+            TRY(compile_unit(&lp->model->kind[t->kind_of[c]], &o, NULL, NULL, arena, &forward));
             for (int i = 0; i < lp->n; i++) {
-                const Action *a = &lp->list[i].action;
-                if (a->kind == A_RUN && a->phase == PHASE_F && a->slice == q &&
-                    lp->model->unit[a->unit].kind == k)
-                    add_run(&sum, lp, &lp->list[i], &forward);
+                const LinkedAction *l = &lp->list[i];
+                if (l->program == &t->program[v * t->n_classes + c] && l->action.phase == PHASE_F)
+                    add_run(&sum, lp, l, &forward);
             }
         }
     f->flops_forward = sum.flops;
     return OK;
 }
 
-static void count_units(Facts *f)
+/* True if other units of the class's kind are in another class. */
+static bool is_part_of_kind(const ProgramTable *t, int class)
+{
+    for (int c = 0; c < t->n_classes; c++)
+        if (c != class && t->kind_of[c] == t->kind_of[class]) return true;
+    return false;
+}
+
+/* "layer", or "layer.0-7,12" if layers are in several classes. */
+static Err label_of(const LinkedProgram *lp, int class, Arena *arena, const char **out)
+{
+    const ProgramTable *p = &lp->programs;
+    const Unit *unit = lp->model->unit;
+    const char *kind = lp->model->kind[p->kind_of[class]].kind;
+    Text t = text_in(arena);
+    bool any = false;
+    for (int u = 0, last; u < lp->model->n_units && is_part_of_kind(p, class); u = last + 1) {
+        for (last = u; last + 1 < lp->model->n_units && p->class_of[last + 1] == class;) last++;
+        if (p->class_of[u] != class) continue;
+        const char *end = strrchr(unit[last].name, '.');
+        text_add(&t, "%s%s", any ? "," : "", any ? strrchr(unit[u].name, '.') + 1 : unit[u].name);
+        if (last > u) text_add(&t, "-%s", end ? end + 1 : unit[last].name);
+        any = true;
+    }
+    if (!any) text_add(&t, "%s", kind);
+    return text_done(&t, out);
+}
+
+static Err count_classes(Facts *f, Arena *arena)
 {
     const LinkedProgram *lp = &f->job->linked;
+    const ProgramTable *t = &lp->programs;
+    TRY(ARENA_NEW(arena, t->n_classes, &f->class));
     for (int u = lp->model->n_units - 1; u >= 0; u--) {
-        const int kind = lp->model->unit[u].kind;
+        ClassFacts *c = &f->class[t->class_of[u]];
         const bool here = unit_is_here(lp, u);
-        f->units_of[kind]++;
-        f->units_here[kind] += here;
-        if (here || f->units_here[kind] == 0) f->first_unit[kind] = u;
+        c->units++;
+        c->here += here;
+        if (here || c->here == 0) c->first = u;
     }
+    for (int i = 0; i < lp->n; i++)
+        if (lp->list[i].program)
+            f->class[t->class_of[lp->list[i].action.unit]].runs[lp->list[i].action.phase]++;
+    for (int c = 0; c < t->n_classes; c++) {
+        TRY(label_of(lp, c, arena, &f->class[c].label));
+        for (int p = 0; p < N_PHASES; p++)
+            f->class[c].phase[p] = phase_work(&t->program[c], (Phase)p, lp->rank);
+    }
+    return OK;
 }
 
 /* tokens * (6 N + 12 L d T) / ranks, with the tokens that all ranks have room for. */
@@ -93,10 +132,7 @@ static double formula(const Facts *f)
 Err facts_gather(Facts *f, Arena *arena)
 {
     const LinkedProgram *lp = &f->job->linked;
-    count_units(f);
-    for (int k = 0; k < lp->model->n_kinds; k++)
-        for (int p = 0; p < N_PHASES; p++)
-            f->of[k][p] = phase_work(&lp->program[k], (Phase)p, lp->rank);
+    TRY(count_classes(f, arena));
     for (int i = 0; i < lp->n; i++) {
         const LinkedAction *l = &lp->list[i];
         if (l->program) add_run(&f->step, lp, l, l->program);

@@ -61,6 +61,16 @@ typedef struct {
     GradReduction reduction[MAX_GRAD_REDUCTIONS];
 } ParamFacts;
 
+/* The units of a class (schedule/programs.h). */
+typedef struct {
+    const char *label;      /* the kind, with the units if the kind has several classes */
+    int units, here;        /* in the model; on the rank's stage */
+    int first;              /* unit: the first on the stage, or of the model if it has none */
+    ParamFacts *param;      /* of unit `first` */
+    Work phase[N_PHASES];   /* one RUN of a phase, of variant 0 */
+    int64_t runs[N_PHASES]; /* in the rank's list */
+} ClassFacts;
+
 /* The schedule played with 1 unit of time for F, I and W of a unit of the model and 2 for B;
  * transfers are free. */
 typedef struct {
@@ -76,20 +86,16 @@ typedef struct {
     const Job *job;
     const ModelConfig *model;
     const char *device; /* name of the device that `sheaf train` would use */
-    int only;           /* the kind of unit whose program is printed; -1: all */
+    int only;           /* the kind of unit whose programs are printed; -1: all */
     int64_t global;     /* batch.global */
     double lr;          /* optim.lr */
     int64_t save_every; /* run.save_every */
     bool validates;     /* run.valid_every > 0 */
 
-    /* Units of a kind: in the model; on the rank's stage; the first one on the stage, or of the
-     * model if the stage has none. */
-    int units_of[MAX_KINDS], units_here[MAX_KINDS], first_unit[MAX_KINDS];
-    ParamFacts *param[MAX_KINDS]; /* of the first unit of the kind */
-    Work of[MAX_KINDS][N_PHASES]; /* one RUN of a phase */
-    Work step;                    /* all RUNs of the list */
-    double flops_forward;         /* the part of step.flops that the loss alone needs */
-    double flops_formula;         /* tokens * (6 N + 12 L d T) / ranks */
+    ClassFacts *class;    /* [job->programs.n_classes] */
+    Work step;            /* all RUNs of the list */
+    double flops_forward; /* the part of step.flops that the loss alone needs */
+    double flops_formula; /* tokens * (6 N + 12 L d T) / ranks */
 
     int64_t tokens_micro, tokens_step;
     int n_memory, n_transfers;
@@ -106,6 +112,12 @@ typedef struct {
 static inline bool unit_is_here(const LinkedProgram *lp, int unit)
 {
     return lp->unit[unit].mine.pack_at != NULL;
+}
+
+/* Local. True if the class is of the kind that is printed. */
+static inline bool facts_show(const Facts *f, int class)
+{
+    return f->only < 0 || f->only == f->job->programs.kind_of[class];
 }
 
 /* Local. Fills the facts. Compiles the forward phases once more to separate their flops from those

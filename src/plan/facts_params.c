@@ -111,11 +111,11 @@ static Err find_param(const Facts *f, int unit, int k, Arena *arena, ParamFacts 
 Err facts_params(Facts *f, Arena *arena)
 {
     const Model *m = &f->job->model;
-    for (int k = 0; k < m->n_kinds; k++) {
-        const int unit = f->first_unit[k];
-        TRY(ARENA_NEW(arena, m->unit[unit].n_params + 1, &f->param[k]));
+    for (int c = 0; c < f->job->programs.n_classes; c++) {
+        const int unit = f->class[c].first;
+        TRY(ARENA_NEW(arena, m->unit[unit].n_params + 1, &f->class[c].param));
         for (int i = 0; i < m->unit[unit].n_params; i++)
-            TRY(find_param(f, unit, i, arena, &f->param[k][i]));
+            TRY(find_param(f, unit, i, arena, &f->class[c].param[i]));
     }
     return OK;
 }

@@ -139,16 +139,16 @@ static Err hash_transfer(void *context, const Transfer *t, int64_t times)
  * part of their packs. */
 static void hash_units(const LinkedProgram *lp, uint64_t *hash)
 {
-    bool seen[MAX_KINDS] = {false};
+    const ProgramTable *t = &lp->programs;
     for (int u = 0; u < lp->model->n_units; u++) {
         const UnitMemory *p = &lp->unit[u];
-        const int kind = lp->model->unit[u].kind;
-        if (!p->mine.pack_at || seen[kind]) continue;
-        seen[kind] = true;
+        if (!p->mine.pack_at) continue;
+        if (u > 0 && lp->unit[u - 1].mine.pack_at && t->class_of[u] == t->class_of[u - 1])
+            continue; /* as the unit before */
         *hash = mix(*hash, (uint64_t)p->mine.pack_count);
         *hash = mix(*hash, (uint64_t)p->tied_count);
-        for (int q = 0; q < lp->slices; q++) {
-            const Program *program = linked_program(lp, u, q);
+        for (int v = 0; v < t->n_variants; v++) {
+            const Program *program = &t->program[v * t->n_classes + t->class_of[u]];
             *hash = mix(*hash, (uint64_t)program->n_instr);
             *hash = mix_bytes(*hash, program->bytes, sizeof program->bytes);
         }

@@ -104,12 +104,14 @@ Err rank_bind(Rank *r, int slot, const Program *sub)
     const LinkedProgram *lp = r->settings.program;
     if (slot < 0 || slot >= MAX_CALLS)
         return err_fail(ERR_CONFIG, "call slot %d: there are slots 0 to %d", slot, MAX_CALLS - 1);
-    for (int k = 0; k < lp->model->n_kinds; k++)
-        for (int i = 0; i < lp->program[k].n_instr; i++) {
-            const Instr *in = &lp->program[k].instr[i];
+    for (int k = 0; k < lp->programs.n_classes * lp->programs.n_variants; k++) {
+        const Program *p = &lp->programs.program[k];
+        for (int i = 0; i < p->n_instr; i++) {
+            const Instr *in = &p->instr[i];
             if (in->op != OP_call || in->attr.call.slot != slot) continue;
-            TRY(check_binding(&(Binding){sub, &lp->program[k], in}));
+            TRY(check_binding(&(Binding){sub, p, in}));
         }
+    }
     TRY(tickets_reserve(r, sub->n_tensors));
     r->pending[slot] = sub;
     return OK;
@@ -127,9 +129,10 @@ Err bind_check(const LinkedProgram *lp)
     for (int i = 0; i < lp->n; i++)
         if (lp->list[i].action.kind == A_BIND)
             TRY(check_slot(lp->list[i].action.unit, "a BIND of the list"));
-    for (int k = 0; k < lp->model->n_kinds; k++)
-        for (int i = 0; i < lp->program[k].n_instr; i++)
-            if (lp->program[k].instr[i].op == OP_call)
-                TRY(check_slot(lp->program[k].instr[i].attr.call.slot, lp->program[k].kind));
+    for (int k = 0; k < lp->programs.n_classes * lp->programs.n_variants; k++) {
+        const Program *p = &lp->programs.program[k];
+        for (int i = 0; i < p->n_instr; i++)
+            if (p->instr[i].op == OP_call) TRY(check_slot(p->instr[i].attr.call.slot, p->kind));
+    }
     return OK;
 }

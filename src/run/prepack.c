@@ -38,6 +38,7 @@ static Err check_program(const Rank *r, const Program *p)
 Err prepack_check(const Rank *r)
 {
     const LinkedProgram *lp = r->settings.program;
-    for (int k = 0; k < lp->model->n_kinds; k++) TRY(check_program(r, &lp->program[k]));
+    for (int k = 0; k < lp->programs.n_classes; k++)
+        TRY(check_program(r, &lp->programs.program[k]));
     return OK;
 }

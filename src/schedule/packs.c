@@ -35,20 +35,24 @@ static uint64_t params_read(const Program *p, Phase phase)
     return bits;
 }
 
-Err packs_of_model(const Model *m, const Program *program, Arena *arena, const UnitPacks **out)
+Err packs_of_model(const Model *m, const ProgramTable *programs, Arena *arena,
+                   const UnitPacks **out)
 {
-    uint64_t reads[MAX_KINDS][N_PHASES];
+    uint64_t(*reads)[N_PHASES];
     UnitPacks *packs;
     TRY(ARENA_NEW(arena, m->n_units, &packs));
-    for (int k = 0; k < m->n_kinds; k++)
+    TRY(ARENA_NEW(arena, programs->n_classes, &reads));
+    for (int c = 0; c < programs->n_classes; c++)
         for (int phase = 0; phase < N_PHASES; phase++)
-            reads[k][phase] = params_read(&program[k], (Phase)phase);
+            for (int v = 0; v < programs->n_variants; v++)
+                reads[c][phase] |=
+                    params_read(&programs->program[v * programs->n_classes + c], (Phase)phase);
     for (int u = 0; u < m->n_units; u++)
         for (int k = 0; k < m->unit[u].n_params; k++) {
             const int pack = m->param[m->unit[u].param[k]].holder[0];
             TRY(packs_add(&packs[u].adds, pack));
             for (int phase = 0; phase < N_PHASES; phase++)
-                if (reads[m->unit[u].kind][phase] >> k & 1)
+                if (reads[programs->class_of[u]][phase] >> k & 1)
                     TRY(packs_add(&packs[u].reads[phase], pack));
         }
     *out = packs;

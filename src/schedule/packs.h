@@ -13,6 +13,7 @@
 #include "ir/program.h"
 #include "ir/unit.h"
 #include "schedule/action.h"
+#include "schedule/programs.h"
 
 enum { MAX_UNIT_PACKS = 8 };
 
@@ -29,7 +30,8 @@ typedef struct {
 
 /* Local. Writes one entry per unit to *out. ERR_CONFIG if a unit has parameters in more packs than
  * MAX_UNIT_PACKS. O(units x parameters), and one pass over each program. */
-Err packs_of_model(const Model *m, const Program *program, Arena *arena, const UnitPacks **out);
+Err packs_of_model(const Model *m, const ProgramTable *programs, Arena *arena,
+                   const UnitPacks **out);
 /* Local. Inserts a pack. ERR_CONFIG if the set is full. */
 Err packs_add(PackSet *set, int pack);
 bool packs_has(const PackSet *set, int pack);

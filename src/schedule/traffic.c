@@ -87,25 +87,31 @@ static Err visit_phase(const Program *p, Phase phase, int64_t times, TransferVis
     return OK;
 }
 
-static Err visit_slice(const LinkedProgram *lp, int slice, TransferVisit *visit, void *context)
+static bool has_transfers(const Program *p)
 {
-    int64_t runs[MAX_KINDS][N_PHASES] = {{0}};
-    for (int i = 0; i < lp->n; i++) {
-        const Action *a = &lp->list[i].action;
-        if (lp->list[i].program && a->slice == slice)
-            runs[lp->model->unit[a->unit].kind][a->phase]++;
-    }
-    for (int k = 0; k < lp->model->n_kinds; k++)
-        for (int phase = 0; phase < N_PHASES; phase++)
-            if (runs[k][phase] > 0)
-                TRY(visit_phase(&lp->by_slice[(int64_t)k * lp->slices + slice], (Phase)phase,
-                                runs[k][phase], visit, context));
+    for (int i = 0; i < p->n_instr; i++)
+        if (op_transfers(p->instr[i].op)) return true;
+    return false;
+}
+
+/* Visits the transfers of a program, once for each of its RUNs. */
+static Err visit_program(const LinkedProgram *lp, const Program *p, TransferVisit *visit,
+                         void *context)
+{
+    int64_t runs[N_PHASES] = {0};
+    if (!has_transfers(p)) return OK;
+    for (int i = 0; i < lp->n; i++)
+        if (lp->list[i].program == p) runs[lp->list[i].action.phase]++;
+    for (int phase = 0; phase < N_PHASES; phase++)
+        if (runs[phase] > 0) TRY(visit_phase(p, (Phase)phase, runs[phase], visit, context));
     return OK;
 }
 
 static Err visit_programs(const LinkedProgram *lp, TransferVisit *visit, void *context)
 {
-    for (int slice = 0; slice < lp->slices; slice++) TRY(visit_slice(lp, slice, visit, context));
+    const ProgramTable *t = &lp->programs;
+    for (int i = 0; i < t->n_variants * t->n_classes; i++)
+        TRY(visit_program(lp, &t->program[i], visit, context));
     return OK;
 }
 

@@ -86,7 +86,7 @@ static void find_step(const LinkedProgram *lp, Places *p)
         else
             note(p, at->reduced_grads, "home_sums");
         note(p, at->tied_grads, "tied_grads");
-        for (int i = 0; i < lp->program[lp->model->unit[u].kind].n_prepacked; i++)
+        for (int i = 0; i < programs_of_unit(&lp->programs, u)->n_prepacked; i++)
             note(p, at->prepacked[i], "prepacked");
     }
     for (int i = 0; i < N_INPUTS; i++) note(p, lp->input[i], "inputs");

@@ -253,8 +253,9 @@ static void one_rank_has_a_list(void **state)
     DO(schedule_parse("units", text, strlen(text), &t.arena, &s));
     DO(schedule_check(&s, &t.arena));
     assert_true(schedule_equal(&s, &t.job.units));
-    DO(schedule_link(&s, 0, &(LinkInput){&t.job.model, t.job.program, 2, .block = set.optim.block},
-                     &t.arena, &lp));
+    const LinkInput in = {
+        .model = &t.job.model, .program = t.job.program, .n_moments = 2, .block = set.optim.block};
+    DO(schedule_link(&s, 0, &in, &t.arena, &lp));
     assert_int_equal(lp.n, t.job.linked.n);
     assert_memory_equal(lp.bytes, t.job.linked.bytes, sizeof lp.bytes);
     for (int i = 0; i < lp.n; i++) {

@@ -141,7 +141,7 @@ static void keys_are_stored_once(void **state)
     set.config = &config;
     compile(&set, &arena, &job);
     for (int q = 0; q < 3; q++) {
-        const Program *p = linked_program(&job.linked, 1, q);
+        const Program *p = linked_program(&job.linked, 1, 0, q);
         const ProgTensor *query = tensor_named(p, "attn.q.rope");
         assert_int_equal(query->at[SPLIT].region, REGION_FRAME_I);
         assert_ptr_equal(&p->tensor[query->view_of], query);

@@ -16,7 +16,7 @@ static Err use_expert_view(Job *job, Arena *arena)
         for (int i = 0; i < job->model.unit[u].n_params; i++)
             use[job->model.unit[u].param[i]] = layout_replicate(u % 2 ? VIEW_EXPERT : VIEW_DENSE);
     const LinkInput in = {.model = &job->model,
-                          .program = job->program,
+                          .programs = &job->programs,
                           .n_moments = job->linked.n_moments,
                           .mesh = &job->mesh,
                           .rank = set->parallel.rank,
@@ -24,7 +24,6 @@ static Err use_expert_view(Job *job, Arena *arena)
                           .block = set->optim.block,
                           .switches = job->switches,
                           .slice_at = job->slices.cut,
-                          .by_slice = job->by_slice,
                           .note_freed = set->note_freed};
     return schedule_link(&job->units, 0, &in, arena, &job->linked);
 }

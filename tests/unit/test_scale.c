@@ -60,10 +60,10 @@ static void expect_tight(const LinkedProgram *lp)
 /* The bytes of a region of an action. */
 static size_t region_bytes(const LinkedProgram *lp, const LinkedAction *l, int r)
 {
-    const Unit *unit = &lp->model->unit[l->action.unit];
+    const int unit = l->action.unit;
     if (r == REGION_SCRATCH) return l->program->scratch_bytes[l->action.phase];
-    if (r == REGION_X) return lp->program[unit[-1].kind].bytes[REGION_Y];
-    if (r == REGION_DY) return lp->program[unit[1].kind].bytes[REGION_DX];
+    if (r == REGION_X) return programs_of_unit(&lp->programs, unit - 1)->bytes[REGION_Y];
+    if (r == REGION_DY) return programs_of_unit(&lp->programs, unit + 1)->bytes[REGION_DX];
     return l->program->bytes[r];
 }
 

@@ -1,5 +1,7 @@
 /* cost.c -- the last section of an explanation: flops and memory traffic of a step. */
 #include <stdio.h>
+#include <string.h>
+#include "base/math.h"
 #include "cli/explain/explain.h"
 
 static void flops_line(Text *t, const char *what, double flops, double of)
@@ -26,32 +28,37 @@ static void flops_text(const Facts *f, Text *t)
                 "per sequence;\n    work that ranks along tp repeat counts once\n");
 }
 
-static void work_line(Text *t, const char *kind, Phase phase, int runs, const Work *w)
+typedef struct {
+    Text *t;
+    int label; /* columns of the labels */
+} WorkTable;
+
+static void work_line(const WorkTable *table, const char *label, Phase phase, int64_t runs,
+                      const Work *w)
 {
-    char a[24], b[24], c[24], d[24], e[24], n[12] = "";
-    if (runs) snprintf(n, sizeof n, "%d", runs);
-    text_add(t, "  %-8s %-5s %8s %14s %12s %14s %14s %14s\n", kind,
+    char a[24], b[24], c[24], d[24], e[24], n[24] = "";
+    if (runs) snprintf(n, sizeof n, "%lld", (long long)runs);
+    text_add(table->t, "  %-*s %-5s %8s %14s %12s %14s %14s %14s\n", table->label, label,
              phase < N_PHASES ? phase_name(phase) : "", n, text_count(w->flops, a),
              text_count(w->flops_recomputed, b), text_bytes((int64_t)w->bytes, c),
              text_bytes((int64_t)w->bytes_copied, d), text_bytes((int64_t)w->bytes_sent, e));
 }
 
-/* One line for each kind and phase that the action list runs. */
+/* One line for each class and phase that the action list runs. */
 static void runs_text(const Facts *f, Text *t)
 {
-    const LinkedProgram *lp = &f->job->linked;
-    int runs[MAX_KINDS][N_PHASES] = {{0}};
-    for (int i = 0; i < lp->n; i++) {
-        const Action *x = &lp->list[i].action;
-        if (x->kind == A_RUN) runs[lp->model->unit[x->unit].kind][x->phase]++;
-    }
-    text_add(t, "\nWORK of a step, by program\n  %-8s %-5s %8s %14s %12s %14s %14s %14s\n", "kind",
-             "phase", "runs", "flops each", "recomputed", "bytes each", "copied each", "sent each");
-    for (int k = 0; k < lp->model->n_kinds; k++)
+    const int n = f->job->programs.n_classes;
+    WorkTable table = {t, 8};
+    for (int c = 0; c < n; c++) table.label = max_int(table.label, (int)strlen(f->class[c].label));
+    text_add(t, "\nWORK of a step, by program\n  %-*s %-5s %8s %14s %12s %14s %14s %14s\n",
+             table.label, "kind", "phase", "runs", "flops each", "recomputed", "bytes each",
+             "copied each", "sent each");
+    for (int c = 0; c < n; c++)
         for (int p = 0; p < N_PHASES; p++)
-            if (runs[k][p])
-                work_line(t, lp->model->kind[k].kind, (Phase)p, runs[k][p], &f->of[k][p]);
-    work_line(t, "all", N_PHASES, 0, &f->step);
+            if (f->class[c].runs[p])
+                work_line(&table, f->class[c].label, (Phase)p, f->class[c].runs[p],
+                          &f->class[c].phase[p]);
+    work_line(&table, "all", N_PHASES, 0, &f->step);
     text_add(t, "    bytes: memory traffic of compute instructions; copied: to and from the host; "
                 "sent: to other ranks\n");
 }

@@ -83,14 +83,15 @@ static void add_graph(const PassCapture *w, const char *kind, json_t *graphs, Te
 static Err show_pass(const Facts *f, const char *pass, json_t *graphs, Arena *temp, Text *out)
 {
     const Model *m = &f->job->model;
-    const CompileOptions o = job_options(f->job);
-    for (int k = 0; k < m->n_kinds; k++) {
+    for (int c = 0; c < f->job->programs.n_classes; c++) {
+        const Graph *kind = &m->kind[f->job->programs.kind_of[c]];
+        const CompileOptions o = job_options(f->job, c, 0);
         PassCapture w = {.pass = pass, .arena = temp};
         Program p;
-        if (f->only >= 0 && f->only != k) continue;
-        TRY(compile_unit(&m->kind[k], &o, capture_pass, &w, temp, &p));
+        if (!facts_show(f, c)) continue;
+        TRY(compile_unit(kind, &o, capture_pass, &w, temp, &p));
         if (!w.graph) return unknown_word("--pass", pass, w.names);
-        add_graph(&w, m->kind[k].kind, graphs, out);
+        add_graph(&w, kind->kind, graphs, out);
     }
     return OK;
 }

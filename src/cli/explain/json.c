@@ -65,7 +65,7 @@ static json_t *plan_json(const Facts *f)
     set_count(o, "seq_len", s->batch.seq_len);
     set_count(o, "tokens_per_micro", f->tokens_micro);
     set_count(o, "tokens_per_step", f->tokens_step);
-    const CompileOptions here = job_options(f->job);
+    const CompileOptions here = job_options(f->job, 0, 0);
     set_text(o, "recompute", recompute_text(&here));
     set_text(o, "offload", s->compile.offload_names ? s->compile.offload_names : "none");
     set_text(o, "optimizer", s->optim.kind == OPTIM_ADAMW ? "adamw" : "sgd");
@@ -125,8 +125,8 @@ static json_t *coordinates_json(const Facts *f)
 static json_t *all_json(const Facts *f)
 {
     json_t *o = json_object(), *bytes = json_object(), *programs = json_array();
-    for (int k = 0; k < f->job->model.n_kinds; k++)
-        if (f->only < 0 || f->only == k) json_array_append_new(programs, program_json(f, k));
+    for (int c = 0; c < f->job->programs.n_classes; c++)
+        if (facts_show(f, c)) json_array_append_new(programs, program_json(f, c));
     set_count(o, "version", 2);
     set_text(o, "sheaf", SHEAF_VERSION);
     set_count(o, "rank", f->job->linked.rank);

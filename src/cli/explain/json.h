@@ -32,8 +32,8 @@ json_t *memory_json(const Facts *f);
 json_t *transfers_json(const Facts *f);
 json_t *actions_json(const Facts *f);
 json_t *pipeline_json(const Facts *f);
-json_t *program_json(const Facts *f, int kind); /* the program of one kind of unit */
-json_t *span_json(Span s);                      /* [lo, hi] */
+json_t *program_json(const Facts *f, int class); /* the program of one class of units */
+json_t *span_json(Span s);                       /* [lo, hi] */
 /* {"kind", "axes", "group", "ranks", "sent_bytes"} */
 json_t *transfer_json(const Facts *f, const Transfer *t);
 json_t *group_json(const Mesh *m, RankList group); /* {"axes", "group", "ranks"} */

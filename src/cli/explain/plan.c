@@ -164,7 +164,7 @@ static Err plan_text(const Facts *f, Arena *temp, Text *t)
     slices_text(f, t);
     zero_text(f, t);
     text_add(t, "  schedule   %s\n", s->schedule);
-    const CompileOptions here = job_options(f->job);
+    const CompileOptions here = job_options(f->job, 0, 0);
     text_add(t, "  recompute  %s%s\n", recompute_text(&here),
              s->n_stage_rules ? " on this stage" : "");
     text_add(t, "  offload    %s\n", s->compile.offload_names ? s->compile.offload_names : "none");

@@ -64,12 +64,12 @@ static bool is_used(const Program *p, int32_t id)
     return false;
 }
 
-static json_t *phases_json(const Facts *f, int kind)
+static json_t *phases_json(const Facts *f, int class)
 {
-    const Program *p = &f->job->program[kind];
+    const Program *p = &f->job->program[class];
     json_t *list = json_array();
     for (int ph = 0; ph < N_PHASES; ph++) {
-        const Work *w = &f->of[kind][ph];
+        const Work *w = &f->class[class].phase[ph];
         json_array_append_new(
             list,
             json_pack("{s:s, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "phase",
@@ -102,12 +102,12 @@ static json_t *routes_json(const Facts *f, const ParamFacts *p)
     return list;
 }
 
-static json_t *params_json(const Facts *f, int kind)
+static json_t *params_json(const Facts *f, int class)
 {
     const Model *m = &f->job->model;
     json_t *list = json_array();
-    for (int i = 0; i < m->kind[kind].n_params; i++) {
-        const ParamFacts *p = &f->param[kind][i];
+    for (int i = 0; i < m->unit[f->class[class].first].n_params; i++) {
+        const ParamFacts *p = &f->class[class].param[i];
         json_t *o = json_object();
         set_text(o, "name", p->name);
         set(o, "shape", shape_json(&p->whole));
@@ -123,9 +123,9 @@ static json_t *params_json(const Facts *f, int kind)
     return list;
 }
 
-json_t *program_json(const Facts *f, int kind)
+json_t *program_json(const Facts *f, int class)
 {
-    const Program *p = &f->job->program[kind];
+    const Program *p = &f->job->program[class];
     json_t *kept = json_object(), *tensors = json_array(), *instrs = json_array();
     for (int r = REGION_SCRATCH + 1; r < N_OWN_REGIONS; r++)
         json_object_set_new(kept, region_name((Region)r), json_integer((json_int_t)p->bytes[r]));
@@ -133,7 +133,7 @@ json_t *program_json(const Facts *f, int kind)
         if (is_used(p, v)) json_array_append_new(tensors, tensor_json(p, v));
     for (int i = 0; i < p->n_instr; i++) json_array_append_new(instrs, instr_json(f, p, i));
     return json_pack("{s:s, s:i, s:s, s:o, s:o, s:o, s:o, s:o}", "kind", p->kind, "units",
-                     f->units_of[kind], "dtype", dtype_name(p->dtype), "parameters",
-                     params_json(f, kind), "phases", phases_json(f, kind), "kept", kept, "tensors",
-                     tensors, "instructions", instrs);
+                     f->class[class].units, "dtype", dtype_name(p->dtype), "parameters",
+                     params_json(f, class), "phases", phases_json(f, class), "kept", kept,
+                     "tensors", tensors, "instructions", instrs);
 }

@@ -101,22 +101,22 @@ static Err unit_steps(const Facts *f, int unit, Arena *temp, Text *out)
     return OK;
 }
 
-/* Returns the middle unit of the kind on this stage, which has neighbors on both sides; -1:
+/* Returns the middle unit of the class on this stage, which has neighbors on both sides; -1:
  * none. */
-static int middle_unit(const Facts *f, int kind)
+static int middle_unit(const Facts *f, int class)
 {
     const LinkedProgram *lp = &f->job->linked;
-    int before = f->units_here[kind] / 2;
-    for (int u = f->first_unit[kind]; u < lp->model->n_units; u++)
-        if (lp->model->unit[u].kind == kind && unit_is_here(lp, u) && before-- == 0) return u;
+    int before = f->class[class].here / 2;
+    for (int u = f->class[class].first; u < lp->model->n_units; u++)
+        if (lp->programs.class_of[u] == class && unit_is_here(lp, u) && before-- == 0) return u;
     return -1;
 }
 
 Err explain_steps_text(const Facts *f, Arena *temp, Text *out)
 {
-    for (int k = 0; k < f->job->model.n_kinds; k++) {
-        const int unit = middle_unit(f, k);
-        if (unit >= 0 && (f->only < 0 || f->only == k)) TRY(unit_steps(f, unit, temp, out));
+    for (int c = 0; c < f->job->programs.n_classes; c++) {
+        const int unit = middle_unit(f, c);
+        if (unit >= 0 && facts_show(f, c)) TRY(unit_steps(f, unit, temp, out));
     }
     return OK;
 }

@@ -57,19 +57,19 @@ static Err notes_of(const Facts *f, const Program *p, Arena *temp, const char *c
     return OK;
 }
 
-/* One program per kind of unit: all units of a kind run the same one. */
+/* One program per class of units: all units of a class run the same one. */
 static Err programs_text(const Facts *f, Arena *temp, Text *t)
 {
     legend(f->job->linked.slices > 1, t);
-    for (int k = 0; k < f->job->model.n_kinds; k++) {
+    for (int c = 0; c < f->job->programs.n_classes; c++) {
         const char *program, *const *note;
-        if (f->only >= 0 && f->only != k) continue;
-        text_add(t, f->units_of[k] > 1 ? "\n%s x %d\n" : "\n%s\n", f->job->model.kind[k].kind,
-                 f->units_of[k]);
-        TRY(notes_of(f, &f->job->program[k], temp, &note));
-        TRY(program_print(&f->job->program[k], note, temp, &program));
+        const int units = f->class[c].units;
+        if (!facts_show(f, c)) continue;
+        text_add(t, units > 1 ? "\n%s x %d\n" : "\n%s\n", f->class[c].label, units);
+        TRY(notes_of(f, &f->job->program[c], temp, &note));
+        TRY(program_print(&f->job->program[c], note, temp, &program));
         text_add(t, "%s", program);
-        kept_text(&f->job->program[k], t);
+        kept_text(&f->job->program[c], t);
     }
     return OK;
 }

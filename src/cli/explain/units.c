@@ -18,27 +18,28 @@ static void count_cells(TextTable *t, int64_t count, size_t element)
     table_cell(t, "%s", text_bytes(count * (int64_t)element, b));
 }
 
-static void unit_row(const Facts *f, int kind, TextTable *t)
+static void unit_row(const Facts *f, int class, TextTable *t)
 {
     const Model *m = &f->job->model;
-    const int unit = f->first_unit[kind], n = f->units_of[kind];
+    const ClassFacts *c = &f->class[class];
+    const int unit = c->first, n = c->units;
     const UnitMemory *at = &f->job->linked.unit[unit];
     const size_t element = dtype_bytes(m->dtype);
     if (n > 1)
-        table_cell(t, "%s x %d", m->kind[kind].kind, n);
+        table_cell(t, "%s x %d", c->label, n);
     else
-        table_cell(t, "%s", m->kind[kind].kind);
+        table_cell(t, "%s", c->label);
     table_cell(t, "%d", m->unit[unit].n_params);
     count_cells(t, m->unit[unit].pack_count, element);
     count_cells(t, at->mine.pack_count, element);
     count_cells(t, home_of(at), element);
-    if (f->units_here[kind] < n)
-        table_cell(t, "%d on this stage", f->units_here[kind]);
+    if (c->here < n)
+        table_cell(t, "%d on this stage", c->here);
     else
         table_cell(t, "%s", n > 1 ? "each" : "");
 }
 
-/* One row per kind. Columns "in use" and "at home" are of the first unit of the kind; the last row
+/* One row per class. Columns "in use" and "at home" are of its first unit; the last row
  * has the sums over all units of the rank. */
 static Err units_table(const Facts *f, Arena *temp, Text *out)
 {
@@ -48,10 +49,10 @@ static Err units_table(const Facts *f, Arena *temp, Text *out)
     const size_t element = dtype_bytes(m->dtype);
     int64_t use = 0, home = 0;
     TextTable t;
-    TRY(table_open(&t, 9, m->n_kinds + 2, temp));
+    TRY(table_open(&t, 9, f->job->programs.n_classes + 2, temp));
     for (int i = 1; i <= 7; i++) table_right(&t, i);
     for (int i = 0; i < 9; i++) table_cell(&t, "%s", head[i]);
-    for (int k = 0; k < m->n_kinds; k++) unit_row(f, k, &t);
+    for (int c = 0; c < f->job->programs.n_classes; c++) unit_row(f, c, &t);
     for (int u = 0; u < m->n_units; u++) {
         use += f->job->linked.unit[u].mine.pack_count;
         home += home_of(&f->job->linked.unit[u]);
@@ -116,19 +117,19 @@ static void param_row(const Facts *f, const ParamFacts *p, bool tied, TextTable 
     routes_cell(f, p, t);
 }
 
-static Err params_table(const Facts *f, int kind, Arena *temp, Text *out)
+static Err params_table(const Facts *f, int class, Arena *temp, Text *out)
 {
     static const char *const head[] = {"",        "shape",   "here", "in use", "of the pack",
                                        "at home", "gradient"};
     const Model *m = &f->job->model;
-    const int unit = f->first_unit[kind];
+    const ClassFacts *c = &f->class[class];
+    const int unit = c->first;
     TextTable t;
     TRY(table_open(&t, 7, m->unit[unit].n_params + 1, temp));
     for (int i = 0; i < 7; i++) table_cell(&t, "%s", head[i]);
     for (int i = 0; i < m->unit[unit].n_params; i++)
-        param_row(f, &f->param[kind][i], f->param[kind][i].owner != unit, &t);
-    text_add(out, "\n  parameters of %s%s\n", m->kind[kind].kind,
-             f->units_of[kind] > 1 ? " (each)" : "");
+        param_row(f, &c->param[i], c->param[i].owner != unit, &t);
+    text_add(out, "\n  parameters of %s%s\n", c->label, c->units > 1 ? " (each)" : "");
     table_text(&t, "    ", out);
     return OK;
 }
@@ -142,8 +143,7 @@ Err explain_units_text(const Facts *f, Arena *temp, Text *out)
         "this rank (pack).\n  gradient: its reductions over ranks: copies, of replicated "
         "elements; model, over axes that shard it or\n  its tokens; scatter, to homes; data, "
         "over the other data axes\n");
-    for (int k = 0; k < f->job->model.n_kinds; k++)
-        if ((f->only < 0 || f->only == k) && f->units_here[k] > 0)
-            TRY(params_table(f, k, temp, out));
+    for (int c = 0; c < f->job->programs.n_classes; c++)
+        if (facts_show(f, c) && f->class[c].here > 0) TRY(params_table(f, c, temp, out));
     return OK;
 }

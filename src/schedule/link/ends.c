@@ -150,7 +150,7 @@ Err link_ends(Linker *k)
     LinkedProgram *lp = k->lp;
     const int64_t values = schedule_cells(k->s) * N_DIRECTIONS;
     NextUses next = {.reduce = lp->n, .norm = lp->n, .forward = lp->n};
-    TRY(packs_of_model(lp->model, lp->program, k->arena, &k->packs));
+    TRY(packs_of_model(lp->model, &lp->programs, k->arena, &k->packs));
     TRY(ARENA_NEW(k->arena, lp->model->n_units, &next.reader));
     TRY(ARENA_NEW(k->arena, values, &next.taker));
     TRY(ARENA_NEW(k->arena, k->s->stages * N_DIRECTIONS, &next.send));

@@ -34,7 +34,7 @@ static void put(FrameWalk *w, Action a, int region)
 /* Writes an eviction, or a fetch, for each region that is still live. */
 static void put_frame(FrameWalk *w, const Linker *k, const Action *a, int stage)
 {
-    const Program *p = linked_program(k->lp, a->unit, a->slice);
+    const Program *p = linked_program(k->lp, a->unit, a->micro, a->slice);
     const bool half = w->half[schedule_cell(w->s, a->unit, a->micro, a->slice)];
     Action mine = *a;
     if (stage != w->stage && a->peer != w->stage) return;
@@ -131,7 +131,7 @@ void frame_step(const Linker *k, int at, LinkedStep *out)
     LinkedProgram *lp = k->lp;
     LinkedAction *l = &lp->list[at];
     const Action *a = &l->action;
-    const Program *p = linked_program(lp, a->unit, a->slice);
+    const Program *p = linked_program(lp, a->unit, a->micro, a->slice);
     const bool gives = a->kind == A_EVICT || a->kind == A_SEND, away = a->peer < 0;
     const int64_t count = (int64_t)(p->bytes[l->region] + 3) / 4;
     const Ref here = {lp->rank, ARENA_WORK, l->base[l->region], count, I32};

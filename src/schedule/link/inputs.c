@@ -22,8 +22,8 @@ static const ProgTensor *input_of(const Program *p, Input which)
 unsigned input_axes(const LinkedProgram *lp, Input which)
 {
     unsigned axes = 0;
-    for (int k = 0; k < lp->model->n_kinds; k++) {
-        const ProgTensor *t = input_of(&lp->program[k], which);
+    for (int k = 0; k < lp->programs.n_classes; k++) {
+        const ProgTensor *t = input_of(&lp->programs.program[k], which);
         for (int c = 0; t && c < t->layout.n_cuts; c++) axes |= t->layout.cut[c].axes;
     }
     return axes;
@@ -34,12 +34,13 @@ static Err find_rows(const LinkedProgram *lp, Input which, HeldSpans *out)
 {
     const ProgTensor *known = NULL;
     *out = held_all(lp->model->rows);
-    for (int k = 0; lp->slices == 1 && k < lp->model->n_kinds; k++) {
-        const ProgTensor *t = input_of(&lp->program[k], which);
+    const int n = lp->programs.n_variants * lp->programs.n_classes;
+    for (int k = 0; lp->slices == 1 && k < n; k++) {
+        const ProgTensor *t = input_of(&lp->programs.program[k], which);
         if (!t) continue;
         if (known && !dim_same(known->dim[0], t->dim[0]))
             return err_fail(ERR_CHECK, "input %s: programs %s and another read other rows of it",
-                            input_name(which), lp->program[k].kind);
+                            input_name(which), lp->programs.program[k].kind);
         known = t;
         *out = (HeldSpans){t->dim[0].span, t->dim[0].n_spans, t->dim[0].from, t->dim[0].cap};
     }

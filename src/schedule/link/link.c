@@ -161,7 +161,6 @@ Err schedule_link(const Schedule *s, int stage, const LinkInput *in, Arena *aren
                   LinkedProgram *out)
 {
     LinkedProgram lp = {.model = in->model,
-                        .program = in->program,
                         .rank = in->rank,
                         .micros = s->micros,
                         .n_moments = in->n_moments,

@@ -36,6 +36,7 @@
 #include "ir/unit.h"
 #include "layout/home.h"
 #include "schedule/action.h"
+#include "schedule/programs.h"
 #include "schedule/switches.h"
 
 typedef enum { ARENA_STATE, ARENA_STEP, ARENA_WORK, ARENA_HOST, ARENA_SESSION, N_ARENAS } ArenaId;
@@ -198,8 +199,7 @@ typedef struct {
 
 typedef struct {
     const Model *model;
-    const Program *program;  /* [model->n_kinds]: of the longest slice */
-    const Program *by_slice; /* [model->n_kinds][slices] */
+    ProgramTable programs;
     const Mesh *mesh;
     int rank, micros, n_moments;
     bool no_master;          /* as LinkInput.no_master */
@@ -233,7 +233,8 @@ typedef struct {
 
 typedef struct {
     const Model *model;
-    const Program *program;
+    const Program *program;       /* [model->n_kinds], if `programs` is NULL */
+    const ProgramTable *programs; /* NULL: one program per kind, and no slices */
     int n_moments;                /* adamw 2, sgd 0 */
     bool no_master;               /* weights are not updated: they have the type of programs only */
     const Mesh *mesh;             /* NULL: a single rank, `rank` 0 */
@@ -243,7 +244,6 @@ typedef struct {
     const UnitSwitches *switches; /* [model->n_units]; NULL: nothing is sharded */
     int fold;                     /* as LinkedProgram.fold; 0 means 1 */
     const int64_t *slice_at;      /* [slices + 1]; NULL: micro-batches run whole */
-    const Program *by_slice;      /* [model->n_kinds][slices]; NULL: the same, `program` */
     bool in_order;                /* every transfer is waited for where it starts: no overlap */
     bool note_freed;              /* record at each position the memory that is dead; for tests */
 } LinkInput;
@@ -255,10 +255,10 @@ typedef struct {
 Err schedule_link(const Schedule *s, int stage, const LinkInput *in, Arena *arena,
                   LinkedProgram *out);
 
-/* Local. The program that runs a unit's phases for a slice. */
-static inline const Program *linked_program(const LinkedProgram *lp, int unit, int slice)
+/* Local. The program that runs a unit's phases for a slice of a micro-batch. */
+static inline const Program *linked_program(const LinkedProgram *lp, int unit, int micro, int slice)
 {
-    return &lp->by_slice[(int64_t)lp->model->unit[unit].kind * lp->slices + slice];
+    return programs_at(&lp->programs, unit, micro, slice);
 }
 /* Local. Flops of an instruction of a RUN, whose program is p: attention has the pairs of the
  * slice's rows. */

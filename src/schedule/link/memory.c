@@ -66,16 +66,16 @@ static void add_received(MemoryPlanner *m, int at)
     const bool forward = a->phase == PHASE_F;
     const int reader = forward ? a->unit + 1 : a->unit - 1;
     const Region region = forward ? REGION_Y : REGION_DX;
-    const Program *p = linked_program(m->lp, reader, a->slice);
+    const Program *p = linked_program(m->lp, reader, a->micro, a->slice);
     const int last = last_of(m, reader, a->micro, a->slice, forward ? p->x_read : p->dy_read);
     add_region(m, a, region, at, max_int(last, m->lp->list[at].end),
-               linked_program(m->lp, a->unit, a->slice)->bytes[region]);
+               linked_program(m->lp, a->unit, a->micro, a->slice)->bytes[region]);
 }
 
 /* Adds the regions that begin with a unit's F, and those that begin with its backward phases. */
 static void add_regions(MemoryPlanner *m, const Action *a)
 {
-    const Program *p = linked_program(m->lp, a->unit, a->slice);
+    const Program *p = linked_program(m->lp, a->unit, a->micro, a->slice);
     const int u = a->unit, i = a->micro, q = a->slice;
     const int *pos = pos_of(m, u, i, q);
     const int f = pos[PHASE_F];
@@ -87,14 +87,14 @@ static void add_regions(MemoryPlanner *m, const Action *a)
 
     int last = last_of(m, u, i, q, p->y_read);
     if (u + 1 < m->lp->model->n_units)
-        last = max_int(last, last_of(m, u + 1, i, q, linked_program(m->lp, u + 1, q)->x_read));
+        last = max_int(last, last_of(m, u + 1, i, q, linked_program(m->lp, u + 1, i, q)->x_read));
     last = max_int(last, sent_until(m, a, DIRECTION_FORWARD));
     add_region(m, a, REGION_Y, f, last, p->bytes[REGION_Y]);
 
     if (p->dx_made == N_PHASES) return;
     last = last_of(m, u, i, q, p->dx_read);
     if (u > 0)
-        last = max_int(last, last_of(m, u - 1, i, q, linked_program(m->lp, u - 1, q)->dy_read));
+        last = max_int(last, last_of(m, u - 1, i, q, linked_program(m->lp, u - 1, i, q)->dy_read));
     last = max_int(last, sent_until(m, a, DIRECTION_BACKWARD));
     add_region(m, a, REGION_DX, pos[p->dx_made], last, p->bytes[REGION_DX]);
 }

@@ -24,7 +24,7 @@ void add_frame(MemoryPlanner *m, int at, int region)
 {
     const LinkedAction *l = &m->lp->list[at];
     const Action *a = &l->action;
-    const Program *p = linked_program(m->lp, a->unit, a->slice);
+    const Program *p = linked_program(m->lp, a->unit, a->micro, a->slice);
     int *open = open_of(m, a, region);
     const int before = m->n;
     const bool stored = a->kind == A_RECV;
@@ -56,7 +56,7 @@ static void add_evicted(MemoryPlanner *m, int at)
 {
     const LinkedAction *l = &m->lp->list[at];
     const Action *a = &l->action;
-    const Program *p = linked_program(m->lp, a->unit, a->slice);
+    const Program *p = linked_program(m->lp, a->unit, a->micro, a->slice);
     int *open = open_of(m, a, l->region);
     *open = m->n;
     add_piece(m,

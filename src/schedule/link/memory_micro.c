@@ -41,16 +41,20 @@ static unsigned touched_in(const Program *p, Region region)
 
 void add_micro_pieces(MemoryPlanner *m)
 {
-    for (int u = 0; u < m->lp->model->n_units; u++) {
-        const Program *p =
-            linked_program(m->lp, u, 0); /* the region has the rows of all slices in each program */
+    for (int u = 0; u < m->lp->model->n_units; u++)
         for (int r = REGION_MICRO; r <= REGION_DMICRO; r++) {
-            const unsigned phases = p->bytes[r] ? touched_in(p, (Region)r) : 0;
-            for (int micro = 0; micro < m->lp->micros && phases; micro++)
+            const Program *p = NULL;
+            unsigned phases = 0;
+            for (int micro = 0; micro < m->lp->micros; micro++) {
+                /* The region has the rows of all slices in the program of each of them. */
+                const Program *of = linked_program(m->lp, u, micro, 0);
+                if (of != p) phases = of->bytes[r] ? touched_in(of, (Region)r) : 0;
+                p = of;
+                if (!phases) continue;
                 add_piece(m, (MemoryPiece){life_of(m, u, micro, phases), u, micro, 0, r, -1, -1},
                           p->bytes[r]);
+            }
         }
-    }
 }
 
 void bind_micro(MemoryPlanner *m, const MemoryPiece *o)

@@ -52,8 +52,7 @@ static size_t place_session(const Linker *k)
     size_t at = 0;
     for (int u = 0; u < lp->model->n_units; u++)
         if (on_stage(k, u))
-            lp->unit[u].session =
-                link_take(&at, lp->program[lp->model->unit[u].kind].session_bytes);
+            lp->unit[u].session = link_take(&at, programs_of_unit(&lp->programs, u)->session_bytes);
     return at;
 }
 
@@ -113,7 +112,7 @@ static Err scalar_groups(Linker *k, unsigned *loss)
     LinkedProgram *lp = k->lp;
     const Mesh *m = lp->mesh;
     *loss = mesh_axes(m, VIEW_DENSE, "pp"); /* the last stage has the loss */
-    for (int i = 0; i < lp->model->n_kinds; i++) *loss |= lp->program[i].loss_partial;
+    for (int i = 0; i < lp->programs.n_classes; i++) *loss |= lp->programs.program[i].loss_partial;
     TRY(mesh_group(m, VIEW_DENSE, mesh_axes(m, VIEW_DENSE, "dp") | *loss, lp->rank, k->arena,
                    &lp->scalar[TOTALS].group));
     for (int view = 0; view < MAX_VIEWS; view++) {

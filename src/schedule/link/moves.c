@@ -19,7 +19,7 @@ static void push(Linker *k, int *at, int from)
     const Action a = k->from[from];
     l->action = a;
     if (k->from_region) l->region = k->from_region[from];
-    if (a.kind == A_RUN) l->program = linked_program(lp, a.unit, a.slice);
+    if (a.kind == A_RUN) l->program = linked_program(lp, a.unit, a.micro, a.slice);
     if (is_stream(&a)) *move_of(k, a.unit, a.micro, a.slice, action_direction(&a)) = *at;
     ++*at;
 }
@@ -80,7 +80,7 @@ void move_step(const Linker *k, int at, LinkedStep *out)
     const Action *a = &l->action;
     const bool forward = action_direction(a) == DIRECTION_FORWARD, send = a->kind == A_SEND;
     const Region region = forward ? REGION_Y : REGION_DX;
-    Ref here = region_ref(linked_program(lp, a->unit, a->slice), region), there = here;
+    Ref here = region_ref(linked_program(lp, a->unit, a->micro, a->slice), region), there = here;
     here.rank = lp->rank;
     here.arena = ARENA_WORK;
     here.offset = here.count > 0 ? l->base[region] : 0;

@@ -25,7 +25,7 @@ static unsigned batch_axes(const Mesh *m, int view)
 static unsigned partial_of(const LinkedProgram *lp, int unit, int param)
 {
     const Unit *u = &lp->model->unit[unit];
-    const Program *p = &lp->program[u->kind];
+    const Program *p = programs_of_unit(&lp->programs, unit);
     const int view = lp->unit[unit].home.view;
     unsigned partial = batch_axes(lp->mesh, view);
     if (view != VIEW_DENSE) return partial; /* edp: all ranks with other tokens, also along cp */
@@ -62,7 +62,7 @@ static Err reduce_axes(const Linker *k, int unit, int i, HomeReduce *out)
                             partial_of(lp, p->holder[h], param),
                             lp->model->unit[p->holder[h]].name);
     *out = home_reduce(&lp->unit[unit].home, i, partial);
-    if (lp->program[lp->model->unit[unit].kind].n_out == 0) return OK; /* the loss alone */
+    if (programs_of_unit(&lp->programs, unit)->n_out == 0) return OK; /* the loss alone */
     return check_scattered(&lp->unit[unit].home, i, partial);
 }
 

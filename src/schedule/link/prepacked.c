@@ -30,12 +30,12 @@ static bool same_prepacked(const Program *p, const Program *q)
 static Err count_reads(const Linker *k, int unit, int *reads)
 {
     const LinkedProgram *lp = k->lp;
-    const Program *add_region = &lp->program[lp->model->unit[unit].kind];
+    const Program *longest = programs_of_unit(&lp->programs, unit);
     for (int i = 0; i < lp->n; i++) {
         const LinkedAction *l = &lp->list[i];
         const Program *p = l->program;
         if (!p || l->action.unit != unit) continue;
-        if (!same_prepacked(p, add_region))
+        if (!same_prepacked(p, longest))
             return err_fail(ERR_CHECK,
                             "unit %s: slice %d has other prepacked weights than the longest slice; "
                             "set parallel.prepack=false",
@@ -55,7 +55,7 @@ static bool resident_all_step(const Linker *k, int unit, const Program *p, const
 Err place_prepacked(Linker *k, int unit, size_t *at)
 {
     const LinkedProgram *lp = k->lp;
-    const Program *p = &lp->program[lp->model->unit[unit].kind];
+    const Program *p = programs_of_unit(&lp->programs, unit);
     size_t *place;
     int reads[MAX_PREPACKED] = {0};
     if (p->n_prepacked == 0) return OK;
@@ -97,7 +97,7 @@ size_t linked_prepacked_bytes(const LinkedProgram *lp)
 {
     size_t bytes = 0;
     for (int u = 0; u < lp->model->n_units; u++) {
-        const Program *p = &lp->program[lp->model->unit[u].kind];
+        const Program *p = programs_of_unit(&lp->programs, u);
         for (int i = 0; i < p->n_prepacked; i++)
             if (lp->unit[u].prepacked[i] != NO_BASE) bytes += align_up(p->prepacked[i].bytes);
     }

@@ -3,32 +3,25 @@
  *     slice        0        1      2
  *     rows     |--------|------|-----|       slice_at 0 8 14 19
  *
- * Each length has its own programs. The gradients that they leave to be reduced are the same for
- * all lengths, because a unit's gradients are reduced once for all slices. The number of live rows
- * of a slice is set when it runs. */
+ * Each length is a variant of the programs (schedule/programs.h). The number of live rows of a
+ * slice is set when it runs. */
 #include "ir/pairs.h"
 #include "schedule/link/link_parts.h"
 
-/* True if the gradient sums of both are of the same parameters, over the same axes. */
-static bool same_ports(const Program *a, const Program *b)
+static Err take_programs(Linker *k)
 {
-    bool same = a->n_in == b->n_in && a->n_out == b->n_out && a->loss_partial == b->loss_partial;
-    for (int i = 0; same && i < a->n_out; i++)
-        same = a->out[i].param == b->out[i].param && a->out[i].span == b->out[i].span &&
-               a->out[i].phase == b->out[i].phase && a->out[i].partial == b->out[i].partial;
-    return same;
-}
-
-static Err check_programs(const LinkedProgram *lp)
-{
-    for (int kind = 0; kind < lp->model->n_kinds; kind++)
-        for (int q = 0; q < lp->slices; q++)
-            if (!same_ports(&lp->program[kind], &lp->by_slice[(int64_t)kind * lp->slices + q]))
-                return err_fail(ERR_CHECK,
-                                "program %s: slice %d leaves other sums of gradients to be reduced "
-                                "than the longest; set another parallel.slices",
-                                lp->program[kind].kind, q);
-    return OK;
+    LinkedProgram *lp = k->lp;
+    const ProgramTable *given = k->in->programs;
+    if (given)
+        lp->programs = *given;
+    else
+        TRY(programs_by_kind(lp->model, k->in->program, lp->micros, k->arena, &lp->programs));
+    if (lp->programs.slices != lp->slices || lp->programs.micros < lp->micros)
+        return err_fail(ERR_CHECK,
+                        "the schedule has %d micro-batches in %d slices, but there are programs "
+                        "for %d in %d",
+                        lp->micros, lp->slices, lp->programs.micros, lp->programs.slices);
+    return programs_check(&lp->programs, lp->model);
 }
 
 Err link_slices(Linker *k)
@@ -40,11 +33,10 @@ Err link_slices(Linker *k)
     TRY(ARENA_NEW(k->arena, lp->slices + 1, &at));
     at[lp->slices] = lp->model->rows;
     lp->slice_at = at;
-    lp->by_slice = k->in->by_slice ? k->in->by_slice : lp->program;
+    TRY(take_programs(k));
     if (!given && lp->slices == 1) return OK;
-    if (!given || !k->in->by_slice)
-        return err_fail(ERR_CHECK, "the schedule has %d slices, but no cuts and programs for them",
-                        lp->slices);
+    if (!given)
+        return err_fail(ERR_CHECK, "the schedule has %d slices, but no cuts for them", lp->slices);
     for (int q = 0; q <= lp->slices; q++) at[q] = given[q];
     if (at[0] != 0 || at[lp->slices] != lp->model->rows)
         return err_fail(ERR_CHECK, "slices of rows %lld to %lld, of a micro-batch of %lld",
@@ -53,7 +45,7 @@ Err link_slices(Linker *k)
         if (at[q + 1] <= at[q])
             return err_fail(ERR_CHECK, "slice %d, of rows %lld to %lld, is empty", q,
                             (long long)at[q], (long long)at[q + 1]);
-    return check_programs(lp);
+    return OK;
 }
 
 double linked_flops(const LinkedProgram *lp, const LinkedAction *l, const Program *p,
