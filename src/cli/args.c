@@ -3,11 +3,12 @@
  * file. */
 #include "cli/args.h"
 
+#include <stdint.h>
 #include <string.h>
 #include "base/text.h"
 #include "cli/flags.h"
 
-enum { MAX_FLAGS = 32 };
+enum { MAX_FLAGS = 32 }; /* bits of take_flag's seen */
 
 static bool is_setting(const char *word)
 {
@@ -50,14 +51,18 @@ static void check_flags(const char *command, const Flag *flags, int n)
 }
 
 /* Reads the flag at argv[*i]. Its value follows after `=` or is the next argument; in the second
- * case *i moves to it. */
-static Err take_flag(int argc, char **argv, int *i, const Flag *flags, int n)
+ * case *i moves to it. *seen has a bit for each flag that was given before. */
+static Err take_flag(int argc, char **argv, int *i, const Flag *flags, int n, uint32_t *seen)
 {
     const char *word = argv[*i];
     const size_t length = strcspn(word, "=");
     const FlagRow *row = flag_find(argv[0], word, (int)length);
     if (!row) return unknown_flag(argv[0], word, flags, n);
     const Flag *to = target_of(row, flags, n);
+    const uint32_t bit = UINT32_C(1) << (to - flags);
+    if (*seen & bit && !row->repeats)
+        return err_fail(ERR_CONFIG, "%s: %s is given again; keep one", argv[0], row->name);
+    *seen |= bit;
     if (to->given) *to->given = true;
     if (!row->value && word[length])
         return err_fail(ERR_CONFIG, "%s: %s takes no value", argv[0], row->name);
@@ -74,11 +79,12 @@ static Err take_flag(int argc, char **argv, int *i, const Flag *flags, int n)
 Err args_split(int argc, char **argv, const Flag *flags, int n_flags, Arena *a, Args *out)
 {
     Args args = {0};
+    uint32_t seen = 0;
     check_flags(argv[0], flags, n_flags);
     TRY(ARENA_NEW(a, argc, &args.set));
     for (int i = 1; i < argc; i++) {
         if (argv[i][0] == '-') {
-            TRY(take_flag(argc, argv, &i, flags, n_flags));
+            TRY(take_flag(argc, argv, &i, flags, n_flags, &seen));
         } else if (is_setting(argv[i])) {
             args.set[args.n_set++] = argv[i];
         } else if (args.file) {
@@ -97,11 +103,12 @@ Err args_split(int argc, char **argv, const Flag *flags, int n_flags, Arena *a, 
 Err args_plain(int argc, char **argv, const Flag *flags, int n_flags, Arena *a, PlainArgs *out)
 {
     PlainArgs words = {0};
+    uint32_t seen = 0;
     check_flags(argv[0], flags, n_flags);
     TRY(ARENA_NEW(a, argc, &words.at));
     for (int i = 1; i < argc; i++) {
         if (argv[i][0] == '-')
-            TRY(take_flag(argc, argv, &i, flags, n_flags));
+            TRY(take_flag(argc, argv, &i, flags, n_flags, &seen));
         else
             words.at[words.n++] = argv[i];
     }

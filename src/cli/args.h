@@ -25,7 +25,7 @@ typedef struct {
 } Args;
 
 /* Local. argv[0] is the verb, or the part of a verb (flags.h). ERR_CONFIG for an unknown flag, a
- * second file, a missing value. */
+ * flag that is given again, a second file, a missing value. */
 Err args_split(int argc, char **argv, const Flag *flags, int n_flags, Arena *a, Args *out);
 
 /* Arguments that are not flags, in order. */

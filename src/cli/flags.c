@@ -4,15 +4,16 @@
 #include <stddef.h>
 #include <string.h>
 
-#define PART(verb, part, usage, meaning) {ROW_PART, #verb, #part, usage, meaning},
-#define PLACE(command, name, meaning) {ROW_PLACE, #command, name, NULL, meaning},
-#define FLAG(command, name, value, meaning) {ROW_FLAG, #command, name, value, meaning},
-#define NOTE(command, text) {ROW_NOTE, #command, NULL, NULL, text},
-#define EXAMPLE(command, line, meaning) {ROW_EXAMPLE, #command, line, NULL, meaning},
+#define PART(verb, part, usage, meaning) {ROW_PART, #verb, #part, usage, meaning, false},
+#define PLACE(command, name, meaning) {ROW_PLACE, #command, name, NULL, meaning, false},
+#define FLAG(command, name, value, meaning) {ROW_FLAG, #command, name, value, meaning, false},
+#define REPEATED(command, name, value, meaning) {ROW_FLAG, #command, name, value, meaning, true},
+#define NOTE(command, text) {ROW_NOTE, #command, NULL, NULL, text, false},
+#define EXAMPLE(command, line, meaning) {ROW_EXAMPLE, #command, line, NULL, meaning, false},
 
 const FlagRow flag_rows[] = {
 #include "cli/flags.def"
-    {ROW_NOTE, NULL, NULL, NULL, NULL}};
+    {ROW_NOTE, NULL, NULL, NULL, NULL, false}};
 
 const FlagRow *flag_find(const char *command, const char *name, int length)
 {

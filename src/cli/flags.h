@@ -3,6 +3,8 @@
 #ifndef CLI_FLAGS_H
 #define CLI_FLAGS_H
 
+#include <stdbool.h>
+
 typedef enum { ROW_PART, ROW_PLACE, ROW_FLAG, ROW_NOTE, ROW_EXAMPLE } FlagRowKind;
 
 typedef struct {
@@ -11,6 +13,7 @@ typedef struct {
     const char *name;  /* "--trace"; of a ROW_PART: the part; of a ROW_EXAMPLE: the command line */
     const char *value; /* "FILE"; NULL: the flag has none; of a ROW_PART: its usage */
     const char *meaning;
+    bool repeats; /* may be given several times */
 } FlagRow;
 
 /* The rows of flags.def, in its order, ended by a row without a command. */

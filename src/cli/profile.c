@@ -141,7 +141,9 @@ static Err profile_request(int argc, char **argv, Arena *arena)
     int ranks;
     TRY(args_plain(argc, argv, flags, 3, arena, &plain));
     if (plain.n > 0)
-        return err_fail(ERR_CONFIG, "profile: %s: takes no file; the output is -o FILE",
+        return err_fail(ERR_CONFIG,
+                        "profile: %s: takes no file and reads no key; the output is -o FILE, the "
+                        "ranks are --ranks N",
                         plain.at[0]);
     TRY(read_ranks(ranks_text, cores_usable(), &ranks));
     TRY(open_output(path, &out));

@@ -82,6 +82,8 @@ static Err report_run(const TrainSession *s, TrainRank *r)
            text_bytes(atomic_load(&s->run.needed_bytes), bytes),
            s->launch.here > 1 ? " for all ranks" : "");
     report_attention(s, r);
+    if (s->config.data_valid.n > 0 && s->config.run_valid_every == 0)
+        printf("validation: none, as run.valid_every=0; data.valid is not read\n");
     TRY(report_context(r));
     report_capture(s, r);
     report_prepack(s, r);

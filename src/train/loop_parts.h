@@ -13,9 +13,10 @@ typedef struct {
     double unlogged; /* 1: rank 0 could not write a log, and the run ends for it */
     double due;      /* 1: rank 0's clock asks for a checkpoint after this step */
     double sent_bytes;
-    double flops; /* of live rows */
-    double bytes; /* memory; before the first step only */
-    double step;  /* 1 + step of the checkpoint to resume from; before the first step only */
+    double flops;    /* of live rows */
+    double released; /* ranks whose threads were released from contended cores (run.pin=auto) */
+    double bytes;    /* memory; before the first step only */
+    double step;     /* 1 + step of the checkpoint to resume from; before the first step only */
     /* The current save: ranks that have finished writing or failed; ranks that failed; 1 if rank 0
      * has committed it; bytes written. */
     double settled, failed, committed, saved_bytes;
@@ -43,7 +44,7 @@ struct TrainLoop {
     int logged;                /* consecutive steps that it could write after those */
     char log_error[1600];      /* of the first of them */
     double shown_s;            /* time of the latest line on a terminal */
-    bool release_reported;     /* threads were released from their cores, and that was said */
+    bool release_reported;     /* threads were released from their cores, and rank 0 said so */
     bool refusal_reported;     /* the device refused to capture a step, and that was reported */
     int skips;                 /* consecutive skipped steps, up to the latest one */
     const char *autotune_text; /* autotune cache as text; NULL: the device has none */

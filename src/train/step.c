@@ -103,7 +103,8 @@ static Err gather_sums(TrainLoop *l)
                           .unlogged = loop_log_error(l) != OK,
                           .due = loop_save_time(l),
                           .sent_bytes = (double)(sent - l->sent_before),
-                          .flops = live_share(l) * job_model_flops(s->job)};
+                          .flops = live_share(l) * job_model_flops(s->job),
+                          .released = team_releases(s->team) > 0};
     l->sent_before = sent;
     loop_add_save_state(l, l->sums);
     if (s->trace) trace_take(s->trace, comm_recorder(s->world->comm));
@@ -128,15 +129,19 @@ static void report_refusal(TrainLoop *l)
     loop_warn(l, "steps are not captured as a graph but launched op by op: %s", why);
 }
 
-/* Reports once that a neighbor uses a core of this rank (run.pin=auto). */
+/* Rank 0, after the sums: reports once for all ranks that a neighbor uses cores of the run
+ * (run.pin=auto). */
 static void report_release(TrainLoop *l)
 {
-    if (l->release_reported || team_releases(l->s->team) == 0) return;
+    char ranks[64] = "";
+    const int n = (int)l->sums->released, all = l->s->world->ranks;
+    if (l->release_reported || n == 0 || !loop_is_first(l)) return;
     l->release_reported = true;
+    if (all > 1) snprintf(ranks, sizeof ranks, ", on %d of its %d ranks", n, all);
     loop_warn(l,
-              "rank %d: another process uses a core of this run; threads are not pinned while it "
-              "does (run.pin=true pins them in any case)",
-              l->s->world->rank);
+              "another process uses a core of this run%s; threads are not pinned while it does "
+              "(run.pin=true pins them in any case)",
+              ranks);
 }
 
 Err loop_step(TrainLoop *l, Metrics *m)
@@ -148,8 +153,8 @@ Err loop_step(TrainLoop *l, Metrics *m)
     TRY(loop_fill(s->job, s->train, &l->rank, l->at.cursor, s->global));
     TRY(rank_step(&l->rank, &(StepSettings){step, lr, step - l->at.skipped}, &r));
     report_refusal(l);
-    report_release(l);
     TRY(gather_sums(l));
+    report_release(l);
     const double took = now_s() - before;
     advance(l, &r);
     l->mean_s = l->mean_s > 0 ? 0.9 * l->mean_s + 0.1 * took : took;

@@ -20,10 +20,13 @@ alone=$(ratio)
 (while :; do :; done) &
 neighbor=$!
 beside=$(ratio)
+"$sheaf" train examples/llama-tiny.yaml run.steps=400 run.ranks=2 run.threads=1 run.pin=auto \
+    run.fresh=true run.dir="$top/ranks" >"$top/out" 2>"$top/ranks.err"
 kill $neighbor
 echo "auto / unpinned: $alone alone, $beside beside a busy process"
 ok "alone, auto loses nothing" awk "BEGIN { exit !($alone >= 0.9) }"
 ok "beside a neighbor, auto is not slower" awk "BEGIN { exit !($beside >= 0.9) }"
 ok "the run says it" grep -q "another process uses a core of this run" "$top/auto.err"
 ok "an unpinned run does not" sh -c "! grep -q 'another process' '$top/false.err'"
+ok "two ranks say it once" test "$(grep -c "another process uses a core of this run, on [12] of its 2 ranks" "$top/ranks.err")" = 1
 counted

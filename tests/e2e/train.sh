@@ -49,6 +49,7 @@ ok "mfu is never above 100%" awk -F'"mfu": ' '{split($2, x, ","); if (x[1] > 1 |
 ok "a second run" status 0 train b
 ok "has the same losses" same a b
 ok "on cpu" status 0 train plain run.device=cpu run.steps=3 run.valid_every=0
+ok "a validation file that is not read is said" contains plain.out "validation: none, as run.valid_every=0; data.valid is not read"
 ok "on cpu, with prepacked weights" status 0 train prepacked run.device=cpu run.steps=3 run.valid_every=0 parallel.prepack=true --trace "$top/prepacked.json"
 ok "the same losses" same plain prepacked
 ok "no message when the request has an effect" sh -c "! grep -q 'parallel.prepack' '$top/prepacked.out'"

@@ -52,6 +52,22 @@ static void no_other_flag_is_accepted(void **state)
     assert_printed("did you mean --supervise?");
 }
 
+/* The last value would win without a word; --stop is a list. */
+static void no_flag_is_given_twice(void **state)
+{
+    (void)state;
+    assert_int_equal(SHEAF("generate", "x", "-p", "one", "-p", "two"), 2);
+    assert_printed("generate: -p is given again; keep one");
+    assert_int_equal(SHEAF("simulate", "--cluster=a", "--json", "--cluster", "b"), 2);
+    assert_printed("simulate: --cluster is given again; keep one");
+    assert_int_equal(SHEAF("data", "build", "-o", "a", "-o", "b"), 2);
+    assert_printed("build: -o is given again; keep one");
+    assert_int_equal(SHEAF("generate", "nothere", "-p", "x", "--stop", "a", "--stop", "b"), 2);
+    assert_printed("nothere: is not a folder");
+    assert_int_equal(SHEAF("profile", "run.ranks=2"), 2);
+    assert_printed("run.ranks=2: takes no file and reads no key");
+}
+
 static void assert_help(const char *verb, const char *name)
 {
     char line[80];
@@ -124,9 +140,9 @@ static void help_is_an_argument_too(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_flag_is_accepted),  cmocka_unit_test(no_other_flag_is_accepted),
-        cmocka_unit_test(help_lists_every_flag),   cmocka_unit_test(examples_use_the_flags),
-        cmocka_unit_test(help_is_an_argument_too),
+        cmocka_unit_test(every_flag_is_accepted), cmocka_unit_test(no_other_flag_is_accepted),
+        cmocka_unit_test(no_flag_is_given_twice), cmocka_unit_test(help_lists_every_flag),
+        cmocka_unit_test(examples_use_the_flags), cmocka_unit_test(help_is_an_argument_too),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
