@@ -24,20 +24,23 @@ static bool is_even(const JobSettings *job, int tp)
            c->vocab % tp == 0 && (!job->parallel.sequence || rows % tp == 0);
 }
 
-/* The axes along which one rank, with coordinate 0, is played for all. */
-static unsigned shared_axes(const ClockInput *in)
+unsigned clock_equal_axes(const ClockInput *in)
 {
     const unsigned dp = mesh_axes(in->mesh, VIEW_DENSE, "dp");
     const unsigned tp = mesh_axes(in->mesh, VIEW_DENSE, "tp");
-    if (in->every_rank || !is_aligned(in->mesh, &in->cluster->rates)) return 0;
     return is_even(in->job, mesh_parts(in->mesh, VIEW_DENSE, tp)) ? dp | tp : dp;
 }
 
-/* Assigns tapes: ranks that differ along shared axes alone have one. */
-static Err assign_tapes(StepClock *c)
+/* The axes along which one rank, with coordinate 0, is played for all. */
+static unsigned shared_axes(const ClockInput *in)
+{
+    const bool aligned = is_aligned(in->mesh, &in->cluster->rates);
+    return in->every_rank || !aligned ? 0 : clock_equal_axes(in);
+}
+
+Err clock_assign(StepClock *c, unsigned shared)
 {
     const Mesh *mesh = c->in->mesh;
-    const unsigned shared = shared_axes(c->in);
     TRY(ARENA_NEW(c->arena, mesh->world, &c->tape_of));
     TRY(ARENA_NEW(c->arena, mesh->world, &c->tape));
     for (int rank = 0; rank < mesh->world; rank++) {
@@ -64,16 +67,21 @@ static Err record_tapes(StepClock *c, Arena *temp)
     return OK;
 }
 
+Err clock_recorded(StepClock *c)
+{
+    TRY(ARENA_NEW(c->arena, c->n_prices, &c->seconds));
+    return ARENA_NEW(c->arena, c->n_tapes, &c->player);
+}
+
 Err clock_open(const ClockInput *in, Arena *arena, Arena *temp, StepClock **out)
 {
     const size_t temp_mark = arena_mark(temp);
     StepClock *c;
     TRY(ARENA_NEW(arena, 1, &c));
     *c = (StepClock){.in = in, .arena = arena};
-    TRY(assign_tapes(c));
+    TRY(clock_assign(c, shared_axes(in)));
     TRY(record_tapes(c, temp));
-    TRY(ARENA_NEW(arena, c->n_prices, &c->seconds));
-    TRY(ARENA_NEW(arena, c->n_tapes, &c->player));
+    TRY(clock_recorded(c));
     arena_rewind(temp, temp_mark);
     *out = c;
     return OK;

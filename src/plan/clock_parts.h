@@ -93,7 +93,36 @@ Err clock_channel(StepClock *c, RankList group, int purpose, int *out);
 Err clock_price(StepClock *c, const ClockPrice *p, int32_t *out);
 /* Local. The seconds of all prices on a cluster. */
 void clock_price_all(const StepClock *c, const Cluster *cluster, double *seconds);
+/* Local. The axes along which ranks have equal shapes. */
+unsigned clock_equal_axes(const ClockInput *in);
+/* Local. Assigns tapes: ranks that differ along the shared axes alone have one, that of the rank
+ * with coordinate 0 on them. */
+Err clock_assign(StepClock *c, unsigned shared);
 /* Local. Appends the events of a rank's step. `temp` holds the program and is used for tables. */
 Err clock_record(StepClock *c, const LinkedProgram *lp, Arena *temp, ClockTape *tape);
+/* Local. Allocates what a play of the tapes writes to; once they are recorded. */
+Err clock_recorded(StepClock *c);
+
+/* A part of a step, recorded alone. */
+typedef enum {
+    PART_RUN,      /* a RUN, which need not be in the list */
+    PART_PREPACKS, /* the weights that the action at `at` prepacks */
+    PART_BEFORE,   /* steps of the action at `at` before the one that overlaps, */
+    PART_BEGUN,    /* that one, waited for at once, */
+    PART_AFTER,    /* and those after it */
+    PART_NORM,     /* a unit's part of the norm, without exchanges */
+    PART_UPDATE    /* a unit's update */
+} ClockPartKind;
+
+typedef struct {
+    ClockPartKind kind;
+    Action run; /* PART_RUN */
+    int at;     /* PART_PREPACKS to PART_AFTER */
+    int unit;   /* PART_NORM, PART_UPDATE */
+} ClockPart;
+
+/* Local. Appends the events of one part. */
+Err clock_record_part(StepClock *c, const LinkedProgram *lp, const ClockPart *part, Arena *temp,
+                      ClockTape *tape);
 
 #endif

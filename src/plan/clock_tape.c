@@ -193,19 +193,24 @@ static Err add_step(TapeWriter *w, const LinkedStep *s)
     return add_bytes(w, TIME_POINTWISE, (s->kind == STEP_ADD ? 3 : 2) * bytes);
 }
 
+static Err add_steps(TapeWriter *w, const LinkedAction *l, int first, int end)
+{
+    for (int s = first; s < end && s < l->n_steps; s++) TRY(add_step(w, &l->step[s]));
+    return OK;
+}
+
 static Err end_steps(TapeWriter *w, int at)
 {
     const LinkedAction *l = &w->lp->list[at];
     if (l->begun == l->n_steps) return OK;
     TRY(add_wait(w, w->of_action[at]));
-    for (int s = l->begun + 1; s < l->n_steps; s++) TRY(add_step(w, &l->step[s]));
-    return OK;
+    return add_steps(w, l, l->begun + 1, l->n_steps);
 }
 
 static Err begin_steps(TapeWriter *w, int at)
 {
     const LinkedAction *l = &w->lp->list[at];
-    for (int s = 0; s < l->begun; s++) TRY(add_step(w, &l->step[s]));
+    TRY(add_steps(w, l, 0, l->begun));
     if (l->begun < l->n_steps) TRY(begin_transfer(w, &l->step[l->begun].t, &w->of_action[at]));
     return l->end == at ? end_steps(w, at) : OK;
 }
@@ -227,13 +232,17 @@ static double home_elements(const LinkedProgram *lp, int unit)
     return u->stage == lp->stage ? (double)u->counts[u->me] : 0;
 }
 
+/* Reads the gradients of the unit's home. */
+static Err add_squares(TapeWriter *w, int unit)
+{
+    const double each = (double)dtype_bytes(dtype_wide(w->lp->model->dtype));
+    return add_bytes(w, TIME_UPDATE, each * home_elements(w->lp, unit));
+}
+
 /* Reads the gradients of the homes, then exchanges sums of squares. */
 static Err add_norm(TapeWriter *w)
 {
-    const LinkedProgram *lp = w->lp;
-    const double each = (double)dtype_bytes(dtype_wide(lp->model->dtype));
-    for (int u = 0; u < lp->model->n_units; u++)
-        TRY(add_bytes(w, TIME_UPDATE, each * home_elements(lp, u)));
+    for (int u = 0; u < w->lp->model->n_units; u++) TRY(add_squares(w, u));
     for (int i = 0; i < N_SCALARS; i++) TRY(add_scalar(w, i));
     return OK;
 }
@@ -266,14 +275,45 @@ static int most_tensors(const LinkedProgram *lp)
     return most;
 }
 
+static Err open_writer(TapeWriter *w)
+{
+    TRY(ARENA_NEW(w->temp, most_tensors(w->lp) + 1, &w->of_tensor));
+    return ARENA_NEW(w->temp, w->lp->n + 1, &w->of_action);
+}
+
 Err clock_record(StepClock *c, const LinkedProgram *lp, Arena *temp, ClockTape *tape)
 {
     TapeWriter w = {.c = c, .lp = lp, .tape = tape, .temp = temp};
-    TRY(ARENA_NEW(temp, most_tensors(lp) + 1, &w.of_tensor));
-    TRY(ARENA_NEW(temp, lp->n + 1, &w.of_action));
+    TRY(open_writer(&w));
     for (int i = 0; i <= lp->n; i++) {
         for (int k = 0; k < lp->list[i].n_waits; k++) TRY(end_steps(&w, lp->list[i].wait[k]));
         if (i < lp->n) TRY(add_action(&w, i));
     }
     return add_scalar(&w, TOTALS);
+}
+
+Err clock_record_part(StepClock *c, const LinkedProgram *lp, const ClockPart *part, Arena *temp,
+                      ClockTape *tape)
+{
+    TapeWriter w = {.c = c, .lp = lp, .tape = tape, .temp = temp};
+    const LinkedAction *l = &lp->list[part->at];
+    LinkedAction run = {.action = part->run};
+    TRY(open_writer(&w));
+    switch (part->kind) {
+    case PART_RUN:
+        run.program = linked_program(lp, part->run.unit, part->run.micro, part->run.slice);
+        return add_run(&w, &run);
+    case PART_PREPACKS:
+        return add_prepacks(&w, l);
+    case PART_BEFORE:
+        return add_steps(&w, l, 0, l->begun);
+    case PART_BEGUN:
+        return add_steps(&w, l, l->begun, l->begun + 1);
+    case PART_AFTER:
+        return add_steps(&w, l, l->begun + 1, l->n_steps);
+    case PART_NORM:
+        return add_squares(&w, part->unit);
+    default:
+        return add_update(&w, part->unit);
+    }
 }

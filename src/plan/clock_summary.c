@@ -1,0 +1,299 @@
+/* clock_summary.c -- compiles a job of one or two stages and reads the summaries of its units.
+ *
+ * Ranks that differ along dp have equal programs, so those with coordinate 0 are compiled. Seconds
+ * and bytes of a unit are the greatest of these ranks; seconds of a RUN come from playing it on all
+ * of them together. */
+#include "plan/clock_summary.h"
+
+#include <string.h>
+#include "plan/clock_parts.h"
+#include "schedule/gen/generate.h"
+#include "schedule/packs.h"
+
+typedef struct {
+    StepClock clock;
+    ClockInput in; /* of the reduced job */
+    JobSettings job;
+    Mesh mesh;
+    Cluster device; /* the cluster without launches by the host, which are played across RUNs */
+    Job **rank;     /* [clock.n_tapes] */
+    Arena *arena, *temp;
+    LayoutSummary *out;
+} Summarizer;
+
+static double larger(double a, double b) { return a > b ? a : b; }
+
+static bool is_tied(const Model *m)
+{
+    for (int i = 0; i < m->n_params; i++)
+        if (m->param[i].n_holders > 1) return true;
+    return false;
+}
+
+/* Slices of a micro-batch: as set, or the default of the job's schedule. */
+static Err slices_of(const JobSettings *job, Arena *temp, int *out)
+{
+    const GeneratorRow *row;
+    const char *name = job_schedule(job);
+    *out = job->parallel.slices > 0 ? job->parallel.slices : 1;
+    if (job->parallel.slices > 0 || schedule_is_file(name)) return OK;
+    TRY(schedule_generator(name, temp, &row));
+    if (row->slices > 0) *out = row->slices;
+    return OK;
+}
+
+/* The smallest job whose units have the programs and the packs of the given one. */
+static Err reduce_job(Summarizer *s, const ClockInput *in)
+{
+    JobSettings *job = &s->job;
+    ParallelSettings *p = &job->parallel;
+    Model model;
+    int slices;
+    *job = *in->job;
+    TRY(slices_of(job, s->temp, &slices));
+    TRY(model_build(job->config, job->dtype, job->batch, s->temp, &model));
+    p->mesh.pp = p->mesh.pp > 1 && is_tied(&model) ? 2 : 1;
+    p->schedule = slices > 1 ? "gpipe" : "1f1b";
+    p->slices = slices;
+    p->chunks = p->group = p->rank = 0;
+    p->evict = false;
+    p->split = NULL;
+    job->split = false;
+    job->n_stage_rules = 0;
+    if (job->micros > 2) job->micros = 2; /* a second one adds to the gradients of the first */
+    TRY(mesh_sized(&p->mesh, &s->mesh));
+    s->in = (ClockInput){.cluster = in->cluster, .job = job, .mesh = &s->mesh};
+    s->device = *in->cluster;
+    s->device.host_launch_s = 0;
+    return OK;
+}
+
+static Err compile_ranks(Summarizer *s)
+{
+    StepClock *c = &s->clock;
+    Job *shared;
+    *c = (StepClock){.in = &s->in, .arena = s->temp};
+    TRY(clock_assign(c, clock_equal_axes(&s->in)));
+    TRY(ARENA_NEW(s->temp, c->n_tapes, &s->rank));
+    TRY(ARENA_NEW(s->temp, 1, &shared));
+    TRY(job_share(&s->job, s->temp, shared));
+    for (int i = 0; i < c->n_tapes; i++) {
+        TRY(ARENA_NEW(s->temp, 1, &s->rank[i]));
+        TRY(job_compile_rank(shared, c->tape[i].rank, s->temp, s->rank[i]));
+    }
+    return OK;
+}
+
+static bool is_here(const Summarizer *s, int i, int unit)
+{
+    const LinkedProgram *lp = &s->rank[i]->linked;
+    return lp->unit[unit].stage == lp->stage;
+}
+
+/* Plays a part of the unit on the ranks that hold it. */
+static Err play_part(Summarizer *s, int unit, const ClockPart *part, StepTime *out)
+{
+    StepClock *c = &s->clock;
+    for (int i = 0; i < c->n_tapes; i++) {
+        c->tape[i].n = 0;
+        if (is_here(s, i, unit))
+            TRY(clock_record_part(c, &s->rank[i]->linked, part, s->temp, &c->tape[i]));
+    }
+    TRY(clock_recorded(c));
+    return clock_play(c, &s->device, out);
+}
+
+static Err part_seconds(Summarizer *s, int unit, ClockPart part, double *out)
+{
+    StepTime time;
+    TRY(play_part(s, unit, &part, &time));
+    *out = larger(*out, time.step_s);
+    return OK;
+}
+
+/* Kernels and transfers that the host launches, on the rank with most; and whether it waits. */
+static double count_launches(const StepClock *c, bool *waits)
+{
+    double most = 0;
+    for (int i = 0; i < c->n_tapes; i++) {
+        double n = 0;
+        for (int e = 0; e < c->tape[i].n; e++) n += c->tape[i].event[e].event != EVENT_WAIT;
+        *waits = *waits || n < c->tape[i].n;
+        most = larger(most, n);
+    }
+    return most;
+}
+
+/* If waits within the RUN stop the host, its launches are part of the RUN's seconds. */
+static Err play_run(Summarizer *s, Action run, RunSummary *out)
+{
+    const Cluster *cluster = s->in.cluster;
+    StepTime time;
+    bool waits = false;
+    TRY(play_part(s, run.unit, &(ClockPart){.kind = PART_RUN, .run = run}, &time));
+    const double host_s = cluster->host_launch_s * count_launches(&s->clock, &waits);
+    const bool stops = cluster->stops_host & (1u << TRANSFER_TP | 1u << TRANSFER_CP) && waits;
+    if (stops) TRY(clock_play(&s->clock, cluster, &time));
+    *out =
+        (RunSummary){time.step_s, time.path_s[TIME_TP], time.path_s[TIME_CP], stops ? 0 : host_s};
+    return OK;
+}
+
+static Err play_runs(Summarizer *s, int unit, UnitSummary *u)
+{
+    const int slices = s->out->slices;
+    RunSummary *run;
+    TRY(ARENA_NEW(s->arena, slices * N_PHASES, &run));
+    for (int q = 0; q < slices; q++)
+        for (int phase = 0; phase < N_PHASES; phase++)
+            TRY(play_run(s, action_run((Phase)phase, unit, 0, q), &run[q * N_PHASES + phase]));
+    u->run = run;
+    return OK;
+}
+
+/* The last action of a kind of the unit: a second REDUCE adds to the sum of the first. */
+static int last_action(const LinkedProgram *lp, int unit, ActionKind kind)
+{
+    int at = lp->n - 1;
+    while (at >= 0 && (lp->list[at].action.kind != kind || lp->list[at].action.unit != unit)) at--;
+    return at;
+}
+
+/* The unit's transfers and its end of the step. Lists of ranks of one stage are alike. */
+static Err add_actions(Summarizer *s, const LinkedProgram *lp, int unit, UnitSummary *u)
+{
+    const int gather = last_action(lp, unit, A_GATHER), reduce = last_action(lp, unit, A_REDUCE);
+    if (reduce >= 0) {
+        TRY(part_seconds(s, unit, (ClockPart){.kind = PART_BEFORE, .at = reduce},
+                         &u->reduce_before_s));
+        TRY(part_seconds(s, unit, (ClockPart){.kind = PART_BEGUN, .at = reduce}, &u->reduce_s));
+        TRY(part_seconds(s, unit, (ClockPart){.kind = PART_AFTER, .at = reduce},
+                         &u->reduce_after_s));
+    }
+    if (gather >= 0)
+        TRY(part_seconds(s, unit, (ClockPart){.kind = PART_BEGUN, .at = gather}, &u->gather_s));
+    for (int i = 0; i < lp->n; i++) {
+        double seconds = 0;
+        if (lp->list[i].action.unit != unit || !lp->list[i].prepacks) continue;
+        TRY(part_seconds(s, unit, (ClockPart){.kind = PART_PREPACKS, .at = i}, &seconds));
+        u->prepack_s += seconds;
+    }
+    TRY(part_seconds(s, unit, (ClockPart){.kind = PART_NORM, .unit = unit}, &u->norm_s));
+    return part_seconds(s, unit, (ClockPart){.kind = PART_UPDATE, .unit = unit}, &u->update_s);
+}
+
+static size_t greater(size_t a, size_t b) { return a > b ? a : b; }
+
+static void add_program(const Program *p, UnitSummary *u)
+{
+    for (int r = 0; r < N_OWN_REGIONS; r++)
+        u->region_bytes[r] = greater(u->region_bytes[r], p->bytes[r]);
+    for (int phase = 0; phase < N_PHASES; phase++)
+        u->scratch_bytes[phase] = greater(u->scratch_bytes[phase], p->scratch_bytes[phase]);
+    u->y_bytes = u->region_bytes[REGION_Y];
+    u->dx_bytes = u->region_bytes[REGION_DX];
+}
+
+/* The unit's memory besides frames, as link/memory_static.c places it. */
+static void add_memory(const LinkedProgram *lp, int unit, UnitSummary *u)
+{
+    const UnitMemory *m = &lp->unit[unit];
+    const Program *p = linked_program(lp, unit, 0, 0);
+    const size_t narrow = dtype_bytes(lp->model->dtype),
+                 wide = dtype_bytes(dtype_wide(lp->model->dtype));
+    const size_t home = (size_t)m->counts[m->me], pack = (size_t)m->mine.pack_count;
+    const bool per_use = u->switches.sharded && u->switches.gather == GATHER_USE;
+    const int copies = lp->n_moments + (wide != narrow && !lp->no_master);
+    const size_t grads = m->grad_sums == NO_BASE ? home : pack;
+    size_t prepacked = 0;
+    for (int i = 0; i < p->n_prepacked; i++)
+        if (m->prepacked[i] != NO_BASE) prepacked += align_up(p->prepacked[i].bytes);
+    u->state_bytes =
+        greater(u->state_bytes, (per_use ? home : pack) * narrow + (size_t)copies * home * wide);
+    u->grad_bytes = greater(u->grad_bytes, (grads + (size_t)m->tied_count) * wide + prepacked);
+    if (per_use) u->pack_bytes = greater(u->pack_bytes, pack * narrow);
+    if (m->grad_sums == NO_BASE) u->work_grad_bytes = greater(u->work_grad_bytes, pack * wide);
+}
+
+static double cells_of(const LinkedProgram *lp, int unit)
+{
+    const UnitMemory *m = &lp->unit[unit];
+    int64_t cells = 0;
+    for (int i = 0; i < m->group.n; i++) cells += (m->counts[i] + lp->block - 1) / lp->block;
+    return (double)cells;
+}
+
+static Err summarize_unit(Summarizer *s, int unit, UnitSummary *u)
+{
+    const Job *job = NULL;
+    for (int i = 0; i < s->clock.n_tapes; i++) {
+        if (!is_here(s, i, unit)) continue;
+        const LinkedProgram *lp = &s->rank[i]->linked;
+        job = s->rank[i];
+        u->switches = job->switches[unit];
+        for (int q = 0; q < lp->slices; q++) add_program(linked_program(lp, unit, 0, q), u);
+        add_memory(lp, unit, u);
+        u->norm_cells = larger(u->norm_cells, cells_of(lp, unit));
+    }
+    const UnitPacks *packs;
+    TRY(packs_of_model(&job->model, &job->programs, s->temp, &packs));
+    for (int phase = 0; phase < N_PHASES; phase++)
+        if (packs_has(&packs[unit].reads[phase], unit)) u->reads |= (uint8_t)(1u << phase);
+    TRY(arena_string(s->arena, linked_program(&job->linked, unit, 0, 0)->kind, &u->kind));
+    TRY(add_actions(s, &job->linked, unit, u));
+    return play_runs(s, unit, u);
+}
+
+/* The members of a group on the first stage. */
+static Err copy_group(Summarizer *s, RankList from, RankList *out)
+{
+    int32_t *rank;
+    int n = 0;
+    TRY(ARENA_NEW(s->arena, from.n, &rank));
+    for (int i = 0; i < from.n; i++)
+        if (from.rank[i] < s->out->stage_ranks) rank[n++] = from.rank[i];
+    *out = (RankList){n, rank};
+    return OK;
+}
+
+static Err summarize(Summarizer *s)
+{
+    LayoutSummary *out = s->out;
+    const LinkedProgram *lp = &s->rank[0]->linked;
+    const ProgramTable *t = &lp->programs;
+    int16_t *class_of;
+    *out = (LayoutSummary){.n_classes = t->n_classes,
+                           .slices = lp->slices,
+                           .n_units = lp->model->n_units,
+                           .stage_ranks = s->mesh.world / s->job.parallel.mesh.pp,
+                           .live = s->job.parallel.live ? s->job.parallel.live : 2};
+    TRY(ARENA_NEW(s->arena, out->n_units, &class_of));
+    TRY(ARENA_NEW(s->arena, t->n_classes, &out->class));
+    out->class_of = class_of;
+    for (int u = 0; u < out->n_units; u++) {
+        UnitSummary *class = &out->class[t->class_of[u]];
+        class_of[u] = (int16_t)t->class_of[u];
+        if (!class->run) TRY(summarize_unit(s, u, class));
+    }
+    TRY(copy_group(s, lp->scalar[TOTALS].group, &out->totals));
+    TRY(copy_group(s, lp->scalar[BLOCKS].group, &out->blocks));
+    return copy_group(s, lp->scalar[SQUARES].group, &out->squares);
+}
+
+Err clock_summarize(const ClockInput *in, Arena *arena, Arena *temp, LayoutSummary *out)
+{
+    const size_t mark = arena_mark(temp);
+    Summarizer *s;
+    if (in->job->parallel.in_order || in->job->parallel.evict)
+        return err_fail(ERR_CONFIG, "coarse clock: %s has no summary; play it with the clock",
+                        in->job->parallel.evict ? "parallel.evict" : "a job without overlap");
+    TRY(ARENA_NEW(temp, 1, &s));
+    s->arena = arena;
+    s->temp = temp;
+    s->out = out;
+    TRY(reduce_job(s, in));
+    TRY(compile_ranks(s));
+    TRY(summarize(s));
+    arena_rewind(temp, mark);
+    return OK;
+}

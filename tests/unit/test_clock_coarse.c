@@ -1,0 +1,186 @@
+/* test_clock_coarse.c -- the coarse clock against the clock, and its speed.
+ *
+ * Both play the same seconds of the same programs, so with transfers that overlap they agree to
+ * 0.5%; the rest is the position of waits within a stage. Two things are beyond a summary:
+ *
+ *     carried out    without overlap a rank carries out transfers in the order of its waits, and
+ *                    both ends of a send wait for it; the coarse clock has one order for a stage
+ *     uneven nodes   if the axes cut across nodes (tp=3 on nodes of 2), ranks along dp have other
+ *                    positions; a summary has those of the first */
+#include <math.h>
+#include <time.h>
+
+#include "clock_cases.h"
+#include "plan/clock_coarse.h"
+
+static const double OVERLAPS = 0.005, CARRIED_OUT = 0.05, UNEVEN_NODES = 0.10;
+
+/* Clusters with launches by the host, serial axes, and transfers that slow work down: the host runs
+ * ahead within a RUN, and slow-downs move waits. */
+enum { N_CLUSTERS = 5 };
+static const double OTHERWISE = 0.08;
+
+static Cluster nth_cluster(int n)
+{
+    Cluster c = slow_cluster(n != 1);
+    if (n == 2) c.host_launch_s = 4e-6;
+    if (n == 3) c.serial = 1u << TRANSFER_DP, c.slow_transfer = 1.3, c.slow_work = 1.1;
+    if (n == 4) c.host_launch_s = 2e-6, c.stops_host = 1u << TRANSFER_TP | 1u << TRANSFER_PP;
+    return c;
+}
+
+typedef struct {
+    LayoutSummary layout;
+    Job job; /* what all ranks share */
+} CoarseCase;
+
+static void open_coarse(Fixture *f, const Cluster *cluster, CoarseCase *c)
+{
+    const ClockInput in = {.cluster = cluster, .job = &f->set, .mesh = &f->mesh};
+    DO(clock_summarize(&in, &f->arena, &f->temp, &c->layout));
+    DO(job_share(&f->set, &f->arena, &c->job));
+}
+
+static CoarseTime coarse_step(Fixture *f, const Cluster *cluster, const CoarseCase *c)
+{
+    const CoarseInput in = {.cluster = cluster, .layout = &c->layout, .moves = &c->job.moves};
+    CoarseTime out;
+    DO(clock_coarse_step(&in, &f->temp, &out));
+    const double sum = out.work_s + out.tp_s + out.cp_s + out.dp_s + out.pp_s + out.update_s +
+                       out.host_s + out.idle_s;
+    assert_true(fabs(sum - out.step_s) <= 1e-9 * out.step_s);
+    return out;
+}
+
+/* The ranks of a node are 2: an axis cuts across if neither divides the other. */
+static bool is_uneven(const MeshSizes *m)
+{
+    const int tp = m->tp ? m->tp : 1, cp = m->cp ? m->cp : 1;
+    return (tp > 1 && tp % 2) || (cp > 1 && (tp * cp) % 2);
+}
+
+static void agrees_with_the_clock(void **state)
+{
+    static CoarseCase c;
+    (void)state;
+    for (int i = 0; i < N_CLUSTERS * N_CASES; i++) {
+        const int n = i % N_CLUSTERS;
+        const ClockCase *of = &cases[i / N_CLUSTERS];
+        const Cluster cluster = nth_cluster(n);
+        Fixture f;
+        StepTime fine;
+        open_case(&f, of);
+        if (i % 2) make_even(&f);
+        const ClockInput in = {.cluster = &cluster, .job = &f.set, .mesh = &f.mesh};
+        DO(clock_step(&in, &f.arena, &f.temp, &fine));
+        open_coarse(&f, &cluster, &c);
+        const CoarseTime coarse = coarse_step(&f, &cluster, &c);
+        const double gap = coarse.step_s / fine.step_s - 1;
+        const double bound = is_uneven(&of->mesh) ? UNEVEN_NODES
+                             : n == 0             ? OVERLAPS
+                             : n == 1             ? CARRIED_OUT
+                                                  : OTHERWISE;
+        if (fabs(gap) > bound)
+            fail_msg("case %d, cluster %d: coarse %.6g s, clock %.6g s: %+.2f%%", i / N_CLUSTERS, n,
+                     coarse.step_s, fine.step_s, 100 * gap);
+        close_case(&f);
+    }
+}
+
+/* llama3.1-405b on 16,384 ranks. */
+static void open_405b(Fixture *f, const char *schedule)
+{
+    f->set = test_job_settings("llama", JOB_STEP);
+    DO(arena_open(&f->arena, "clock", ARENA_PLENTY));
+    DO(arena_open(&f->temp, "compiler", ARENA_PLENTY));
+    DO(model_config_load("llama3.1-405b", NULL, 0, &f->arena, &f->config));
+    f->set.config = &f->config;
+    f->set.dtype = BF16;
+    f->set.batch = (BatchShape){1, 8192};
+    f->set.causal = true;
+    f->set.optim.block = 0;
+    f->set.compile.chunk_elements = 0;
+    f->set.compile.device_memory = true;
+    f->set.micros = 16;
+    f->set.schedule = schedule;
+    f->set.parallel.mesh = (MeshSizes){.pp = 16, .dp_shard = 128, .tp = 8};
+    f->set.parallel.sequence = true;
+    DO(mesh_sized(&f->set.parallel.mesh, &f->mesh));
+}
+
+/* Bytes of the linked program of a stage, without host memory. */
+static double linked_bytes(Fixture *f, const Job *shared, int stage)
+{
+    static Job job;
+    const size_t mark = arena_mark(&f->temp);
+    DO(job_compile_rank(shared, stage * f->mesh.world / shared->moves.stages, &f->temp, &job));
+    const LinkedProgram *lp = &job.linked;
+    arena_rewind(&f->temp, mark);
+    return (double)lp->bytes[ARENA_STATE] + (double)lp->bytes[ARENA_STEP] +
+           (double)lp->bytes[ARENA_WORK];
+}
+
+/* Live bytes are a little less than packed ones, and packs gathered ahead a little more. */
+static void knows_bytes(void **state)
+{
+    static const char *const schedule[] = {"1f1b", "zbv", "gpipe", "interleaved"};
+    static CoarseCase c;
+    (void)state;
+    for (int i = 0; i < 12; i++) {
+        const Cluster cluster = {.name = "h100", .rates = *cost_default_rates(), .overlaps = true};
+        Fixture f;
+        open_405b(&f, schedule[i % 4]);
+        f.set.parallel.zero = i % 3;
+        f.set.compile.recompute = (Recompute)(i / 4);
+        open_coarse(&f, &cluster, &c);
+        const CoarseTime coarse = coarse_step(&f, &cluster, &c);
+        const double exact = linked_bytes(&f, &c.job, coarse.peak_stage);
+        if (fabs((double)coarse.peak_bytes / exact - 1) > 0.05)
+            fail_msg("case %d, %s: coarse %.5g bytes, linked %.5g", i, schedule[i % 4],
+                     (double)coarse.peak_bytes, exact);
+        close_case(&f);
+    }
+}
+
+static double cpu_s(clock_t since) { return (double)(clock() - since) / CLOCKS_PER_SEC; }
+
+/* Processor time, not elapsed time: the machine may be busy. */
+static void is_fast_at_scale(void **state)
+{
+    static const char *const schedule[] = {"1f1b", "zbv"};
+    static CoarseCase c;
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        Cluster cluster = {.name = "h100", .rates = *cost_default_rates(), .overlaps = true};
+        enum { PLANS = 50 };
+        Fixture f;
+        StepTime fine;
+        CoarseTime coarse = {0};
+        open_405b(&f, schedule[i % 2]);
+        f.set.parallel.zero = i < 2 ? 1 : 0;
+        const ClockInput in = {.cluster = &cluster, .job = &f.set, .mesh = &f.mesh};
+        clock_t start = clock();
+        DO(clock_step(&in, &f.arena, &f.temp, &fine));
+        const double fine_s = cpu_s(start);
+        start = clock();
+        open_coarse(&f, &cluster, &c);
+        const double summary_s = cpu_s(start);
+        start = clock();
+        for (int k = 0; k < PLANS; k++) coarse = coarse_step(&f, &cluster, &c);
+        const double coarse_s = cpu_s(start) / PLANS;
+        print_message("%s: clock %.2f s with compiling; summaries %.1f ms, coarse %.3f ms\n",
+                      schedule[i % 2], fine_s, 1e3 * summary_s, 1e3 * coarse_s);
+        assert_true(fabs(coarse.step_s / fine.step_s - 1) <= OVERLAPS);
+        assert_true(coarse_s <= 1e-3);
+        assert_true(fine_s <= 10);
+        close_case(&f);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(agrees_with_the_clock),
+                                       cmocka_unit_test(knows_bytes),
+                                       cmocka_unit_test(is_fast_at_scale)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
