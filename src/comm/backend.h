@@ -36,6 +36,7 @@ typedef struct {
     Transfer t;
     int64_t number;   /* of the transfer on this rank, from 0; identifies its Record */
     int64_t sequence; /* of the transfer in its channel, from 0; equal on all members */
+    int64_t launch;   /* as `sequence`, among the transfers of the channel that are by_transport */
     double due_s;     /* earliest completion, in seconds since the comm was opened; 0: any time */
     struct GroupRow *row;
     struct MatchChannel *channel;
@@ -81,9 +82,10 @@ typedef struct DeviceTransport {
 /* Transfers that are matched in order: the collectives of a group, its sends to one member, or its
  * receives from one member. */
 typedef struct MatchChannel {
-    int64_t next;    /* sequence number of the next transfer */
-    void *backend;   /* the backend's data of the channel; NULL until the backend sets it */
-    void *transport; /* the device transport's data of it; NULL until the transport sets it */
+    int64_t next;        /* sequence number of the next transfer */
+    int64_t next_launch; /* PendingTransfer.launch of the next one that is by_transport */
+    void *backend;       /* the backend's data of the channel; NULL until the backend sets it */
+    void *transport;     /* the device transport's data of it; NULL until the transport sets it */
 } MatchChannel;
 
 /* An open group: a list of ranks and a purpose. */

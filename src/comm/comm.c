@@ -208,6 +208,7 @@ Err comm_begin(Comm *c, const Transfer *t, Ticket *out)
                            .t = *t,
                            .number = c->recorder->total,
                            .sequence = s->next,
+                           .launch = s->next_launch,
                            .row = g,
                            .channel = s};
     p->t.group.rank = g->rank; /* the caller may free its list */
@@ -226,6 +227,7 @@ Err comm_begin(Comm *c, const Transfer *t, Ticket *out)
     /* Only now: a transfer that was refused must not shift the numbers that members match by. */
     record_count(c, p);
     s->next++;
+    s->next_launch += p->by_transport;
     g->in_flight++;
     *out = (Ticket){slot, p->number};
     return OK;

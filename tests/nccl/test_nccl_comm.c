@@ -296,6 +296,42 @@ static Err maximum_allocates_nothing(Side *s)
                                                  (long long)(after - before)));
 }
 
+/* Sums of device memory and of host memory in one group with one purpose: NCCL moves the former,
+ * the backend the latter, and their sequence numbers interleave. */
+static Err host_sums_between(Side *s)
+{
+    TestRank *r = s->r;
+    const Case k = {COMM_ALL_REDUCE, REDUCE_SUM, F32, false, false};
+    const Counts c = counts_of(&k, r);
+    const Transfer on_device = transfer_of(&k, s, &c);
+    Transfer on_host = on_device;
+    Ticket ticket[2];
+    on_host.from = on_host.to = (Ref){r->rank, 0, 0, 1, F64};
+    on_host.scalar = true;
+    TRY(comm_prepare(r->comm, &on_device, 1));
+    for (int round = 0; round < 5; round++) {
+        for (int64_t i = 0; i < EACH; i++)
+            element_set(s->host + FROM, F32, i, element(r->rank, i, round));
+        TRY(side_put(s));
+        *(double *)(void *)r->memory = 1;
+        const bool host_first = round % 2;
+        TRY(comm_begin(r->comm, host_first ? &on_host : &on_device, &ticket[0]));
+        TRY(comm_begin(r->comm, host_first ? &on_device : &on_host, &ticket[1]));
+        for (int i = 0; i < 2; i++) TRY(comm_wait(r->comm, ticket[i]));
+        TRY(side_get(s));
+        EXPECT(r, *(double *)(void *)r->memory == r->ranks);
+        for (int64_t i = 0; i < EACH; i++)
+            EXPECT(r, element_get(s->host + TO, F32, i) == folded(&k, r->ranks, i, round));
+    }
+    return comm_idle(r->comm);
+}
+
+static void host_transfers_leave_no_gap(void **state)
+{
+    (void)state;
+    for (int n = 2; n <= setup.ranks; n++) run(n, host_sums_between);
+}
+
 static void nothing_is_allocated_between_transfers(void **state)
 {
     (void)state;
@@ -329,10 +365,12 @@ static void bad_transfers_are_refused(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_is_allocated_between_transfers),
-        cmocka_unit_test(equal_to_the_host), cmocka_unit_test(maxima_keep_nan),
-        cmocka_unit_test(many_in_flight), cmocka_unit_test(bad_transfers_are_refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(host_transfers_leave_no_gap),
+                                       cmocka_unit_test(nothing_is_allocated_between_transfers),
+                                       cmocka_unit_test(equal_to_the_host),
+                                       cmocka_unit_test(maxima_keep_nan),
+                                       cmocka_unit_test(many_in_flight),
+                                       cmocka_unit_test(bad_transfers_are_refused)};
     const int status = graph_test_open(argc, argv);
     if (status != 0) return status;
     const int failed = cmocka_run_group_tests(tests, ranks_open, ranks_close);

@@ -24,6 +24,7 @@ typedef struct {
     Rank rank, valid;
     Comm *comm;
     void *staging[N_PARTS]; /* [longest piece] */
+    double sum;             /* ARENA_LOOP */
     int number;             /* of the rank */
     Err err;
     char text[2048];
@@ -208,6 +209,23 @@ static Err validate(Worker *k, const RankSettings *as)
     return OK;
 }
 
+/* The sum of 1 over all ranks, in the group and purpose of train/step.c. */
+static Err add_up(Worker *k)
+{
+    int32_t all[MAX_WORLD];
+    const Ref at = {k->number, ARENA_LOOP, 0, 1, F64};
+    for (int i = 0; i < k->out->ranks; i++) all[i] = i;
+    const Transfer t = {.kind = COMM_ALL_REDUCE,
+                        .group = {k->out->ranks, all},
+                        .from = at,
+                        .to = at,
+                        .instr = -1,
+                        .scalar = true};
+    k->sum = 1;
+    TRY(comm_do(k->comm, &t));
+    return k->sum == k->out->ranks ? OK : err_fail(ERR_CHECK, "%g ranks add up", k->sum);
+}
+
 static Err work(Worker *k)
 {
     const World *w = k->w;
@@ -230,6 +248,7 @@ static Err work(Worker *k)
                               .capture = w->capture,
                               .late = !w->device->runtime}; /* a device has late queues instead */
     TRY(rank_open(&k->rank, &set));
+    if (w->sums) TRY(comm_register(k->comm, ARENA_LOOP, &k->sum, sizeof k->sum));
     for (int i = 0; i < N_ARENAS; i++)
         TRY(rank_fill(&k->rank, k->rank.base[i], w->pattern ? w->pattern : 0xFF,
                       k->job.linked.bytes[i]));
@@ -244,6 +263,7 @@ static Err work(Worker *k)
         fill_batches(k, &k->rank, s);
         TRY(rank_step(&k->rank, &(StepSettings){.step = s + 1, .lr = w->lr}, &r));
         TRY(comm_idle(k->comm));
+        if (w->sums) TRY(add_up(k));
         pthread_mutex_lock(k->lock);
         const Err err = note_step(k, s, &r);
         pthread_mutex_unlock(k->lock);

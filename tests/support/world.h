@@ -33,6 +33,7 @@ typedef struct {
     bool init;     /* initial weights as in a run, not those of tests */
     bool capture;  /* see RankSettings */
     bool autotune; /* before the first step and before the first validation */
+    bool sums;     /* after each step a sum over all ranks in host memory, as in a training run */
     /* Changes the job of a rank before it runs; NULL: nothing. */
     Err (*change)(Job *job, Arena *arena);
     /* Not 0: fills the arenas instead of NaN, and all rows are live; see `top`. */

@@ -123,7 +123,7 @@ Err nccl_channel_open(Comm *c, const NcclChannelKey *name, NcclChannel **out)
     n->channels = ch; /* linked in first, so that nccl_channel_close finds a half-open one */
     ch->me = group_index(members, c->set.rank);
     ch->match = group_channel(g, name->t);
-    ch->next_sequence = ch->match->next;
+    ch->next_launch = ch->match->next_launch;
     TRY(open_queue(c, ch));
     TRY(join(c, ch, name));
     ch->match->transport = ch;

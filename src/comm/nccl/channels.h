@@ -10,11 +10,13 @@
  *
  * Order. On one channel every member launches the same transfers in the same order. Each transfer
  * has a sequence number in its channel, the comm's backend matches the members and compares their
- * signatures before the launch, and a channel launches number n after n - 1, whatever was begun
- * first. Channels are not ordered among each other: each has its own queue, so none waits behind
- * another. Nothing is launched before all members have begun it, so no kernel occupies the GPU
- * while it waits for a rank that computes. The kernels of all channels in flight must fit on a GPU
- * at once (NCCL_MAX_CTAS makes them smaller), and NCCL_LAUNCH_ORDER_IMPLICIT must not be set.
+ * signatures before the launch, and a channel launches them in that order, whatever was begun
+ * first. Transfers of host memory in the same group, which the backend moves, have sequence numbers
+ * too; launches are counted without them. Channels are not ordered among each other: each has its
+ * own queue, so none waits behind another. Nothing is launched before all members have begun it, so
+ * no kernel occupies the GPU while it waits for a rank that computes. The kernels of all channels
+ * in flight must fit on a GPU at once (NCCL_MAX_CTAS makes them smaller), and
+ * NCCL_LAUNCH_ORDER_IMPLICIT must not be set.
  *
  * Opening a channel needs all its members at once. So comm_prepare takes all transfers of a program
  * before the first step, and opens their channels in the order of nccl_channel_key_compare, which
@@ -51,13 +53,13 @@ typedef struct NcclChannel {
     MatchChannel *match;
     NcclComm *comm; /* NULL after an abort */
     DeviceQueue *queue;
-    void *native;          /* the queue as a cudaStream_t */
-    int64_t next_sequence; /* of the transfer to launch next */
-    int busy;              /* slot whose launch NCCL reports in progress; -1: none */
-    int n, me;             /* members; a pair is the sender, then the receiver */
-    void *scratch;         /* for maxima: the parts of all members */
+    void *native;        /* the queue as a cudaStream_t */
+    int64_t next_launch; /* PendingTransfer.launch of the transfer to launch next */
+    int busy;            /* slot whose launch NCCL reports in progress; -1: none */
+    int n, me;           /* members; a pair is the sender, then the receiver */
+    void *scratch;       /* for maxima: the parts of all members */
     size_t scratch_bytes;
-    NcclLaunch launch[LAUNCH_RING]; /* by sequence */
+    NcclLaunch launch[LAUNCH_RING]; /* by PendingTransfer.launch */
 } NcclChannel;
 
 typedef struct {

@@ -76,15 +76,16 @@ static Err transport_begin(Comm *c, int slot)
     return c->device.runtime->record(compute(c), n->ready[slot]);
 }
 
-static NcclLaunch *launch_of(NcclChannel *ch, int64_t sequence)
+static NcclLaunch *launch_of(const PendingTransfer *p)
 {
-    return &ch->launch[sequence % LAUNCH_RING];
+    NcclChannel *ch = p->channel->transport;
+    return &ch->launch[p->launch % LAUNCH_RING];
 }
 
 static Err begin_launch(Comm *c, int slot, NcclChannel *ch, bool *in_progress)
 {
     const PendingTransfer *p = &c->pending[slot];
-    NcclLaunch *l = launch_of(ch, p->sequence);
+    NcclLaunch *l = launch_of(p);
     l->t = p->t;
     l->sequence = p->sequence;
     l->at_s = now_s();
@@ -111,19 +112,19 @@ static Err transport_launch(Comm *c, int slot, bool *launched)
     if (c->transport_aborted || !ch->comm)
         return err_fail(ERR_PEER, "nccl: rank %d: its communicators were aborted", c->set.rank);
     if (ch->busy != slot) {
-        if (ch->busy >= 0 || p->sequence != ch->next_sequence)
+        if (ch->busy >= 0 || p->launch != ch->next_launch)
             return OK; /* an earlier transfer launches first */
         TRY(begin_launch(c, slot, ch, &in_progress));
     } else {
         TRY(look(c, ch, &in_progress));
     }
     if (in_progress) return OK;
-    NcclLaunch *l = launch_of(ch, p->sequence);
+    NcclLaunch *l = launch_of(p);
     TRY(launch_finish(c, slot, ch));
     TRY(c->device.runtime->record(ch->queue, l->done));
     l->recorded = true;
     ch->busy = -1;
-    ch->next_sequence++;
+    ch->next_launch++;
     *launched = true;
     return OK;
 }
@@ -134,7 +135,7 @@ static Err transport_launch(Comm *c, int slot, bool *launched)
 static Err transport_wait(Comm *c, int slot)
 {
     const PendingTransfer *p = &c->pending[slot];
-    const NcclLaunch *l = launch_of(p->channel->transport, p->sequence);
+    const NcclLaunch *l = launch_of(p);
     return c->device.runtime->wait(compute(c), l->done);
 }
 
