@@ -1,7 +1,11 @@
-/* new_file.c -- refuses to overwrite a file. */
+/* new_file.c -- refuses to overwrite a file; writes a text. */
 #define _POSIX_C_SOURCE 200809L
 #include "cli/new_file.h"
 
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 
 Err new_file_check(const char *flag, const char *path)
@@ -10,4 +14,13 @@ Err new_file_check(const char *flag, const char *path)
     if (stat(path, &s) != 0 || !S_ISREG(s.st_mode) || s.st_size == 0) return OK;
     return err_fail(ERR_CONFIG, "%s %s: exists already; remove it or choose another name", flag,
                     path);
+}
+
+Err new_file_write(const char *flag, const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+    bool ok = f && fputs(text, f) >= 0;
+    if (f) ok = fclose(f) == 0 && ok;
+    if (ok) return OK;
+    return err_fail(ERR_IO, "%s %s: cannot be written: %s", flag, path, strerror(errno));
 }

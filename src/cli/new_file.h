@@ -8,5 +8,7 @@
  * Devices, FIFOs and empty files have nothing to lose. Called before any work, so that a refused
  * request costs no time. */
 Err new_file_check(const char *flag, const char *path);
+/* Local. Writes a text to the file. ERR_IO names the flag and the path. */
+Err new_file_write(const char *flag, const char *path, const char *text);
 
 #endif

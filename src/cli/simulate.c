@@ -1,12 +1,14 @@
 /* simulate.c -- `sheaf simulate`: memory, bytes sent and flops of every rank. No rank is started,
  * so the machines need not exist.
  *
- *     sheaf simulate run.yaml [key=value ...] [--cluster FILE] [--json] */
+ *     sheaf simulate run.yaml [key=value ...] [--cluster FILE] [--trace FILE] [--svg FILE]
+ *                    [--json] */
 #include "cli/simulate.h"
 
 #include <stdio.h>
 #include "cli/args.h"
 #include "cli/config/job.h"
+#include "cli/new_file.h"
 #include "cli/progress.h"
 #include "cli/verbs.h"
 #include "plan/cluster.h"
@@ -31,15 +33,36 @@ static Err open_cluster(const char *path, Arena *arena, const Cluster **out)
     return OK;
 }
 
-/* Plays a step on the cluster. */
-static Err predict_time(SimulationReport *s, Arena *arena, Arena *temp)
+typedef struct {
+    const char *cluster, *trace, *svg;
+    bool json;
+} SimulateFlags;
+
+/* Plays a step on the cluster, and once more for each file that shows it. */
+static Err predict_time(SimulationReport *s, const SimulateFlags *flags, Arena *arena, Arena *temp)
 {
+    StepClock *clock;
     if (!s->cluster) return OK;
     const ClockInput in = {.cluster = s->cluster, .job = s->settings, .mesh = s->mesh};
-    return clock_step(&in, arena, temp, &s->time);
+    TRY(clock_open(&in, arena, temp, &clock));
+    TRY(clock_play(clock, s->cluster, &s->time));
+    if (flags->trace) TRY(simulate_trace(s, clock, flags->trace, temp));
+    return flags->svg ? simulate_svg(s, clock, flags->svg, temp) : OK;
 }
 
-static Err simulate_config(const Config *config, const char *cluster, bool json, Arena *arena,
+static Err check_flags(const SimulateFlags *flags)
+{
+    const char *file = flags->trace ? flags->trace : flags->svg;
+    if (file && !flags->cluster)
+        return err_fail(ERR_CONFIG,
+                        "%s %s: shows the time of a step; give a machine too, as --cluster "
+                        "share/clusters/h100-sxm.yaml",
+                        flags->trace ? "--trace" : "--svg", file);
+    if (flags->trace) TRY(new_file_check("--trace", flags->trace));
+    return flags->svg ? new_file_check("--svg", flags->svg) : OK;
+}
+
+static Err simulate_config(const Config *config, const SimulateFlags *flags, Arena *arena,
                            Arena *temp)
 {
     ModelConfig model;
@@ -47,7 +70,7 @@ static Err simulate_config(const Config *config, const char *cluster, bool json,
     Mesh mesh;
     SimulationReport s = {.settings = &settings, .mesh = &mesh};
     const char *text;
-    TRY(open_cluster(cluster, arena, &s.cluster));
+    TRY(open_cluster(flags->cluster, arena, &s.cluster));
     TRY(config_model(config, temp, &model));
     TRY(config_job(config, &model, &settings));
     TRY(mesh_sized(&settings.parallel.mesh, &mesh));
@@ -59,9 +82,9 @@ static Err simulate_config(const Config *config, const char *cluster, bool json,
     const Err err = simulate(&in, arena, temp, &s.all);
     progress_end(&line);
     TRY(err);
-    TRY(predict_time(&s, arena, temp));
+    TRY(predict_time(&s, flags, arena, temp));
     Text t = text_in(arena);
-    if (json)
+    if (flags->json)
         TRY(simulate_json(&s, &t));
     else
         simulate_text(&s, &t);
@@ -72,15 +95,18 @@ static Err simulate_config(const Config *config, const char *cluster, bool json,
 
 static Err simulate_request(int argc, char **argv, Arena *arena, Arena *temp)
 {
-    bool json = false;
-    const char *cluster = NULL;
-    const Flag flags[] = {{"--json", NULL, &json}, {"--cluster", &cluster, NULL}};
+    SimulateFlags want = {0};
+    const Flag flags[] = {{"--json", NULL, &want.json},
+                          {"--cluster", &want.cluster, NULL},
+                          {"--trace", &want.trace, NULL},
+                          {"--svg", &want.svg, NULL}};
     Args args;
     Config *config;
-    TRY(args_split(argc, argv, flags, 2, temp, &args));
+    TRY(args_split(argc, argv, flags, 4, temp, &args));
+    TRY(check_flags(&want));
     TRY(ARENA_NEW(temp, 1, &config));
     TRY(config_load(args.file, args.set, args.n_set, temp, config));
-    return simulate_config(config, cluster, json, arena, temp);
+    return simulate_config(config, &want, arena, temp);
 }
 
 int verb_simulate(int argc, char **argv)

@@ -28,6 +28,10 @@ double simulated_mfu(const SimulationReport *s);
 double simulated_excess(const SimulationReport *s);
 void simulate_time_text(const SimulationReport *s, Text *out); /* simulate_time.c */
 
+/* Local. Play the step again and write it to a new file: as a timeline, as a picture. */
+Err simulate_trace(const SimulationReport *s, StepClock *clock, const char *path, Arena *temp);
+Err simulate_svg(const SimulationReport *s, StepClock *clock, const char *path, Arena *temp);
+
 /* Local. As text for people; as one JSON object with keys in a fixed order. */
 void simulate_text(const SimulationReport *s, Text *out);
 Err simulate_json(const SimulationReport *s, Text *out);

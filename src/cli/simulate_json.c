@@ -1,11 +1,12 @@
 /* simulate_json.c -- a simulation as one JSON object, keys in the order in which they are set.
  *
  *     version, sheaf, model, mesh, ranks, context, classes, greatest, sent, flops,
- *     flops_recomputed, time
+ *     flops_recomputed, cluster, step_ms, tokens_per_s, mfu, peak_bytes, fits, breakdown,
+ *     critical_path
  *
  * A class has: first, last, ranks, memory, sent, flops, flops_recomputed. Numbers are integers.
- * time is null, or with --cluster: cluster, step_ms, tokens_per_s, mfu, peak_bytes, fits,
- * breakdown, critical_path. */
+ * cluster and the keys after it are there with --cluster only; mfu is null if the cluster has no
+ * peak. breakdown and critical_path are milliseconds by kind of time, which add up to step_ms. */
 #include <jansson.h>
 #include "cli/context_text.h"
 #include "cli/explain/explain.h"
@@ -78,10 +79,9 @@ static json_t *times_json(const double *seconds)
     return o;
 }
 
-static json_t *time_json(const SimulationReport *s)
+static void add_time(json_t *o, const SimulationReport *s)
 {
     const double mfu = simulated_mfu(s);
-    json_t *o = json_object();
     set(o, "cluster", json_string(s->cluster->name));
     set(o, "step_ms", json_real(1e3 * s->time.step_s));
     set(o, "tokens_per_s", json_real((double)s->time.tokens / s->time.step_s));
@@ -90,7 +90,6 @@ static json_t *time_json(const SimulationReport *s)
     set(o, "fits", json_boolean(simulated_excess(s) <= 0));
     set(o, "breakdown", times_json(s->time.spent_s));
     set(o, "critical_path", times_json(s->time.path_s));
-    return o;
 }
 
 static json_t *all_json(const SimulationReport *s)
@@ -117,7 +116,7 @@ static json_t *all_json(const SimulationReport *s)
     set(o, "sent", traffic_json(s->mesh, &s->all.traffic));
     set(o, "flops", json_real(s->all.flops)); /* of all ranks: may exceed 2^63 */
     set(o, "flops_recomputed", json_real(s->all.flops_recomputed));
-    set(o, "time", s->cluster ? time_json(s) : json_null());
+    if (s->cluster) add_time(o, s);
     return o;
 }
 

@@ -66,6 +66,41 @@ Err clock_open(const ClockInput *in, Arena *arena, Arena *temp, StepClock **out)
 /* Local. Plays the tapes on a cluster whose levels have the sizes that they were made for.
  * ERR_CHECK names the ranks if they wait for each other. */
 Err clock_play(StepClock *c, const Cluster *cluster, StepTime *out);
+/* ---- the played step, event by event ---- */
+
+typedef enum {
+    SPAN_WORK,    /* a kernel */
+    SPAN_WAIT,    /* the compute queue waits: for a transfer, for the host */
+    SPAN_TRANSFER /* a transfer that this rank takes part in */
+} SpanKind;
+
+typedef struct {
+    SpanKind kind;
+    int rank; /* that was played */
+    TimeKind time;
+    double start_s, end_s;
+    Action action; /* of the rank's list; kind N_ACTION_KINDS: the end of the step */
+    int op;        /* work: OpId; 0 for packs, sums and updates */
+    int channel; /* transfers and waits for them: transfers of a channel never overlap; -1: none */
+    int purpose; /* of the channel: PURPOSE_*, or beyond them copies to and from the host */
+    CommKind transfer;
+    int members; /* of the transfer */
+    double bytes;
+} ClockSpan;
+
+/* Called for every span while tapes are played: of one rank in order of time, transfers when they
+ * are waited for. */
+typedef struct {
+    Err (*span)(void *context, const ClockSpan *span);
+    void *context;
+} ClockWatch;
+
+/* Local. Later plays call `watch`; NULL: none. */
+void clock_watch(StepClock *c, const ClockWatch *watch);
+/* Local. The ranks that are played: their number, the i-th, and how many ranks it stands for. */
+int clock_ranks(const StepClock *c);
+int clock_rank(const StepClock *c, int i, int *stands_for);
+
 /* Local. Opens and plays one step with full micro-batches. `arena` and `temp` are different and are
  * rewound. */
 Err clock_step(const ClockInput *in, Arena *arena, Arena *temp, StepTime *out);

@@ -4,7 +4,8 @@
  *     clock_play.c       plays them on a cluster
  *     clock_tape.c       a linked program as a tape
  *     clock_prices.c     work and transfers that a cluster gives seconds
- *     clock_channels.c   channels, by group and purpose */
+ *     clock_channels.c   channels, by group and purpose
+ *     clock_spans.c      reports of the events of a play */
 #ifndef PLAN_CLOCK_PARTS_H
 #define PLAN_CLOCK_PARTS_H
 
@@ -18,6 +19,7 @@ typedef struct {
     bool hidden;             /* begin: the rank works before it waits */
     int32_t channel, number; /* of a transfer: the number-th on its channel */
     int32_t price;           /* of work, of a transfer */
+    int32_t at;              /* position of its action in the list */
 } ClockEvent;
 
 /* Work, or a transfer: a cluster gives it seconds. Equal ones of all tapes share a price. */
@@ -31,6 +33,7 @@ typedef struct {
 typedef struct {
     int rank, n, cap;
     ClockEvent *event;
+    const Action *action; /* the list, and one more: the end of the step */
 } ClockTape;
 
 /* A transfer of a channel. */
@@ -40,6 +43,8 @@ typedef struct {
     double seconds;        /* the longest of any member */
     double start_s, end_s; /* set when all have begun */
     double path[N_TIMES];  /* critical path to its ready_s, then to its end_s */
+    CommKind kind;
+    double bytes;
 } ClockFlight;
 
 typedef struct {
@@ -79,6 +84,7 @@ struct StepClock {
     double model_flops; /* of the tapes */
 
     /* While it is played. */
+    const ClockWatch *watch; /* NULL: none */
     const Cluster *cluster;
     double *seconds;    /* [n_prices] */
     TapePlayer *player; /* [n_tapes] */
@@ -100,6 +106,9 @@ unsigned clock_equal_axes(const ClockInput *in);
 Err clock_assign(StepClock *c, unsigned shared);
 /* Local. Appends the events of a rank's step. `temp` holds the program and is used for tables. */
 Err clock_record(StepClock *c, const LinkedProgram *lp, Arena *temp, ClockTape *tape);
+/* Local. Reports spans of the tape that is played, if the clock is watched. */
+Err clock_span_work(const StepClock *c, const TapePlayer *p, const ClockEvent *e, double late_s);
+Err clock_span_wait(const StepClock *c, const TapePlayer *p, const ClockEvent *e, double from_s);
 /* Local. Allocates what a play of the tapes writes to; once they are recorded. */
 Err clock_recorded(StepClock *c);
 

@@ -91,6 +91,8 @@ static Err play_begin(StepClock *c, TapePlayer *p, const ClockEvent *e)
     }
     if (e->hidden && hides) seconds *= at_least_1(c->cluster->slow_transfer);
     if (seconds > f->seconds) f->seconds = seconds;
+    f->kind = c->price[e->price].kind;
+    f->bytes = c->price[e->price].bytes;
     if (f->begun == k->members && hides) start_flight(k, f);
     return OK;
 }
@@ -120,12 +122,27 @@ static void slow_down(const StepClock *c, TapePlayer *p, const ClockChannel *k,
     p->path[k->time] += more;
 }
 
-/* Returns false if a member has not begun the transfer. */
-static bool play_wait(const StepClock *c, TapePlayer *p, const ClockEvent *e)
+/* Ranks exchange loss and norm when the last stage is done: the wait for it is the pipeline's. */
+static void move_bubble(const StepClock *c, TapePlayer *p, const ClockFlight *f, double before)
+{
+    const unsigned pp = mesh_axes(c->in->mesh, VIEW_DENSE, "pp");
+    if (f->ready_s <= before || mesh_parts(c->in->mesh, VIEW_DENSE, pp) == 1) return;
+    p->spent[TIME_UPDATE] -= f->ready_s - before;
+    p->spent[TIME_PP] += f->ready_s - before;
+}
+
+static bool can_wait(const StepClock *c, const ClockEvent *e)
 {
     const ClockChannel *k = &c->channel[e->channel];
-    if (e->number >= k->n || k->flight[e->number].begun < k->members) return false;
+    return e->number < k->n && k->flight[e->number].begun == k->members;
+}
+
+/* All members have begun the transfer. */
+static Err play_wait(const StepClock *c, TapePlayer *p, const ClockEvent *e)
+{
+    const ClockChannel *k = &c->channel[e->channel];
     const ClockFlight *f = &k->flight[e->number];
+    const double before = p->now_s;
     if (!overlaps(c, k)) {
         carry_out(p, k, f);
     } else {
@@ -136,23 +153,23 @@ static bool play_wait(const StepClock *c, TapePlayer *p, const ClockEvent *e)
             memcpy(p->path, f->path, sizeof p->path);
         }
     }
+    if (k->purpose == PURPOSE_SCALAR) move_bubble(c, p, f, before);
     if (c->cluster->stops_host & axis_bit(k->time) && p->now_s > p->host_s) p->host_s = p->now_s;
-    return true;
+    return clock_span_wait(c, p, e, before);
 }
 
 /* A kernel starts after the one before it, and after its launch. */
-static void play_work(const StepClock *c, TapePlayer *p, const ClockEvent *e)
+static Err play_work(const StepClock *c, TapePlayer *p, const ClockEvent *e)
 {
     const double seconds = c->seconds[e->price];
     p->host_s += c->cluster->host_launch_s;
-    if (p->host_s > p->now_s) {
-        p->spent[TIME_HOST] += p->host_s - p->now_s;
-        p->path[TIME_HOST] += p->host_s - p->now_s;
-        p->now_s = p->host_s;
-    }
-    p->now_s += seconds;
+    const double late = p->host_s > p->now_s ? p->host_s - p->now_s : 0;
+    p->spent[TIME_HOST] += late;
+    p->path[TIME_HOST] += late;
+    p->now_s += late + seconds;
     p->spent[e->time] += seconds;
     p->path[e->time] += seconds;
+    return clock_span_work(c, p, e, late);
 }
 
 /* Plays a tape until it blocks or ends; *moved is set if it plays an event. */
@@ -161,10 +178,12 @@ static Err play_tape(StepClock *c, TapePlayer *p, bool *moved)
     for (; p->at < p->tape->n; p->at++) {
         const ClockEvent *e = &p->tape->event[p->at];
         if (e->event == EVENT_WORK) {
-            play_work(c, p, e);
+            TRY(play_work(c, p, e));
         } else if (e->event == EVENT_BEGIN) {
             TRY(play_begin(c, p, e));
-        } else if (!play_wait(c, p, e)) {
+        } else if (can_wait(c, e)) {
+            TRY(play_wait(c, p, e));
+        } else {
             return OK;
         }
         *moved = true;

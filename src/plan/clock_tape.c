@@ -27,6 +27,7 @@ typedef struct {
     int cap_next;
     RankList memo; /* the group that was looked up last, its purpose and channel */
     int memo_purpose, memo_channel;
+    int at;        /* position in the list */
     int worked;    /* kernels on the tape */
     bool totalled; /* the exchange of totals is on the tape */
 } TapeWriter;
@@ -42,6 +43,7 @@ static Err add_event(TapeWriter *w, ClockEvent e)
         t->event = more;
     }
     w->worked += e.event == EVENT_WORK;
+    e.at = w->at;
     t->event[t->n++] = e;
     return OK;
 }
@@ -79,7 +81,7 @@ static Err next_number(TapeWriter *w, int channel, int32_t *out)
 
 static Err add_begin(TapeWriter *w, const ClockPrice *price, int channel, BegunTransfer *out)
 {
-    ClockEvent e = {EVENT_BEGIN, (uint8_t)w->c->channel[channel].time, false, channel, 0, 0};
+    ClockEvent e = {EVENT_BEGIN, (uint8_t)w->c->channel[channel].time, false, channel, 0, 0, 0};
     TRY(next_number(w, channel, &e.number));
     TRY(clock_price(w->c, price, &e.price));
     *out = (BegunTransfer){channel, e.number, w->tape->n, w->worked};
@@ -91,7 +93,7 @@ static Err add_wait(TapeWriter *w, BegunTransfer b)
 {
     w->tape->event[b.event].hidden = w->worked > b.worked;
     return add_event(w, (ClockEvent){EVENT_WAIT, (uint8_t)w->c->channel[b.channel].time, false,
-                                     b.channel, b.number, 0});
+                                     b.channel, b.number, 0, 0});
 }
 
 /* The channel of a transfer; a send and its receive are on that of the two ranks, in this order. */
@@ -281,11 +283,23 @@ static Err open_writer(TapeWriter *w)
     return ARENA_NEW(w->temp, w->lp->n + 1, &w->of_action);
 }
 
+static Err copy_list(TapeWriter *w)
+{
+    Action *list;
+    TRY(ARENA_NEW(w->c->arena, w->lp->n + 1, &list));
+    for (int i = 0; i < w->lp->n; i++) list[i] = w->lp->list[i].action;
+    list[w->lp->n] = (Action){.kind = N_ACTION_KINDS};
+    w->tape->action = list;
+    return OK;
+}
+
 Err clock_record(StepClock *c, const LinkedProgram *lp, Arena *temp, ClockTape *tape)
 {
     TapeWriter w = {.c = c, .lp = lp, .tape = tape, .temp = temp};
     TRY(open_writer(&w));
+    TRY(copy_list(&w));
     for (int i = 0; i <= lp->n; i++) {
+        w.at = i;
         for (int k = 0; k < lp->list[i].n_waits; k++) TRY(end_steps(&w, lp->list[i].wait[k]));
         if (i < lp->n) TRY(add_action(&w, i));
     }

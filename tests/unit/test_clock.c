@@ -234,12 +234,44 @@ static void overlap_has_a_price(void **state)
     assert_true(serial > N_CASES / 3 && slower > N_CASES / 4);
 }
 
+/* More tokens, and so more bytes in every transfer, never make a step shorter; nor do more bytes a
+ * transfer, at any size, on any group. */
+static void more_bytes_are_never_faster(void **state)
+{
+    Fixture f;
+    (void)state;
+    for (int i = 0; i < N_CASES; i++) {
+        const Cluster cluster = slow_cluster(i % 2 == 0);
+        double before = 0;
+        for (int sequences = 1; sequences <= 3; sequences++) {
+            open_case(&f, &cases[i]);
+            f.set.batch.sequences = sequences;
+            const double now = played(&f, &cluster, false).step_s;
+            if (now < before) fail_msg("case %d: %d sequences %.9g s", i, sequences, now);
+            before = now;
+            close_case(&f);
+        }
+    }
+    for (int kind = 0; kind < N_COMM_KINDS; kind++)
+        for (int members = 1; members <= 24; members++) {
+            const Cluster cluster = slow_cluster(true);
+            const CostRates *r = &cluster.rates;
+            double before = 0;
+            for (double bytes = 1; bytes < 1e12; bytes *= 1.7) {
+                const double now = cost_transfer_seconds(
+                    r, (CommKind)kind, cost_group_strided(r, members, 1 + members % 3), bytes);
+                assert_true(now >= before);
+                before = now;
+            }
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sums_and_classes),   cmocka_unit_test(faster_is_never_longer),
-        cmocka_unit_test(sums_by_hand),       cmocka_unit_test(bubbles_shrink_with_micros),
-        cmocka_unit_test(overlap_hides_time), cmocka_unit_test(hosts_launch_ahead),
-        cmocka_unit_test(overlap_has_a_price)};
+        cmocka_unit_test(sums_and_classes),    cmocka_unit_test(faster_is_never_longer),
+        cmocka_unit_test(sums_by_hand),        cmocka_unit_test(bubbles_shrink_with_micros),
+        cmocka_unit_test(overlap_hides_time),  cmocka_unit_test(hosts_launch_ahead),
+        cmocka_unit_test(overlap_has_a_price), cmocka_unit_test(more_bytes_are_never_faster)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,8 @@
 /* test_simulate_verb.c -- `sheaf simulate` prints the counts of programs; impossible requests are
  * refused. */
 #define _POSIX_C_SOURCE 200809L
+#include <math.h>
+
 #include "explain_test.h"
 #include "plan/simulate.h"
 
@@ -31,7 +33,7 @@ static void one_rank_equals_explain(void **state)
     assert_int_equal(number(rank, "memory.work"), c->job.linked.bytes[ARENA_WORK]);
     assert_int_equal(number(rank, "flops"), (int64_t)count.flops);
     assert_int_equal(json_array_size(json_object_get(all, "sent")), 0);
-    assert_true(json_is_null(json_object_get(all, "time")));
+    assert_null(json_object_get(all, "step_ms")); /* without --cluster there is no time */
     assert_int_equal(explain(1, "--json", NULL), 0);
     json_t *explained = parsed();
     assert_int_equal(number(explained, "memory.total_bytes"), count.total_bytes);
@@ -125,7 +127,7 @@ static void time_on_a_cluster(void **state)
                                   "mesh.dp=2", "mesh.pp=2", NULL),
                      0);
     json_t *all = parsed();
-    const json_t *time = json_object_get(all, "time");
+    const json_t *time = all;
     const double step = real(time, "step_ms");
     assert_true(step > 0 && real(time, "tokens_per_s") > 0 && real(time, "mfu") > 0);
     assert_true(json_is_true(json_object_get(time, "fits")));
@@ -141,6 +143,76 @@ static void time_on_a_cluster(void **state)
     assert_printed("TIME of a step on a100-sxm, full micro-batches; 2 ranks played");
     assert_printed("of 80.0 GiB: fits");
     assert_printed("other stages: bubble, transfers");
+}
+
+/* A file that a test reads back and removes. */
+static char *take_file(const char *path)
+{
+    FILE *f = fopen(path, "r");
+    static char text[1 << 22];
+    assert_non_null(f);
+    const size_t n = fread(text, 1, sizeof text - 1, f);
+    fclose(f);
+    remove(path);
+    text[n] = 0;
+    return text;
+}
+
+/* The trace's compute slices of a rank do not overlap, and the last event ends with the step. */
+static void trace_of_a_step(void **state)
+{
+    static const char *const trace = "build/test_simulate_trace.json";
+    double last = 0, busy = 0, end[2] = {0};
+    size_t i;
+    const json_t *e;
+    (void)state;
+    remove(trace);
+    assert_int_equal(run_simulate(1, "--json", "--cluster", "share/clusters/a100-sxm.yaml",
+                                  "mesh.dp=2", "mesh.pp=2", "--trace", trace, NULL),
+                     0);
+    json_t *all = parsed(), *events = json_loads(take_file(trace), 0, NULL);
+    assert_non_null(events);
+    json_array_foreach(events, i, e)
+    {
+        if (strcmp(json_string_value(json_object_get(e, "ph")), "X") != 0) continue;
+        const double from = real(e, "ts"), to = from + real(e, "dur");
+        if (to > last) last = to;
+        if (number(e, "tid") != 1) continue;
+        double *before = &end[number(e, "pid") > 0];
+        assert_true(from > *before - 0.01); /* printed in microseconds, three digits */
+        *before = to;
+        busy += to - from;
+    }
+    const double step = 1e3 * real(all, "step_ms"),
+                 idle = 2e3 * real(json_object_get(all, "breakdown"), "idle");
+    assert_true(last > step - 0.01 && last < step + 0.01);
+    assert_true(fabs(busy + idle - 2 * step) < 1e-3 * step); /* two ranks are played */
+    json_decref(events);
+    json_decref(all);
+}
+
+static int count_of(const char *text, const char *word)
+{
+    int n = 0;
+    for (const char *at = text; (at = strstr(at, word)); at += strlen(word)) n++;
+    return n;
+}
+
+/* The picture has every RUN of every stage. */
+static void picture_of_a_step(void **state)
+{
+    static const char *const svg = "build/test_simulate.svg";
+    (void)state;
+    remove(svg);
+    assert_int_equal(run_simulate(1, "--cluster", "share/clusters/a100-sxm.yaml", "mesh.pp=2",
+                                  "--svg", svg, NULL),
+                     0);
+    const char *text = take_file(svg);
+    assert_int_equal(count_of(text, "class=\"F\""), 2 * 3);
+    assert_int_equal(count_of(text, "class=\"B\""), 2 * 3);
+    assert_non_null(strstr(text, "times in ms"));
+    assert_int_equal(run_simulate(2, "--svg", svg, NULL), 2);
+    assert_printed("--svg build/test_simulate.svg: shows the time of a step; give a machine too");
 }
 
 /* The sum over ranks, and the most and the least of any rank; returns the sum. */
@@ -218,6 +290,8 @@ int main(void)
         cmocka_unit_test(validation_counts),
         cmocka_unit_test(tables_add_up),
         cmocka_unit_test(time_on_a_cluster),
+        cmocka_unit_test(trace_of_a_step),
+        cmocka_unit_test(picture_of_a_step),
         cmocka_unit_test(work_follows_the_tokens),
         cmocka_unit_test(refusals),
         cmocka_unit_test(cp_is_named),

@@ -1,22 +1,12 @@
 /* svg.c -- the schedule of a run written to a file: as a picture (`sheaf explain run.yaml --svg
  * FILE`), which shows dependencies and idle time, or as lists (--schedule FILE), which can be
  * edited and used as parallel.schedule. */
-#include <errno.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "cli/explain/explain.h"
+#include "cli/new_file.h"
 #include "schedule/svg.h"
 #include "schedule/text_form.h"
-
-static Err write_text(const char *flag, const char *path, const char *text)
-{
-    FILE *f = fopen(path, "w");
-    bool ok = f && fputs(text, f) >= 0;
-    if (f) ok = fclose(f) == 0 && ok;
-    if (ok) return OK;
-    return err_fail(ERR_IO, "%s %s: cannot be written: %s", flag, path, strerror(errno));
-}
 
 Err explain_svg(const Facts *f, const char *path, Arena *temp)
 {
@@ -26,12 +16,12 @@ Err explain_svg(const Facts *f, const char *path, Arena *temp)
     snprintf(title, sizeof title, "%s: %s, %d stages, %d micro-batches", f->model->name,
              f->job->settings.schedule, s->stages, s->micros);
     TRY(schedule_svg(s, &f->pipeline.play, title, temp, &picture));
-    return write_text("--svg", path, picture);
+    return new_file_write("--svg", path, picture);
 }
 
 Err explain_schedule_file(const Facts *f, const char *path, Arena *temp)
 {
     const char *text;
     TRY(schedule_print(&f->job->chunks, temp, &text));
-    return write_text("--schedule", path, text);
+    return new_file_write("--schedule", path, text);
 }
