@@ -21,12 +21,14 @@ typedef struct {
     const char *recompute_names; /* NAMED: patterns of value names, separated by commas */
     const char *offload_names;   /* saved values that are offloaded to host memory; NULL: none */
     int64_t slice_rows;          /* rows of a micro-batch that a program runs at a time; 0: all */
-    int64_t session_rows; /* the rank's rows of the KV cache, which lives from call to call; 0: no
+    int64_t session_rows;   /* the rank's rows of the KV cache, which lives from call to call; 0: no
                            * session */
     int64_t chunk_elements; /* most elements of logits that exist at once; 0: by a rule */
     bool device_memory;     /* the device has its own memory: the rule is COMPILE_CHUNK_DEVICE */
     bool backward;          /* false: the loss alone */
     const Strategy *strategy;
+    const Layout *x; /* the layout in which the unit before writes the stream; NULL: as the strategy
+                      * pins x */
     const Mesh *mesh;
     int rank;           /* of the program */
     bool keep_gathered; /* values gathered in F are kept for the backward phases, not regathered */

@@ -209,11 +209,20 @@ static void nest_layouts(PlacedGraph *p, const unsigned *pinned)
             p->want[i][j] = strategy_nested(p->want[i][j], p->mesh);
 }
 
+/* The stream has the layout that its writer pins: a unit whose strategy pins x otherwise converts
+ * it. */
+static void pin_stream(PlacedGraph *p, const Layout *x)
+{
+    for (Value v = 0; v < p->g->n_values; v++)
+        if (p->g->value[v].role == ROLE_X || p->g->value[v].role == ROLE_DX) p->pin[v] = *x;
+}
+
 /* Axes are searched from the last one on: heads nest within tp. */
 static Err place_in(PlacedGraph *p, const CompileOptions *o, Arena *temp)
 {
     unsigned *pinned;
     TRY(strategy_pins(o->strategy, p->g, o->mesh, p->g->arena, &p->pin, &pinned));
+    if (o->x) pin_stream(p, o->x);
     TRY(open_placed(p, temp));
     const unsigned axes = unit_axes(o->mesh);
     for (int i = o->mesh->view[VIEW_DENSE].n_axes - 1; i >= 0; i--)

@@ -100,7 +100,7 @@ static Err apply_row(const Pinner *p, const StrategyRow *row, PinTarget *t)
     if (row->dim >= t->shape->ndim)
         return err_fail(ERR_CONFIG, "strategy %s: row \"%s\" cuts dim %d of %s, which has %d dims",
                         p->s->name, row->pattern, row->dim, t->name, t->shape->ndim);
-    if (mesh_parts(p->mesh, VIEW_DENSE, axes) > 1)
+    if (mesh_parts(p->mesh, VIEW_DENSE, axes) > 1 && row->by != BY_NOTHING)
         TRY(add_cut(p, row, t->name, t->shape->n[row->dim], &t->layout));
     t->seen |= axes;
     return OK;
@@ -183,6 +183,20 @@ Err strategy_pins(const Strategy *s, const Graph *g, const Mesh *mesh, Arena *ar
         TRY(pin_dims(&p, &t, &(*pin)[v], &(*pinned)[v]));
     }
     return OK;
+}
+
+Err strategy_stream(const Strategy *s, const Graph *g, const Mesh *mesh, Arena *arena, Layout *out)
+{
+    const Pinner p = {s, mesh, arena};
+    const Value y = graph_find(g, ROLE_Y);
+    unsigned pinned = 0;
+    *out = layout_replicate(VIEW_DENSE);
+    if (y == NO_VALUE) return OK;
+    const Dims *dims = &g->value[y].dims;
+    Shape shape = {.ndim = dims->ndim};
+    for (int i = 0; i < shape.ndim; i++) shape.n[i] = dims->dim[i].cap;
+    PinTarget t = {.kind = g->kind, .name = g->value[y].name, .shape = &shape};
+    return pin_dims(&p, &t, out, &pinned);
 }
 
 Err strategy_use(const Strategy *s, const Model *m, const Mesh *mesh, Arena *arena, Layout **use)

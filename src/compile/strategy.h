@@ -16,8 +16,8 @@
 
 /* The indivisible unit. Key heads are where they are read: several parts may hold one. Tokens are
  * cut by the strategy's token map. BY_READER: elements are key heads, and the parts are those of
- * the heads that read them. */
-typedef enum { BY_ONE, BY_HEAD, BY_KEY_HEAD, BY_TOKENS, BY_READER } CutBy;
+ * the heads that read them. BY_NOTHING: the value is whole on the axis, whatever later rows say. */
+typedef enum { BY_ONE, BY_HEAD, BY_KEY_HEAD, BY_TOKENS, BY_READER, BY_NOTHING } CutBy;
 
 /* A pattern matches a name within the unit; * matches anything. "attention:k" matches the value
  * that the op attention reads as its operand k, whatever its name. "temporal/x" matches x in units
@@ -58,6 +58,9 @@ const char *context_name(ContextKind kind);
 /* Local. The strategy `base` with context parallelism on the cp axes of the mesh. On a mesh with
  * cp_ring and cp_heads, heads are sharded over cp_heads, and `kind` is for cp_ring. */
 Strategy strategy_with_context(const Strategy *base, ContextKind kind, const Mesh *mesh);
+/* Local. The strategy `base` with the key ranges of all tokens on every rank, for units that share
+ * inputs with units under Ulysses. `base` must outlive it. */
+Strategy strategy_with_whole_ranges(const Strategy *base);
 /* Local. The strategy for a model with these heads. */
 Strategy strategy_with_heads(const Strategy *s, int64_t heads, int64_t key_heads,
                              int64_t head_size);
@@ -68,6 +71,8 @@ Strategy strategy_with_heads(const Strategy *s, int64_t heads, int64_t key_heads
  * same pin; gradients of parameters have none. ERR_CONFIG if a row cannot be honored. */
 Err strategy_pins(const Strategy *s, const Graph *g, const Mesh *mesh, Arena *arena, Layout **pin,
                   unsigned **pinned);
+/* Local. The layout in which units with this graph write the stream y. */
+Err strategy_stream(const Strategy *s, const Graph *g, const Mesh *mesh, Arena *arena, Layout *out);
 /* Local. The layout with its cuts in the order in which they nest: tokens (dim 0) are cut over cp
  * first and over tp within that, heads over tp first and over cp within that. */
 Layout strategy_nested(Layout l, const Mesh *mesh);

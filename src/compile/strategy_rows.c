@@ -97,6 +97,16 @@ Strategy strategy_with_context(const Strategy *base, ContextKind kind, const Mes
     return kind == CONTEXT_ULYSSES ? heads : kind == CONTEXT_RING ? ring : gather;
 }
 
+Strategy strategy_with_whole_ranges(const Strategy *base)
+{
+    static const StrategyRow whole[] = {{"ranges", "cp", 0, BY_NOTHING}};
+    Strategy s = *base;
+    s.row = whole;
+    s.n = 1;
+    s.base = base;
+    return s;
+}
+
 Strategy strategy_with_heads(const Strategy *s, int64_t heads, int64_t key_heads, int64_t head_size)
 {
     Strategy with = *s;

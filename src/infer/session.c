@@ -11,6 +11,7 @@ static Err compile_call(const JobSettings *base, const SessionShape *shape, Aren
     set.split = false;
     set.schedule = "1f1b";
     set.n_stage_rules = 0;
+    set.parallel.units = NULL;
     set.compile = (CompileOptions){.chunk_elements = base->compile.chunk_elements,
                                    .device_memory = base->compile.device_memory};
     return job_compile(&set, arena, job);

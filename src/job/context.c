@@ -6,58 +6,56 @@
 #include "job/job_parts.h"
 
 /* The ranks over which heads are sharded by Ulysses; 1: none. */
-static int heads_parts(const ParallelSettings *p)
+static int heads_parts(const ParallelSettings *p, ContextKind kind)
 {
     const int heads = p->mesh.cp_heads > 1 ? p->mesh.cp_heads : 1;
-    return p->context == CONTEXT_ULYSSES && p->mesh.cp > 1 ? p->mesh.cp : heads;
+    return kind == CONTEXT_ULYSSES && p->mesh.cp > 1 ? p->mesh.cp : heads;
 }
 
-static Err check_heads(const Job *job)
+static Err check_heads(const Job *job, ContextKind kind)
 {
     const ParallelSettings *p = &job->settings.parallel;
-    const int parts = heads_parts(p), tp = p->mesh.tp > 1 ? p->mesh.tp : 1;
+    const int parts = heads_parts(p, kind), tp = p->mesh.tp > 1 ? p->mesh.tp : 1;
     const int64_t heads = job->settings.config->n_heads, left = heads / tp;
-    if (p->context == CONTEXT_ULYSSES && p->mesh.cp_heads && p->mesh.cp_heads != p->mesh.cp)
+    if (kind == CONTEXT_ULYSSES && p->mesh.cp_heads && p->mesh.cp_heads != p->mesh.cp)
         return err_fail(
             ERR_CONFIG,
             "mesh.cp_heads=%d with parallel.context=ulysses, which shards heads over "
             "all of mesh.cp=%d; leave mesh.cp_heads out, or set parallel.context=gather",
             p->mesh.cp_heads, p->mesh.cp);
     if (parts == 1 || parts <= left) return OK;
-    return err_fail(ERR_CONFIG,
-                    "%s=%d: the model has %lld heads, of which mesh.tp=%d leaves %lld to a rank; "
-                    "set mesh.cp_heads=%d, the largest part of mesh.cp=%d that works, and "
-                    "parallel.context=gather",
-                    p->context == CONTEXT_ULYSSES ? "parallel.context=ulysses with mesh.cp"
-                                                  : "mesh.cp_heads",
-                    parts, (long long)heads, tp, (long long)left,
-                    mesh_largest_part(p->mesh.cp, left), p->mesh.cp);
+    return err_fail(
+        ERR_CONFIG,
+        "%s=%d: the model has %lld heads, of which mesh.tp=%d leaves %lld to a rank; "
+        "set mesh.cp_heads=%d, the largest part of mesh.cp=%d that works, and "
+        "parallel.context=gather",
+        kind == CONTEXT_ULYSSES ? "parallel.context=ulysses with mesh.cp" : "mesh.cp_heads", parts,
+        (long long)heads, tp, (long long)left, mesh_largest_part(p->mesh.cp, left), p->mesh.cp);
 }
 
 /* Gather and ring need several ranks that share no heads. */
-static Err check_way(const ParallelSettings *p)
+static Err check_way(const ParallelSettings *p, ContextKind kind)
 {
     const int cp = p->mesh.cp, less = mesh_largest_part(cp, cp - 1);
-    if (p->mesh.cp_heads != cp || p->context == CONTEXT_AUTO || p->context == CONTEXT_ULYSSES)
-        return OK;
+    if (p->mesh.cp_heads != cp || kind == CONTEXT_AUTO || kind == CONTEXT_ULYSSES) return OK;
     return err_fail(ERR_CONFIG,
                     "mesh.cp_heads=%d is all of mesh.cp, which leaves one rank to "
                     "parallel.context=%s; set parallel.context=ulysses, or mesh.cp_heads=%d%s",
-                    cp, context_name(p->context), less, less > 1 ? " or less" : "");
+                    cp, context_name(kind), less, less > 1 ? " or less" : "");
 }
 
 /* Key heads that tp replicates cannot be sharded further: the parts would begin within a group. */
-static Err check_key_heads(const Job *job)
+static Err check_key_heads(const Job *job, ContextKind kind)
 {
     const ParallelSettings *p = &job->settings.parallel;
     const int tp = p->mesh.tp > 1 ? p->mesh.tp : 1;
     const int64_t keys = job->settings.config->n_kv_heads;
-    if (heads_parts(p) == 1 || keys % tp == 0) return OK;
+    if (heads_parts(p, kind) == 1 || keys % tp == 0) return OK;
     return err_fail(ERR_CONFIG,
                     "parallel.context=%s with mesh.cp=%d: mesh.tp=%d does not divide the %lld key "
                     "heads, and their copies cannot be sharded again; set "
                     "parallel.context=gather without mesh.cp_heads, or a mesh.tp that divides them",
-                    context_name(p->context), p->mesh.cp, tp, (long long)keys);
+                    context_name(kind), p->mesh.cp, tp, (long long)keys);
 }
 
 /* Why AUTO cannot choose Ulysses; NULL: it can. */
@@ -79,13 +77,27 @@ static Err ulysses_obstacle(const Job *job, Arena *arena, const char **why)
     return text_done(&t, why);
 }
 
+/* Bit k: some layer shards attention by ContextKind k. */
+static unsigned contexts_used(const Job *job)
+{
+    unsigned used = 0;
+    for (int u = 1; u < job->model.n_units - 1; u++) {
+        const ContextKind kind = job_unit_options(&job->settings, u).context;
+        used |= 1u << (kind == CONTEXT_AUTO ? job->context : kind);
+    }
+    return used;
+}
+
 /* Causal work is even with zigzag; after an all-to-all to heads every rank has all tokens, and
  * contiguous ones are stored in fewer pieces. */
 static TokenMap choose_tokens(const Job *job)
 {
     const TokenMap wanted = job->settings.parallel.tokens;
     if (wanted != TOKENS_AUTO) return wanted;
-    return job->context == CONTEXT_ULYSSES ? TOKENS_CONTIGUOUS : TOKENS_ZIGZAG;
+    const bool heads = job->settings.kind == JOB_GENERATE
+                           ? job->context == CONTEXT_ULYSSES
+                           : contexts_used(job) == 1u << CONTEXT_ULYSSES;
+    return heads ? TOKENS_CONTIGUOUS : TOKENS_ZIGZAG;
 }
 
 /* Maps the rows of a micro-batch. Calls of a session have any rows, which are cut evenly. */
@@ -100,19 +112,41 @@ static Err map_tokens(Job *job, Arena *arena)
                       &job->strategy.tokens);
 }
 
-/* Sets the strategy for one way to shard attention. */
-static Err set_strategy(Job *job, ContextKind kind, Arena *arena)
+static Strategy strategy_for(const Job *job, bool sequence, ContextKind kind)
 {
     const ModelConfig *c = job->settings.config;
-    const Strategy *base = job->settings.parallel.sequence ? &strategy_tp_sequence : &strategy_tp;
+    const Strategy *base = sequence ? &strategy_tp_sequence : &strategy_tp;
     /* The ranks of a session share keys, not the few rows of a call (compile/session.c). */
     const Strategy context =
         job->settings.kind == JOB_GENERATE ? *base : strategy_with_context(base, kind, &job->mesh);
+    return strategy_with_heads(&context, c->n_heads, c->n_kv_heads, c->head_size);
+}
+
+/* Sets the strategy for one way to shard attention. */
+static Err set_strategy(Job *job, ContextKind kind, Arena *arena)
+{
+    const ContextRow **ring = &job->context_plan[CONTEXT_RING];
     job->context = kind;
-    job->context_plan = NULL;
-    if (kind == CONTEXT_RING) TRY(context_row(context_name(kind), arena, &job->context_plan));
-    job->strategy = strategy_with_heads(&context, c->n_heads, c->n_kv_heads, c->head_size);
+    if (!*ring) TRY(context_row(context_name(CONTEXT_RING), arena, ring));
+    job->strategy = strategy_for(job, job->settings.parallel.sequence, kind);
     return map_tokens(job, arena);
+}
+
+/* Makes the strategies of units with other options. All of them lay parameters out alike, and all
+ * inputs: Ulysses reads the key ranges of all tokens, and then every rank has them. */
+static Err set_strategies(Job *job, Arena *arena)
+{
+    const unsigned used = contexts_used(job), heads = 1u << CONTEXT_ULYSSES;
+    const bool whole = (used & heads) && used != heads && job->mesh.world > 1;
+    Strategy *inner;
+    TRY(ARENA_NEW(arena, 2 * N_CONTEXTS, &inner));
+    TRY(ARENA_NEW(arena, 2 * N_CONTEXTS, &job->strategy_of));
+    for (int i = 0; i < 2 * N_CONTEXTS; i++) {
+        inner[i] = strategy_for(job, i >= N_CONTEXTS, (ContextKind)(i % N_CONTEXTS));
+        inner[i].tokens = job->strategy.tokens;
+        job->strategy_of[i] = whole ? strategy_with_whole_ranges(&inner[i]) : inner[i];
+    }
+    return OK;
 }
 
 /* Chooses the way with the fewest seconds; the first of equals. */
@@ -130,16 +164,34 @@ static Err choose_context(Job *job, Arena *arena)
     return set_strategy(job, best, arena);
 }
 
-Err job_choose_strategy(Job *job, Arena *arena)
+/* The checks of every way that some unit has. */
+static Err check_ways(const Job *job)
+{
+    const ParallelSettings *p = &job->settings.parallel;
+    for (int u = -1; u < job->model.n_units; u++) {
+        const ContextKind kind = u < 0 ? p->context : job_unit_options(&job->settings, u).context;
+        if (u > 0 && kind == job_unit_options(&job->settings, u - 1).context) continue;
+        TRY(check_way(p, kind));
+        TRY(check_heads(job, kind));
+        TRY(check_key_heads(job, kind));
+    }
+    return OK;
+}
+
+static Err choose(Job *job, Arena *arena)
 {
     const ParallelSettings *p = &job->settings.parallel;
     const bool session = job->settings.kind == JOB_GENERATE;
     if (session || p->mesh.cp <= 1) return set_strategy(job, CONTEXT_GATHER, arena);
-    TRY(check_way(p));
-    TRY(check_heads(job));
-    TRY(check_key_heads(job));
+    TRY(check_ways(job));
     if (p->mesh.cp_heads == p->mesh.cp) return set_strategy(job, CONTEXT_ULYSSES, arena);
     if (p->context == CONTEXT_AUTO && p->mesh.cp_heads == 0) return choose_context(job, arena);
     const bool open = p->context == CONTEXT_AUTO; /* keys are gathered over cp, or cp_ring */
     return set_strategy(job, open ? CONTEXT_GATHER : p->context, arena);
+}
+
+Err job_choose_strategy(Job *job, Arena *arena)
+{
+    TRY(choose(job, arena));
+    return set_strategies(job, arena);
 }

@@ -30,11 +30,16 @@ static Err kind_seconds(const Job *job, int kind, int rank, Arena *temp, double 
 {
     const CostRates *rates = cost_default_rates();
     const size_t mark = arena_mark(temp);
-    CompileOptions o = job_kind_options(job);
+    const CompileOptions *set = &job->settings.compile;
+    const UnitOptions unit = {.recompute = set->recompute,
+                              .recompute_names = set->recompute_names,
+                              .keep_gathered = job->settings.parallel.keep_gathered};
+    CompileOptions o = job_compile_options(job, &unit);
     Program p;
     o.rank = rank;
     o.backward = true;
-    o.offload_names = NULL;
+    o.strategy = &job->strategy;
+    o.context = job->context_plan[job->context];
     TRY(compile_unit(&job->model.kind[kind], &o, NULL, NULL, temp, &p));
     *seconds = 0;
     for (int i = 0; i < p.n_instr; i++)

@@ -1,33 +1,16 @@
 /* job.c -- runs the compiler's parts in order; schedule.c makes the action lists. */
 #include "job/job.h"
 
-#include "compile/names.h"
+#include "base/math.h"
 #include "ir/pairs.h"
 #include "job/job_parts.h"
 #include "job/slices.h"
-
-Recompute job_recompute(const JobSettings *settings, int stage)
-{
-    for (int i = 0; i < settings->n_stage_rules; i++)
-        if (stage >= settings->stage[i].first && stage <= settings->stage[i].last)
-            return settings->stage[i].recompute;
-    return settings->compile.recompute;
-}
 
 int64_t job_cache_rows(const Job *job)
 {
     const unsigned cp = mesh_axes(&job->mesh, VIEW_DENSE, "cp");
     const int64_t parts = mesh_parts(&job->mesh, VIEW_DENSE, cp);
     return (job->settings.session.context + parts - 1) / parts;
-}
-
-static Err check_names(const Job *job, Arena *temp)
-{
-    const CompileOptions *o = &job->settings.compile;
-    const Model *m = &job->model;
-    if (o->recompute == RECOMPUTE_NAMED)
-        TRY(names_check("parallel.recompute", o->recompute_names, m->kind, m->n_kinds, temp));
-    return names_check("parallel.offload", o->offload_names, m->kind, m->n_kinds, temp);
 }
 
 /* True if attention is causal within whole sequences: no window, no slices, no KV cache, no tokens
@@ -55,8 +38,6 @@ static Err check_parallel(const Job *job)
     if (p->rank < 0 || p->rank >= job->mesh.world)
         return err_fail(ERR_CONFIG, "rank %d: the mesh has ranks 0 to %d", p->rank,
                         job->mesh.world - 1);
-    if (p->zero < 0 || p->zero > 3)
-        return err_fail(ERR_CONFIG, "parallel.zero=%d: levels are 0 to 3", p->zero);
     if (p->fold <= 1) return OK;
     if (p->mesh.pp > 1)
         return err_fail(
@@ -76,12 +57,19 @@ static Err check_parallel(const Job *job)
             "numerics.fold=%d with mesh.cp=%d: gradients of dp x cp ranks are summed in one "
             "reduction, whose order fold cannot reproduce; set mesh.cp=1 or numerics.fold=1",
             p->fold, p->mesh.cp);
-    if (p->reduce_each || p->zero >= 2)
+    bool each = false;
+    int zero = 0;
+    for (int u = 0; u < job->model.n_units; u++) {
+        const UnitOptions o = job_unit_options(&job->settings, u);
+        each = each || o.reduce_each || o.zero >= 2;
+        zero = max_int(zero, o.zero);
+    }
+    if (each)
         return err_fail(ERR_CONFIG,
                         "numerics.fold=%d with reductions after each micro-batch (parallel.zero=%d "
                         "or parallel.reduce=each): fold reproduces reductions after the last; set "
                         "parallel.reduce=last and parallel.zero=0 or 1",
-                        p->fold, p->zero);
+                        p->fold, zero);
     if (job->settings.micros % p->fold != 0)
         return err_fail(
             ERR_CONFIG,
@@ -137,7 +125,7 @@ Err job_share(const JobSettings *settings, Arena *arena, Job *job)
 {
     *job = (Job){.settings = *settings};
     TRY(build_model(settings, arena, &job->model));
-    TRY(check_names(job, arena));
+    TRY(job_check_units(job, arena));
     TRY(mesh_sized(&settings->parallel.mesh, &job->mesh));
     TRY(job_choose_strategy(job, arena));
     TRY(check_parallel(job));
@@ -145,7 +133,8 @@ Err job_share(const JobSettings *settings, Arena *arena, Job *job)
     TRY(job_slices(job, arena, &job->slices));
     TRY(check_slices(job));
     if (is_causal(job)) mark_causal(&job->model, settings->batch.seq_len);
-    return job_make_moves(job, arena);
+    TRY(job_make_moves(job, arena));
+    return job_settle_units(job, arena);
 }
 
 /* The second half of the compiler, on the shared half in `job`. */

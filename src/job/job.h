@@ -4,6 +4,7 @@
  *     job_generate        lists over chunks, of all stages
  *     job_slices          cuts of sequences
  *     job_make_moves      units of the chunks; sends and receives; checks them
+ *     job_settle_units    options of each unit, and the layout of the stream between units
  *     ---- the same on all ranks up to here ----
  *     compile_unit        one program per class of units and slice length
  *     job_make_units      the list of the rank's stage over units, with gathers and reductions
@@ -32,19 +33,36 @@ typedef enum {
     JOB_GENERATE   /* forward of an inference session: logits, no loss */
 } JobKind;
 
+/* The choices of one unit that may differ from those of other units. Layers with other choices are
+ * of another class (schedule/programs.h), so few combinations mean few programs. */
+typedef struct {
+    Recompute recompute;
+    const char *recompute_names; /* NAMED: as CompileOptions.recompute_names */
+    const char *offload_names;   /* as CompileOptions.offload_names; NULL: none */
+    int zero;                    /* ZeRO level of its packs: 0 to 3 */
+    bool reduce_each;    /* reduce its gradients after each micro-batch; zero 2, 3: always */
+    bool keep_gathered;  /* values gathered in F are saved for backward */
+    bool sequence;       /* the tokens of the stream that it writes are sharded over tp */
+    ContextKind context; /* attention over cp; AUTO: as the job's */
+} UnitOptions;
+
 /* Distribution of the job over ranks. All zero: one rank. */
 typedef struct {
     MeshSizes mesh;
-    int rank;             /* the rank that the program is compiled for */
-    int zero;             /* ZeRO level 0 to 3, over dp_shard x cp */
-    int live;             /* zero 3: most units gathered at once; 0: 2 */
-    int fold;             /* dp ranks whose order of sums one rank reproduces; 0: 1 */
-    bool reduce_each;     /* reduce gradients after each micro-batch, not after the last */
-    bool sequence;        /* sequence parallelism: the stream's tokens are sharded over tp */
-    ContextKind context;  /* attention over cp */
-    TokenMap tokens;      /* tokens over cp; TOKENS_AUTO: by context */
-    bool keep_gathered;   /* values gathered in F are saved for backward, not gathered again */
-    bool in_order;        /* every transfer is waited for where it begins: no overlap */
+    int rank;            /* the rank that the program is compiled for */
+    int zero;            /* ZeRO level 0 to 3, over dp_shard x cp */
+    int live;            /* zero 3: most units gathered at once; 0: 2 */
+    int fold;            /* dp ranks whose order of sums one rank reproduces; 0: 1 */
+    bool reduce_each;    /* reduce gradients after each micro-batch, not after the last */
+    bool sequence;       /* sequence parallelism: the stream's tokens are sharded over tp */
+    ContextKind context; /* attention over cp */
+    TokenMap tokens;     /* tokens over cp; TOKENS_AUTO: by context */
+    bool keep_gathered;  /* values gathered in F are saved for backward, not gathered again */
+    bool in_order;       /* every transfer is waited for where it begins: no overlap */
+    /* [layers + 2]: the embedding, each layer, the head. They replace `zero`, `reduce_each`,
+     * `sequence`, `context`, `keep_gathered` and the recomputation and offload of
+     * JobSettings.compile. NULL: all units have those. job_unit_options returns them as a start. */
+    const UnitOptions *units;
     const char *schedule; /* name of a generator or a file; NULL: that of JobSettings */
     bool evict;           /* balance frames between stages: schedule/evict.h */
     const char *split;    /* units of the chunks: schedule/chunks.h; NULL: even */
@@ -93,10 +111,16 @@ typedef struct {
                                          * layers on the busiest rank; 0: not compared */
     const char *no_ulysses;             /* why AUTO had no choice; NULL: it had, or was not asked */
     TokenMap tokens; /* tokens over cp: that of the settings, or the one that AUTO chose */
-    const ContextRow *context_plan; /* of attention over cp; NULL: keys are not moved by a plan */
+    /* Of attention over cp, by ContextKind; NULL: keys are not moved by a plan. */
+    const ContextRow *context_plan[N_CONTEXTS];
     Model model;
+    Strategy *strategy_of; /* [2][N_CONTEXTS]: by UnitOptions.sequence and context */
+    UnitOptions *unit;     /* [model.n_units]: as compiled, with rules of stages and AUTO settled */
+    Layout *stream;        /* [model.n_units]: of x, as the unit before writes it */
+    int16_t *alike;        /* [model.n_units]: the first unit that is compiled alike */
     ProgramTable programs;
     Program *program;       /* [programs.n_classes]: those of variant 0 */
+    int16_t *class_unit;    /* [programs.n_classes]: a unit with the options of the class */
     int64_t *variant_rows;  /* [programs.n_variants]: rows of a micro-batch that run at a time */
     UnitSwitches *switches; /* [model.n_units] */
     GatherCount *gathers;   /* [model.n_units] */
@@ -123,8 +147,12 @@ static inline bool job_has_backward(const JobSettings *s)
 }
 /* Local. The name of its schedule: a generator or a file. */
 const char *job_schedule(const JobSettings *settings);
-/* Local. The recomputation on a stage: the first rule that contains it, or that of the job. */
-Recompute job_recompute(const JobSettings *settings, int stage);
+/* Local. The options of a unit as the settings give them, without rules of stages. */
+UnitOptions job_unit_options(const JobSettings *settings, int unit);
+/* Local. True if the units of the job differ in their options. */
+bool job_units_differ(const Job *job);
+/* Local. "none", "selective", "full", or the names. */
+const char *job_recompute_text(const UnitOptions *o);
 /* Local. The options that a program of its table was compiled with; for compiling it again. */
 CompileOptions job_options(const Job *job, int class, int variant);
 /* Local. Rows of one sequence in the rank's KV cache: the ranks along cp share its positions. */

@@ -1,5 +1,14 @@
-/* programs.c -- compiles the programs of a job: a class per kind of unit, a variant per length of a
- * slice. */
+/* programs.c -- compiles the programs of a job: a class per set of units that are compiled alike, a
+ * variant per length of a slice.
+ *
+ *     layers    0 1 2 3 | 4 5 6 7        stages 0 and 1
+ *     alike     1 1 3 3   3 3 3 3
+ *     stage 0   1 1 2 2   2 2 2 2        classes
+ *     stage 1   1 1 1 1   1 1 1 1        only the streams of units of other stages matter there
+ *
+ * Units of other stages are in a class of this stage with the same stream, if there is one. Their
+ * own programs are compiled if this rank stores frames of them, or if a name has to be checked. */
+#include <string.h>
 #include "compile/names.h"
 #include "job/job_parts.h"
 #include "job/slices.h"
@@ -10,15 +19,18 @@ int job_stage(const Job *job)
     return mesh_part(&job->mesh, VIEW_DENSE, pp, job->settings.parallel.rank);
 }
 
-CompileOptions job_kind_options(const Job *job)
+CompileOptions job_compile_options(const Job *job, const UnitOptions *unit)
 {
+    const ContextKind context = unit->context == CONTEXT_AUTO ? job->context : unit->context;
     CompileOptions o = job->settings.compile;
-    o.recompute = job_recompute(&job->settings, job_stage(job));
+    o.recompute = unit->recompute;
+    o.recompute_names = unit->recompute_names;
+    o.offload_names = unit->offload_names;
     o.mesh = &job->mesh;
-    o.strategy = &job->strategy;
-    o.context = job->context_plan;
+    o.strategy = job->strategy_of ? &job->strategy_of[unit->sequence * N_CONTEXTS + context] : NULL;
+    o.context = job->context_plan[context];
     o.rank = job->settings.parallel.rank;
-    o.keep_gathered = job->settings.parallel.keep_gathered;
+    o.keep_gathered = unit->keep_gathered;
     o.in_order = job->settings.parallel.in_order;
     o.backward = job_has_backward(&job->settings);
     if (job->settings.kind == JOB_GENERATE && job->settings.session.cached)
@@ -28,8 +40,9 @@ CompileOptions job_kind_options(const Job *job)
 
 CompileOptions job_options(const Job *job, int class, int variant)
 {
-    CompileOptions o = job_kind_options(job);
-    (void)class;
+    const int unit = job->class_unit[class];
+    CompileOptions o = job_compile_options(job, &job->unit[unit]);
+    o.x = &job->stream[unit];
     o.slice_rows = job->slices.n > 1 ? job->variant_rows[variant] : 0;
     return o;
 }
@@ -58,36 +71,101 @@ static Err find_variants(Job *job, Arena *arena)
     return OK;
 }
 
-static Err find_classes(Job *job, Arena *arena)
+static bool has_names(const UnitOptions *o) { return o->recompute_names || o->offload_names; }
+
+/* True if unit `of` has the x and the y of unit u, and their transfers. */
+static bool same_streams(const Job *job, int u, int of)
 {
-    const Model *m = &job->model;
-    int16_t *class_of, *kind_of;
-    TRY(ARENA_NEW(arena, m->n_units, &class_of));
-    TRY(ARENA_NEW(arena, m->n_kinds, &kind_of));
-    for (int u = 0; u < m->n_units; u++) class_of[u] = (int16_t)m->unit[u].kind;
-    for (int k = 0; k < m->n_kinds; k++) kind_of[k] = (int16_t)k;
-    job->programs.class_of = class_of;
-    job->programs.kind_of = kind_of;
-    job->programs.n_classes = m->n_kinds;
+    return job->model.unit[u].kind == job->model.unit[of].kind &&
+           job->unit[u].sequence == job->unit[of].sequence &&
+           job->unit[u].context == job->unit[of].context &&
+           layout_equal(&job->stream[u], &job->stream[of]);
+}
+
+/* The unit whose program a unit of another stage gets on this rank. */
+static int stand_in(const Job *job, const int16_t *stage, int u, int here)
+{
+    for (int of = 0; of < job->model.n_units; of++)
+        if (stage[of] == here && same_streams(job, u, of)) return job->alike[of];
+    for (int of = 0; of < u; of++)
+        if (same_streams(job, u, of) && !has_names(&job->unit[of])) return job->alike[of];
+    return job->alike[u];
+}
+
+/* Finds for each unit the one whose program it runs: of[units], the first of its class. */
+static Err find_programs(const Job *job, Arena *temp, int16_t **out)
+{
+    const int n = job->model.n_units, here = job_stage(job);
+    const bool evicts = job_evicts(job);
+    int16_t *stage, *of;
+    TRY(ARENA_NEW(temp, n, &stage));
+    TRY(ARENA_NEW(temp, n, &of));
+    job_unit_stages(job, stage);
+    for (int u = 0; u < n; u++) {
+        const bool own = stage[u] == here || evicts || has_names(&job->unit[u]);
+        const bool again = !own && u > 0 && stage[u - 1] != here &&
+                           job->alike[u - 1] == job->alike[u] && !has_names(&job->unit[u - 1]);
+        of[u] = own ? job->alike[u] : again ? of[u - 1] : (int16_t)stand_in(job, stage, u, here);
+    }
+    *out = of;
     return OK;
 }
 
-static const char *recompute_text(const CompileOptions *o)
+static Err find_classes(Job *job, Arena *arena)
 {
-    static const char *const word[] = {
-        [RECOMPUTE_NONE] = "none", [RECOMPUTE_SELECTIVE] = "selective", [RECOMPUTE_FULL] = "full"};
-    return o->recompute == RECOMPUTE_NAMED ? o->recompute_names : word[o->recompute];
+    const Model *m = &job->model;
+    int16_t *class_of, *kind_of, *of;
+    int n = 0;
+    TRY(find_programs(job, arena, &of));
+    TRY(ARENA_NEW(arena, m->n_units, &class_of));
+    TRY(ARENA_NEW(arena, m->n_units, &kind_of));
+    TRY(ARENA_NEW(arena, m->n_units, &job->class_unit));
+    for (int k = 0; k < m->n_kinds; k++)
+        for (int u = 0; u < m->n_units; u++) {
+            int c = 0;
+            if (m->unit[u].kind != k) continue;
+            while (c < n && job->class_unit[c] != of[u]) c++;
+            if (c == n) {
+                job->class_unit[n] = of[u];
+                kind_of[n++] = (int16_t)k;
+            }
+            class_of[u] = (int16_t)c;
+        }
+    job->programs.class_of = class_of;
+    job->programs.kind_of = kind_of;
+    job->programs.n_classes = n;
+    return OK;
 }
 
-static Err check_effects(const Job *job, Arena *temp)
+static const char *names_of(const Job *job, int class, NamesEffect effect)
 {
-    const CompileOptions o = job_kind_options(job);
-    const NamesTarget target = {job->program, job->programs.n_classes, recompute_text(&o)};
-    if (!o.backward) return OK;
-    if (o.recompute == RECOMPUTE_NAMED)
-        TRY(names_check_effect("parallel.recompute", o.recompute_names, NAMES_RECOMPUTED, &target,
-                               temp));
-    return names_check_effect("parallel.offload", o.offload_names, NAMES_OFFLOAD, &target, temp);
+    const UnitOptions *o = &job->unit[job->class_unit[class]];
+    return effect == NAMES_OFFLOAD ? o->offload_names : o->recompute_names;
+}
+
+/* Checks that each pattern changes a program of the classes that have it. */
+static Err check_effect(const Job *job, NamesEffect effect, Arena *temp)
+{
+    static const char *const key[] = {
+        [NAMES_RECOMPUTED] = "parallel.recompute", [NAMES_OFFLOAD] = "parallel.offload"};
+    const int classes = job->programs.n_classes;
+    Program *with;
+    TRY(ARENA_NEW(temp, classes, &with));
+    for (int c = 0; c < classes; c++) {
+        const char *names = names_of(job, c, effect);
+        int n = 0;
+        bool done = !names;
+        for (int i = 0; names && i < classes; i++) {
+            const char *other = names_of(job, i, effect);
+            if (!other || strcmp(names, other) != 0) continue;
+            done = done || i < c;
+            with[n++] = job->program[i];
+        }
+        if (done) continue;
+        const NamesTarget target = {with, n, job_recompute_text(&job->unit[job->class_unit[c]])};
+        TRY(names_check_effect(key[effect], names, effect, &target, temp));
+    }
+    return OK;
 }
 
 Err job_compile_programs(Job *job, Arena *arena)
@@ -103,5 +181,7 @@ Err job_compile_programs(Job *job, Arena *arena)
             TRY(compile_unit(&job->model.kind[t->kind_of[c]], &o, NULL, NULL, arena,
                              &job->program[v * t->n_classes + c]));
         }
-    return check_effects(job, arena);
+    if (!job_has_backward(&job->settings)) return OK;
+    TRY(check_effect(job, NAMES_RECOMPUTED, arena));
+    return check_effect(job, NAMES_OFFLOAD, arena);
 }

@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include "base/math.h"
 #include "schedule/check/check.h"
 #include "schedule/chunks.h"
 #include "schedule/evict.h"
@@ -55,10 +56,9 @@ static bool is_shared(const Model *m, int unit)
 
 /* The switches of a unit. Gradients shared by several stages are summed once, at the end of the
  * step: in the middle, each of two stages could wait for the other. */
-static UnitSwitches row_of(const Job *job, bool shared)
+static UnitSwitches row_of(const Job *job, int unit, bool shared)
 {
-    const ParallelSettings *p = &job->settings.parallel;
-    UnitSwitches row = switches_of_zero(p->zero, p->reduce_each);
+    UnitSwitches row = switches_of_zero(job->unit[unit].zero, job->unit[unit].reduce_each);
     if (shared) row.reduce = REDUCE_AFTER_LAST;
     return row;
 }
@@ -96,8 +96,10 @@ static Err check_order(const Job *job, const int *group)
     if (!several || adds_in_order(&job->chunks)) return OK;
     char key[48] = "parallel.reduce=each";
     const char *out = "parallel.reduce=last";
-    if (p->zero >= 2) {
-        snprintf(key, sizeof key, "parallel.zero=%d", p->zero);
+    int zero = 0;
+    for (int u = 0; u < job->model.n_units; u++) zero = max_int(zero, job->unit[u].zero);
+    if (zero >= 2) {
+        snprintf(key, sizeof key, "parallel.zero=%d", zero);
         out = "parallel.zero=0 or 1, with parallel.reduce=last";
     }
     if (p->fold > 1) {
@@ -131,7 +133,7 @@ static Err add_transfers(Job *job, Arena *arena)
     TRY(ARENA_NEW(arena, n, &job->gathers));
     for (int u = 0; u < n; u++) {
         late[u] = is_shared(&job->model, u);
-        job->switches[u] = row_of(job, late[u]);
+        job->switches[u] = row_of(job, u, late[u]);
         group[u] = reduce_group(job, job->switches[u]);
         apart[u] = group[u] > 0 && job->switches[u].reduce == REDUCE_AFTER_EACH;
     }
@@ -159,29 +161,42 @@ static double program_flops(const Program *p)
     return flops;
 }
 
+static Err unit_flops(const Job *job, int unit, const Mesh *one, Arena *temp, double *out)
+{
+    const UnitOptions options = job_unit_options(&job->settings, unit);
+    CompileOptions o = job_compile_options(job, &options);
+    Program p;
+    const size_t mark = arena_mark(temp);
+    o.mesh = one;
+    o.rank = 0;
+    o.prepack = NULL;
+    o.backward = job->settings.kind != JOB_GENERATE;
+    TRY(compile_unit(&job->model.kind[job->model.unit[unit].kind], &o, NULL, NULL, temp, &p));
+    *out = program_flops(&p);
+    arena_rewind(temp, mark);
+    return OK;
+}
+
 /* Flops of each unit, forward and backward, of the whole model on one rank. Every rank must get the
  * same costs, so these do not depend on its shards (uneven over tp), on the recomputation of its
  * stage, or on the job's kind: a forward job for validation has the weights of the training job. */
 static Err unit_costs(const Job *job, Arena *temp, double *cost)
 {
     const Model *m = &job->model;
-    CompileOptions o = job_kind_options(job);
     Mesh one;
-    double of_kind[MAX_KINDS];
     TRY(mesh_sized(&(MeshSizes){0}, &one));
-    o.mesh = &one;
-    o.rank = 0;
-    o.prepack = NULL;
-    o.recompute = job->settings.compile.recompute;
-    o.backward = job->settings.kind != JOB_GENERATE;
-    for (int k = 0; k < m->n_kinds; k++) {
-        Program p;
-        const size_t mark = arena_mark(temp);
-        TRY(compile_unit(&m->kind[k], &o, NULL, NULL, temp, &p));
-        of_kind[k] = program_flops(&p);
-        arena_rewind(temp, mark);
+    for (int u = 0; u < m->n_units; u++) {
+        const UnitOptions o = job_unit_options(&job->settings, u);
+        int same = 0; /* the first unit with as many flops */
+        for (; same < u; same++) {
+            const UnitOptions a = job_unit_options(&job->settings, same);
+            if (m->unit[same].kind == m->unit[u].kind && job_same_recompute(&a, &o)) break;
+        }
+        if (same < u)
+            cost[u] = cost[same];
+        else
+            TRY(unit_flops(job, u, &one, temp, &cost[u]));
     }
-    for (int u = 0; u < m->n_units; u++) cost[u] = of_kind[m->unit[u].kind];
     return OK;
 }
 
@@ -222,14 +237,13 @@ static Err cut_units(Job *job, Arena *arena)
     bool given;
     TRY(units_of_file(job, &given));
     if (!given) TRY(schedule_chunks(&request, arena, &job->chunks.first_unit));
-    for (int c = 0; c < job->chunks.chunks; c++)
-        for (int u = job->chunks.first_unit[c]; u < job->chunks.first_unit[c + 1]; u++)
-            stage[u] = job->chunks.stage_of[c];
+    job_unit_stages(job, stage);
     return model_copy_params(&job->model, stage);
 }
 
-static bool has_evictions(const Schedule *s)
+bool job_evicts(const Job *job)
 {
+    const Schedule *s = &job->chunks;
     for (int stage = 0; stage < s->stages; stage++)
         for (int i = 0; i < s->n[stage]; i++)
             if (s->list[stage][i].kind == A_EVICT) return true;
@@ -240,7 +254,7 @@ static bool has_evictions(const Schedule *s)
 static Err check_evicts(const Job *job)
 {
     const Schedule *s = &job->chunks;
-    if (has_evictions(s)) return OK;
+    if (job_evicts(job)) return OK;
     return err_fail(
         ERR_CONFIG,
         "parallel.evict=true evicts nothing: with parallel.schedule=%s, mesh.pp=%d and "
@@ -281,7 +295,7 @@ Err job_make_units(Job *job, int stage, Arena *arena)
 {
     const JobSettings *set = &job->settings;
     const ExpandEnd end = set->kind == JOB_STEP ? EXPAND_STEP : EXPAND_RUNS;
-    const int stages = has_evictions(&job->chunks) ? ALL_STAGES : stage;
+    const int stages = job_evicts(job) ? ALL_STAGES : stage;
     TRY(schedule_expand_stage(&job->moves, end, stages, arena, &job->units));
     TRY(add_transfers(job, arena));
     return !job_has_backward(set) ? OK : schedule_check(&job->units, arena);

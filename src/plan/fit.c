@@ -2,6 +2,7 @@
  * micro-batch, shard the state (ZeRO), recompute everything, and combinations of these. */
 #include "plan/fit.h"
 
+#include "base/math.h"
 #include "base/text.h"
 #include "job/batch.h"
 
@@ -41,16 +42,42 @@ static int dp_of(const MeshSizes *m)
     return (m->dp_replicate ? m->dp_replicate : 1) * (m->dp_shard ? m->dp_shard : 1);
 }
 
+static int lowest_zero(const JobSettings *set)
+{
+    int lowest = 3;
+    for (int u = 0; u < (int)set->config->n_layers + 2; u++)
+        lowest = min_int(lowest, job_unit_options(set, u).zero);
+    return lowest;
+}
+
+/* Changes the options of all units that have their own, in a copy of them. */
+static Err apply_to_units(const FitCandidate *c, Arena *arena, JobSettings *set)
+{
+    const int n = (int)set->config->n_layers + 2;
+    UnitOptions *units;
+    if (!set->parallel.units) return OK;
+    TRY(ARENA_NEW(arena, n, &units));
+    for (int u = 0; u < n; u++) {
+        units[u] = set->parallel.units[u];
+        if (c->recompute) units[u].recompute = c->mode;
+        units[u].zero = max_int(units[u].zero, c->zero);
+    }
+    set->parallel.units = units;
+    return OK;
+}
+
 /* Applies the candidate to `set`. False if it changes nothing or is refused by a training run. */
-static bool apply(const FitCandidate *c, int64_t global, JobSettings *set)
+static bool apply(const FitCandidate *c, int64_t global, Arena *arena, JobSettings *set)
 {
     if (c->recompute) { /* replaces patterns and rules per stage */
         set->compile.recompute = c->mode;
         set->compile.recompute_names = NULL;
         set->n_stage_rules = 0;
     }
+    if (c->zero >= 0 && (set->parallel.mesh.dp_shard < 2 || lowest_zero(set) >= c->zero))
+        return false;
+    if (apply_to_units(c, arena, set) != OK) return false;
     if (c->zero >= 0) {
-        if (set->parallel.mesh.dp_shard < 2 || set->parallel.zero >= c->zero) return false;
         if (c->zero == 3 && set->compile.prepack)
             return false; /* gathered weights are not prepacked */
         set->parallel.zero = c->zero;
@@ -101,7 +128,7 @@ int fit_options(const FitRequest *r, FitOption out[MAX_FIT_OPTIONS])
         const FitCandidate *c = &candidates[i];
         JobSettings set = *r->job;
         int64_t bytes = 0;
-        if (is_covered(c, found, n) || !apply(c, r->global, &set) ||
+        if (is_covered(c, found, n) || !apply(c, r->global, &temp, &set) ||
             compiled_bytes(r, &set, &temp, &bytes) != OK || bytes > r->available_bytes)
             continue;
         found[n] = c;

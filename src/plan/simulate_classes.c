@@ -13,8 +13,8 @@
  * group extends along the axis, for all coordinates on the other axes of the group.
  *
  * Along tp every coordinate is compiled, but not for every stage: the keys of one stage hold for
- * all stages with as many units of each kind and the same recomputation, since a key contains all
- * sizes that linking reads. */
+ * all stages whose units are compiled and sharded alike, in the same order, since a key contains
+ * all sizes that linking reads. */
 #include "plan/simulate.h"
 
 #include <string.h>
@@ -229,13 +229,13 @@ static uint64_t hash_stage(const Classifier *c, int axis, int rank)
     const Schedule *s = &job->chunks;
     const unsigned pp = mesh_axes(c->in->mesh, VIEW_DENSE, "pp");
     const int stage = mesh_part(c->in->mesh, VIEW_DENSE, pp, rank);
-    int units[MAX_KINDS] = {0};
+    uint64_t hash = (uint64_t)axis;
     for (int chunk = 0; chunk < s->chunks; chunk++)
         for (int u = s->first_unit[chunk];
-             u < s->first_unit[chunk + 1] && s->stage_of[chunk] == stage; u++)
-            units[job->model.unit[u].kind]++;
-    uint64_t hash = mix((uint64_t)axis, job_recompute(&job->settings, stage));
-    for (int k = 0; k < MAX_KINDS; k++) hash = mix(hash, (uint64_t)units[k]);
+             u < s->first_unit[chunk + 1] && s->stage_of[chunk] == stage; u++) {
+            const UnitOptions *o = &job->unit[u];
+            hash = mix(hash, (uint64_t)job->alike[u] * 8 + (uint64_t)o->zero * 2 + o->reduce_each);
+        }
     return mix(hash, (uint64_t)mesh_move(c->in->mesh, VIEW_DENSE, pp, 0, rank));
 }
 

@@ -154,7 +154,7 @@ static void misfits_are_refused(void **state)
     o.strategy = &sequence;
     DO(compile_with(&job, &o, 1, &a, at(&t, t.n_classes - 1, 0)));
     expect_error("stream", programs_check(&t, &job.model), ERR_CHECK,
-                 "unit layer.1 reads the stream in another layout than unit layer.0 writes it");
+                 "unit head reads the stream in another layout than unit layer.1 writes it");
     arena_close(&a);
 }
 

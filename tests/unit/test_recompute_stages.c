@@ -9,9 +9,11 @@ enum { STAGES = 3 };
 
 static int count_recomputed(const Job *job)
 {
-    int n = 0;
-    for (int k = 0; k < job->model.n_kinds; k++)
-        for (int i = 0; i < job->program[k].n_instr; i++) n += job->program[k].instr[i].recomputed;
+    int n = 0; /* in all RUNs of the rank */
+    for (int k = 0; k < job->linked.n; k++) {
+        const Program *p = job->linked.list[k].program;
+        for (int i = 0; p && i < p->n_instr; i++) n += p->instr[i].recomputed;
+    }
     return n;
 }
 

@@ -1,0 +1,161 @@
+/* units.c -- the options of each unit: as given, checked, and as they are compiled.
+ *
+ *     unit       options                         compiled alike
+ *     embed      zero 1                          0
+ *     layer.0    zero 3, full, sequence          1    x whole: the embedding writes it so
+ *     layer.1    zero 3, full, sequence          2    x sharded over tp
+ *     layer.2    zero 1, full, sequence          2    ZeRO changes no program
+ *     layer.3    zero 1                          4    x sharded over tp, y whole */
+#include <string.h>
+#include "compile/names.h"
+#include "job/job_parts.h"
+
+UnitOptions job_unit_options(const JobSettings *s, int unit)
+{
+    const ParallelSettings *p = &s->parallel;
+    if (p->units) return p->units[unit];
+    return (UnitOptions){.recompute = s->compile.recompute,
+                         .recompute_names = s->compile.recompute_names,
+                         .offload_names = s->compile.offload_names,
+                         .zero = p->zero,
+                         .reduce_each = p->reduce_each,
+                         .keep_gathered = p->keep_gathered,
+                         .sequence = p->sequence,
+                         .context = p->context};
+}
+
+const char *job_recompute_text(const UnitOptions *o)
+{
+    static const char *const word[] = {
+        [RECOMPUTE_NONE] = "none", [RECOMPUTE_SELECTIVE] = "selective", [RECOMPUTE_FULL] = "full"};
+    return o->recompute == RECOMPUTE_NAMED ? o->recompute_names : word[o->recompute];
+}
+
+static bool same_names(const char *a, const char *b)
+{
+    return a == b || (a && b && strcmp(a, b) == 0);
+}
+
+bool job_same_recompute(const UnitOptions *a, const UnitOptions *b)
+{
+    return a->recompute == b->recompute &&
+           (a->recompute != RECOMPUTE_NAMED || same_names(a->recompute_names, b->recompute_names));
+}
+
+/* True if both are compiled to the same program from the same stream. */
+static bool same_program(const UnitOptions *a, const UnitOptions *b)
+{
+    return job_same_recompute(a, b) && same_names(a->offload_names, b->offload_names) &&
+           a->keep_gathered == b->keep_gathered && a->sequence == b->sequence &&
+           a->context == b->context;
+}
+
+static bool same_options(const UnitOptions *a, const UnitOptions *b)
+{
+    return same_program(a, b) && a->zero == b->zero && a->reduce_each == b->reduce_each;
+}
+
+bool job_units_differ(const Job *job)
+{
+    for (int u = 1; u < job->model.n_units; u++)
+        if (!same_options(&job->unit[u], &job->unit[0])) return true;
+    return false;
+}
+
+void job_unit_stages(const Job *job, int16_t *stage)
+{
+    const Schedule *s = &job->chunks;
+    for (int c = 0; c < s->chunks; c++)
+        for (int u = s->first_unit[c]; u < s->first_unit[c + 1]; u++) stage[u] = s->stage_of[c];
+}
+
+/* Checks the names of a unit, unless those of the unit before are the same. */
+static Err check_names(const Job *job, int unit, Arena *temp)
+{
+    const Model *m = &job->model;
+    const UnitOptions o = job_unit_options(&job->settings, unit);
+    const UnitOptions before = unit ? job_unit_options(&job->settings, unit - 1) : (UnitOptions){0};
+    if (o.recompute == RECOMPUTE_NAMED && !same_names(o.recompute_names, before.recompute_names))
+        TRY(names_check("parallel.recompute", o.recompute_names, m->kind, m->n_kinds, temp));
+    if (same_names(o.offload_names, before.offload_names)) return OK;
+    return names_check("parallel.offload", o.offload_names, m->kind, m->n_kinds, temp);
+}
+
+Err job_check_units(const Job *job, Arena *temp)
+{
+    const JobSettings *s = &job->settings;
+    if (s->parallel.units && s->n_stage_rules)
+        return err_fail(ERR_CONFIG,
+                        "parallel.recompute has rules for stages, and other keys have rules for "
+                        "layers; give the layers of the stages instead");
+    for (int u = 0; u < job->model.n_units; u++) {
+        const UnitOptions o = job_unit_options(s, u);
+        if (o.zero < 0 || o.zero > 3)
+            return err_fail(ERR_CONFIG, "parallel.zero=%d: levels are 0 to 3", o.zero);
+        TRY(check_names(job, u, temp));
+    }
+    return OK;
+}
+
+/* The recomputation on a stage: the first rule that contains it, or that of the job. */
+static void apply_stage_rules(const JobSettings *s, int stage, UnitOptions *o)
+{
+    for (int i = 0; i < s->n_stage_rules; i++)
+        if (stage >= s->stage[i].first && stage <= s->stage[i].last) {
+            o->recompute = s->stage[i].recompute;
+            return;
+        }
+}
+
+/* Options without effect get one value, so that they make no class. */
+static UnitOptions settled(const Job *job, int unit, int stage)
+{
+    const MeshSizes *m = &job->settings.parallel.mesh;
+    UnitOptions o = job_unit_options(&job->settings, unit);
+    apply_stage_rules(&job->settings, stage, &o);
+    if (!job_has_backward(&job->settings)) {
+        o.recompute = RECOMPUTE_NONE;
+        o.offload_names = NULL;
+        o.keep_gathered = false;
+    }
+    if (o.recompute != RECOMPUTE_NAMED) o.recompute_names = NULL;
+    if (m->tp <= 1) o.sequence = false;
+    if (m->cp <= 1 || o.context == CONTEXT_AUTO) o.context = job->context;
+    return o;
+}
+
+static Err find_stream(Job *job, int unit, Arena *arena)
+{
+    const UnitOptions *before = &job->unit[unit - 1];
+    const Strategy *s = &job->strategy_of[before->sequence * N_CONTEXTS + before->context];
+    const Graph *g = &job->model.kind[job->model.unit[unit - 1].kind];
+    const int like = job->alike[unit - 1]; /* a unit that writes the stream alike */
+    if (like < unit - 1) {
+        job->stream[unit] = job->stream[like + 1];
+        return OK;
+    }
+    return strategy_stream(s, g, &job->mesh, arena, &job->stream[unit]);
+}
+
+Err job_settle_units(Job *job, Arena *arena)
+{
+    const Model *m = &job->model;
+    int16_t *stage;
+    TRY(ARENA_NEW(arena, m->n_units, &stage));
+    TRY(ARENA_NEW(arena, m->n_units, &job->unit));
+    TRY(ARENA_NEW(arena, m->n_units, &job->stream));
+    TRY(ARENA_NEW(arena, m->n_units, &job->alike));
+    job_unit_stages(job, stage);
+    for (int u = 0; u < m->n_units; u++) {
+        int like = 0;
+        job->unit[u] = settled(job, u, stage[u]);
+        job->stream[u] = layout_replicate(VIEW_DENSE);
+        if (u > 0) TRY(find_stream(job, u, arena));
+        while (like < u && (m->unit[like].kind != m->unit[u].kind || job->alike[like] != like ||
+                            !same_program(&job->unit[like], &job->unit[u]) ||
+                            !layout_equal(&job->stream[like], &job->stream[u])))
+            like++;
+        job->alike[u] = (int16_t)like;
+    }
+    return OK;
+}
