@@ -144,5 +144,6 @@ Err facts_gather(Facts *f, Arena *arena)
     TRY(facts_params(f, arena));
     TRY(facts_memory(f, arena));
     TRY(facts_transfers(f));
+    TRY(linked_channels(&f->job->linked, arena, &f->channels));
     return facts_pipeline(f, arena);
 }

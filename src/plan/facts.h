@@ -105,6 +105,7 @@ typedef struct {
     size_t total;                            /* arenas, save and valid */
     TransferRow transfer[MAX_TRANSFER_ROWS]; /* by purpose */
     size_t sent_bytes;                       /* of all transfers */
+    ChannelCount channels;                   /* communicators that NCCL opens for them */
     PipelineFacts pipeline;
 } Facts;
 

@@ -43,6 +43,15 @@ Err linked_traffic(const LinkedProgram *lp, Traffic *out);
 /* Local. Adds a row `times` times. ERR_CHECK if there is no room for another kind of row. */
 Err traffic_add(Traffic *s, const TrafficRow *row, int64_t times);
 
+/* Channels of the transfers of device memory (comm/channel_key.h): NCCL opens a communicator for
+ * each. */
+typedef struct {
+    int groups; /* of collectives, by group and purpose */
+    int pairs;  /* of sends, by sender, receiver and purpose */
+} ChannelCount;
+/* Local. Counts the channels of the rank; `temp` is rewound. */
+Err linked_channels(const LinkedProgram *lp, Arena *temp, ChannelCount *out);
+
 /* Local. The axes along which the members of a group differ. */
 unsigned group_axes(const Mesh *m, RankList group);
 

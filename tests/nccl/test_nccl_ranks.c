@@ -30,6 +30,9 @@ static void books(const char *name, const WorldResult *r)
     if (count.misuses > 0) fail_msg("%s: %s", name, count.misuse);
     if (count.open != 0 || count.aborted != 0) fail_msg("%s: communicators are left", name);
     if (left.contexts != 0 || left.bytes != 0) fail_msg("%s: contexts are left", name);
+    if (count.opened != r->channels)
+        fail_msg("%s: %lld communicators, %lld predicted", name, (long long)count.opened,
+                 (long long)r->channels);
     if (r->ranks > 1 && count.launches < r->ranks) fail_msg("%s: NCCL was not called", name);
     printf("%-14s %d ranks: %lld communicators, %lld launches, %lld of several calls\n", name,
            r->ranks, (long long)count.opened, (long long)count.launches, (long long)count.grouped);

@@ -302,7 +302,10 @@ static Err compile(Worker *k)
     if (k->w->validate) TRY(job_compile(&set, &k->arena, &k->valid_job));
     memcpy(k->out->bytes[k->number], k->job.linked.bytes, sizeof k->job.linked.bytes);
     Traffic traffic;
+    ChannelCount channels;
     TRY(linked_traffic(&k->job.linked, &traffic));
+    TRY(linked_channels(&k->job.linked, &k->arena, &channels));
+    k->out->channels += channels.groups + channels.pairs;
     for (int i = 0; i < traffic.n; i++) {
         int64_t *sum = traffic.row[i].scalar ? &k->out->scalars_predicted : &k->out->predicted;
         *sum += k->w->steps * (int64_t)traffic.row[i].sent_bytes;

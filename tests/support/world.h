@@ -52,6 +52,7 @@ typedef struct {
     /* Bytes sent by all ranks in all steps, by kind and for scalars. */
     int64_t sent[N_COMM_KINDS], scalars_sent;
     int64_t predicted, scalars_predicted; /* totals, computed from the programs */
+    int64_t channels;                     /* of all ranks: linked_channels */
     uint64_t delays;                      /* of all ranks: places where jitter might sleep */
     int64_t captured, launched;           /* of all ranks: graphs made and launched */
     int64_t gathered; /* elements of packs that one rank's list gathers in a step */

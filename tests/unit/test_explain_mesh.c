@@ -26,6 +26,7 @@ static void plan_names_the_rank(void **state)
         "  rank 3: gather.0 gather.1",
         "TRANSFERS of a step that rank 3 begins, in bytes\n",
         "parameters, from home to use  all-gather      dp, 2 ranks",
+        "  channels: 4 of groups, 0 of pairs; on GPUs NCCL opens a communicator for each",
         "transfers of layer.1, unit 2",
         "begun here, waited for before F2.0 (action",
         "MEMORY of rank 3, in bytes\n",

@@ -121,6 +121,8 @@ json_t *transfers_json(const Facts *f)
     }
     set(o, "rows", list);
     set_bytes(o, "sent_bytes", f->sent_bytes);
+    set_count(o, "group_channels", f->channels.groups);
+    set_count(o, "pair_channels", f->channels.pairs);
     set(o, "gathers", gathers_json(f));
     return o;
 }

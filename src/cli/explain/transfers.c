@@ -83,6 +83,15 @@ static void gathers_text(const Facts *f, Text *t)
     text_add(t, "  %-24s %8d %8d %12d\n", "all", all.uses, all.gathers, all.saved);
 }
 
+static void channels_text(const Facts *f, Text *t)
+{
+    const ChannelCount *c = &f->channels;
+    text_add(t,
+             "  channels: %d of groups, %d of pairs; on GPUs NCCL opens a communicator for each, "
+             "with buffers of its\n  own, which MEMORY does not count\n",
+             c->groups, c->pairs);
+}
+
 Err explain_transfers_text(const Facts *f, Arena *temp, Text *out)
 {
     TextTable t;
@@ -102,6 +111,7 @@ Err explain_transfers_text(const Facts *f, Arena *temp, Text *out)
     table_cell(&t, "%zu", f->sent_bytes);
     table_cell(&t, "%s", text_bytes((int64_t)f->sent_bytes, human));
     table_text(&t, "  ", out);
+    channels_text(f, out);
     gathers_text(f, out);
     return OK;
 }

@@ -15,30 +15,6 @@ enum {
     ID_PURPOSE = INT_MIN + 1
 }; /* a separate group: the caller's sequence numbers do not change */
 
-NcclChannelKey nccl_channel_key(const Transfer *t, int rank)
-{
-    if (t->kind == COMM_SEND) return (NcclChannelKey){t, {rank, t->to.rank}};
-    if (t->kind == COMM_RECV) return (NcclChannelKey){t, {t->from.rank, rank}};
-    return (NcclChannelKey){t, {-1, -1}};
-}
-
-static int compare(int64_t a, int64_t b) { return a < b ? -1 : a > b; }
-
-int nccl_channel_key_compare(const NcclChannelKey *a, const NcclChannelKey *b)
-{
-    const RankList x = a->t->group, y = b->t->group;
-    int order = compare(a->t->purpose, b->t->purpose);
-    for (int i = 0; order == 0 && i < 2; i++) order = compare(a->pair[i], b->pair[i]);
-    if (order == 0) order = compare(x.n, y.n);
-    for (int i = 0; order == 0 && i < x.n; i++) order = compare(x.rank[i], y.rank[i]);
-    return order;
-}
-
-RankList nccl_channel_members(const NcclChannelKey *name)
-{
-    return name->pair[0] < 0 ? name->t->group : (RankList){2, name->pair};
-}
-
 NcclChannel *nccl_channel_find(const Comm *c, const Transfer *t)
 {
     GroupRow *g = group_find((Comm *)(uintptr_t)c, t->group, t->purpose);
@@ -46,9 +22,9 @@ NcclChannel *nccl_channel_find(const Comm *c, const Transfer *t)
 }
 
 /* Uses the message buffer of comm_agree, which is free: both are collective, on one thread. */
-static Err broadcast_id(Comm *c, const NcclChannelKey *name, NcclId *id)
+static Err broadcast_id(Comm *c, const ChannelKey *name, NcclId *id)
 {
-    const RankList members = nccl_channel_members(name);
+    const RankList members = channel_members(name);
     char *buffer = c->memory[COMM_OWN].base + c->memory[COMM_OWN].bytes - COMM_TEXT_BYTES;
     const Ref at = {members.rank[0], COMM_OWN, (size_t)(buffer - c->memory[COMM_OWN].base),
                     sizeof *id / 4, I32};
@@ -67,10 +43,10 @@ static Err broadcast_id(Comm *c, const NcclChannelKey *name, NcclId *id)
 }
 
 /* NCCL works on its own thread; the comm is polled for failures of other ranks. */
-static Err await_members(Comm *c, NcclChannel *ch, const NcclChannelKey *name)
+static Err await_members(Comm *c, NcclChannel *ch, const ChannelKey *name)
 {
     const double since_s = now_s();
-    const RankList members = nccl_channel_members(name);
+    const RankList members = channel_members(name);
     for (;;) {
         NcclResult state = NCCL_OK;
         TRY(nccl_ok(c, ch, api_of(c)->CommGetAsyncError(ch->comm, &state), "query errors"));
@@ -97,7 +73,7 @@ static Err open_queue(Comm *c, NcclChannel *ch)
     return rt->native(ch->queue, &ch->native);
 }
 
-static Err join(Comm *c, NcclChannel *ch, const NcclChannelKey *name)
+static Err join(Comm *c, NcclChannel *ch, const ChannelKey *name)
 {
     NcclConfig config = {sizeof config, NCCL_CONFIG_MAGIC, NCCL_CONFIG_VERSION, 0};
     NcclId id = {{0}};
@@ -108,10 +84,10 @@ static Err join(Comm *c, NcclChannel *ch, const NcclChannelKey *name)
     return await_members(c, ch, name);
 }
 
-Err nccl_channel_open(Comm *c, const NcclChannelKey *name, NcclChannel **out)
+Err nccl_channel_open(Comm *c, const ChannelKey *name, NcclChannel **out)
 {
     NcclState *n = c->transport_state;
-    const RankList members = nccl_channel_members(name);
+    const RankList members = channel_members(name);
     GroupRow *g;
     NcclChannel *ch = n->spare;
     TRY(group_of(c, name->t->group, name->t->purpose, &g));

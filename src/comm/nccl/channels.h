@@ -19,7 +19,7 @@
  * NCCL_LAUNCH_ORDER_IMPLICIT must not be set.
  *
  * Opening a channel needs all its members at once. So comm_prepare takes all transfers of a program
- * before the first step, and opens their channels in the order of nccl_channel_key_compare, which
+ * before the first step, and opens their channels in the order of channel_key_compare, which
  * is the same on all ranks.
  *
  * The host never blocks: communicators are opened with blocking=0. While NCCL returns
@@ -35,6 +35,7 @@
 #ifndef COMM_NCCL_CHANNELS_H
 #define COMM_NCCL_CHANNELS_H
 
+#include "comm/channel_key.h"
 #include "comm/nccl/entry.h"
 
 enum { LAUNCH_RING = 8 }; /* latest launches of a channel that are kept */
@@ -68,19 +69,8 @@ typedef struct {
     DeviceEvent **ready; /* [in_flight] */
 } NcclState;
 
-/* Identity of a channel, the same on all its members. */
-typedef struct {
-    const Transfer *t;
-    int32_t pair[2]; /* ranks of a pair, the sender first; -1 -1: collectives */
-} NcclChannelKey;
-
-/* channels.c. Local. */
-NcclChannelKey nccl_channel_key(const Transfer *t, int rank);
-/* Local. Negative, 0, positive: the order in which channels are opened. */
-int nccl_channel_key_compare(const NcclChannelKey *a, const NcclChannelKey *b);
-RankList nccl_channel_members(const NcclChannelKey *name);
-/* Collective over its members: opens queue and communicator. */
-Err nccl_channel_open(Comm *c, const NcclChannelKey *name, NcclChannel **out);
+/* channels.c. Collective over its members: opens queue and communicator. */
+Err nccl_channel_open(Comm *c, const ChannelKey *name, NcclChannel **out);
 /* Local. The channel of a transfer; NULL: it is not open. */
 NcclChannel *nccl_channel_find(const Comm *c, const Transfer *t);
 /* Local. Waits for the queue, which drains soon after an abort, and frees the channel for reuse. */

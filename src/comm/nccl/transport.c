@@ -7,21 +7,6 @@ static DeviceQueue *compute(const Comm *c)
     return c->device.runtime->queue(c->device.context, QUEUE_COMPUTE);
 }
 
-/* Sorts the keys in the order that is the same on every rank, and removes duplicates. */
-static int sort_names(NcclChannelKey *name, int n)
-{
-    int kept = 0;
-    for (int i = 0; i < n; i++) {
-        int at = kept;
-        const NcclChannelKey x = name[i];
-        while (at > 0 && nccl_channel_key_compare(&x, &name[at - 1]) < 0) at--;
-        if (at > 0 && nccl_channel_key_compare(&x, &name[at - 1]) == 0) continue;
-        for (int k = kept++; k > at; k--) name[k] = name[k - 1];
-        name[at] = x;
-    }
-    return kept;
-}
-
 static Err open_event(Comm *c, int slot)
 {
     NcclState *n = c->transport_state;
@@ -37,11 +22,11 @@ static Err open_events(Comm *c)
 
 static Err transport_prepare(Comm *c, const Transfer *t, int n)
 {
-    NcclChannelKey *name;
+    ChannelKey *name;
     NcclChannel *ch;
     TRY(ARENA_NEW(c->arena, n + 1, &name));
-    for (int i = 0; i < n; i++) name[i] = nccl_channel_key(&t[i], c->set.rank);
-    const int channels = sort_names(name, n);
+    for (int i = 0; i < n; i++) name[i] = channel_key(&t[i], c->set.rank);
+    const int channels = channel_keys_unique(name, n);
     for (int i = 0; i < channels; i++)
         if (!nccl_channel_find(c, name[i].t)) TRY(nccl_channel_open(c, &name[i], &ch));
     for (int i = 0; i < n; i++) TRY(launch_reserve(c, &t[i], nccl_channel_find(c, &t[i])));
@@ -51,7 +36,7 @@ static Err transport_prepare(Comm *c, const Transfer *t, int n)
 /* A group of one rank needs no other: its channel is opened on demand. */
 static Err find_channel(Comm *c, const PendingTransfer *p, NcclChannel **out)
 {
-    const NcclChannelKey own = nccl_channel_key(&p->t, c->set.rank);
+    const ChannelKey own = channel_key(&p->t, c->set.rank);
     char name[TRANSFER_NAME_BYTES];
     *out = p->channel->transport;
     if (*out) return OK;
