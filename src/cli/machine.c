@@ -53,6 +53,17 @@ Err machine_card(const Device *d, DeviceInfo *out)
     return err;
 }
 
+Err machine_attention(const Device *d, const Call *call, bool backward, char *out, size_t bytes)
+{
+    DeviceContext *context;
+    out[0] = '\0';
+    if (!d->runtime->attention) return OK;
+    TRY(d->runtime->open(0, &context));
+    d->runtime->attention(context, call, backward, out, bytes);
+    d->runtime->close(context);
+    return OK;
+}
+
 const char *machine_processor(char *buffer, size_t bytes)
 {
     char line[256];

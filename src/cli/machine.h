@@ -20,6 +20,9 @@ void machine_load_eagerly(int ranks_here);
 Err machine_device(const Config *c, const Device **out);
 /* Local. Name, memory and peak rates of the first GPU; the device has a runtime. */
 Err machine_card(const Device *d, DeviceInfo *out);
+/* Local. Which attention of the device runs this call, and why; "" if it has only one. The device
+ * has a runtime. */
+Err machine_attention(const Device *d, const Call *call, bool backward, char *out, size_t bytes);
 /* Local. The processor's name, in `buffer`, which is returned. */
 const char *machine_processor(char *buffer, size_t bytes);
 /* Local. Path of a file in the user's cache folder, XDG_CACHE_HOME/sheaf or ~/.cache/sheaf, which

@@ -9,6 +9,7 @@
 #include "cli/machine.h"
 #include "cli/train.h"
 #include "cli/train_state.h"
+#include "job/attention.h"
 
 /* ---- the lines that rank 0 prints ---- */
 
@@ -38,11 +39,29 @@ static void report_prepack(const TrainSession *s, const TrainRank *r)
         r->job.linked.rank, micros, micros == 1 ? "" : "es");
 }
 
-/* The attention that runs, and why. The text of a GPU says it already: cuDNN's, or our own and the
- * reason. */
-static void report_attention(const TrainSession *s, const TrainRank *r)
+/* On a GPU: the kernels of the layers on this rank, forward and backward. A mask with document
+ * borders is never promised to be causal. */
+static Err report_gpu_attention(const TrainSession *s, const TrainRank *r)
 {
-    if (s->device->runtime) return;
+    Call call;
+    char text[2][256];
+    for (int backward = 0; backward < 2; backward++) {
+        if (!job_attention_call(&r->job, backward, &call)) return OK;
+        TRY(machine_attention(s->device, &call, backward, text[backward], sizeof text[0]));
+    }
+    const char *hint = s->config.data_pack ? "; data.pack=false promises it" : "";
+    if (call.attr.attention.causal > 0 || !strstr(text[0], "causal")) hint = "";
+    if (strcmp(text[0], text[1]) == 0)
+        printf("attention: %s%s\n", text[0], hint);
+    else
+        printf("attention: forward %s%s; backward %s\n", text[0], hint, text[1]);
+    return OK;
+}
+
+/* The attention that runs, and why. */
+static Err report_attention(const TrainSession *s, const TrainRank *r)
+{
+    if (s->device->runtime) return report_gpu_attention(s, r);
     if (strcmp(s->device->name, "ref") == 0)
         printf("attention: plain loops of device ref, in f64\n");
     else if (r->job.model.dtype == BF16)
@@ -50,6 +69,7 @@ static void report_attention(const TrainSession *s, const TrainRank *r)
     else
         printf("attention: our own fused kernels in f32; precision.compute=bf16 uses faster "
                "instructions where the processor has them\n");
+    return OK;
 }
 
 /* What auto chose for cp depends on the job alone, so rank 0 speaks for all. */
@@ -81,7 +101,7 @@ static Err report_run(const TrainSession *s, TrainRank *r)
            (long long)(s->config.batch_global * s->config.data_seq_len),
            text_bytes(atomic_load(&s->run.needed_bytes), bytes),
            s->launch.here > 1 ? " for all ranks" : "");
-    report_attention(s, r);
+    TRY(report_attention(s, r));
     if (s->config.data_valid.n > 0 && s->config.run_valid_every == 0)
         printf("validation: none, as run.valid_every=0; data.valid is not read\n");
     TRY(report_context(r));

@@ -200,6 +200,10 @@ typedef struct DeviceRuntime {
      * at another point (the gelu of a GEMM). An output that is fused with another may be summed in
      * another order (the bias gradient of linear_dgelu). */
     void (*deterministic)(DeviceContext *c, bool on);
+    /* Writes which of the device's implementations runs this attention, or its gradient, and why:
+     * "cuDNN 9.19.0". NULL: the device has one. */
+    void (*attention)(const DeviceContext *c, const Call *call, bool backward, char *out,
+                      size_t bytes);
     /* Optional parts; NULL: the device has none. */
     const DeviceLists *lists;
     const DeviceGraphs *graphs;

@@ -4,28 +4,8 @@
 #include "support/data_test.h"
 
 #include "device/cuda/attention/cudnn_fit.h"
+#include "job/attention.h"
 #include "support/jobs.h"
-
-/* Live extents are the full ones; regions are aligned to 64 bytes, as arenas are. */
-static Tensor tensor_of(const Program *p, int32_t id, int mode)
-{
-    const ProgTensor *t = &p->tensor[id];
-    Tensor x = {.dtype = t->dtype, .ndim = t->ndim, .data = (char *)4096 + t->at[mode].offset};
-    for (int i = 0; i < t->ndim; i++) x.n[i] = t->dim[i].cap, x.stride[i] = t->stride[i];
-    return x;
-}
-
-static Call call_of(const Program *p, const Instr *in)
-{
-    const int mode = in->phase == PHASE_B ? MERGED : SPLIT;
-    Call c = {.n_in = in->n_in, .n_out = in->n_out, .attr = in->attr.kernel};
-    for (int i = 0; i < in->n_in; i++) c.in[i] = tensor_of(p, in->in[i], mode);
-    for (int i = 0; i < in->n_out; i++) {
-        c.out[i] = tensor_of(p, in->out[i], mode);
-        c.number[i] = in->keep[i] == SLOT_ZERO ? 0 : 1;
-    }
-    return c;
-}
 
 /* Counts the calls that fit: forward and backward. */
 static void count_fits(const JobSettings *set, int n[2])
@@ -38,7 +18,7 @@ static void count_fits(const JobSettings *set, int n[2])
             const Instr *in = &job.program[k].instr[i];
             if (in->op != OP_attention && in->op != OP_attention_dx) continue;
             const bool backward = in->op == OP_attention_dx;
-            const Call c = call_of(&job.program[k], in);
+            const Call c = instr_call(&job.program[k], in);
             const char *misfit = cudnn_misfit(&c, backward, CUDNN_FIT_OLDEST);
             if (misfit) fail_msg("%s, %s: %s", set->config->name, op_info(in->op)->name, misfit);
             assert_int_equal(c.attr.attention.causal, set->batch.seq_len);
@@ -93,6 +73,38 @@ static void sharded_heads_fit(void **state)
         set.parallel.rank = 1;
         count_fits(&set, n);
         assert_int_equal(n[1], 2);
+    }
+}
+
+static const char *choice_of(const JobSettings *set, bool backward, char text[256])
+{
+    Job job;
+    Call call;
+    DO(job_compile(set, &arena, &job));
+    assert_true(job_attention_call(&job, backward, &call));
+    cudnn_fit_text(cudnn_misfit(&call, backward, 91900), 91900, text, 256);
+    return text;
+}
+
+/* What the first lines of a run say, by model. */
+static void choices_have_reasons(void **state)
+{
+    (void)state;
+    ModelConfig config;
+    char text[256];
+    const char own[] = "our own kernels instead of cuDNN's: ";
+    for (int backward = 0; backward < 2; backward++) {
+        JobSettings set = settings_of("llama3.2-1b", (BatchShape){2, 1024}, &config);
+        assert_string_equal(choice_of(&set, backward, text), "cuDNN 9.19.0");
+        set.causal = false;
+        assert_non_null(strstr(choice_of(&set, backward, text), own));
+        assert_non_null(strstr(text, "not promised to be causal"));
+        set.causal = true;
+        set.dtype = F32;
+        assert_non_null(strstr(choice_of(&set, backward, text), "not bf16"));
+        set.dtype = BF16;
+        config.head_size = 100;
+        assert_non_null(strstr(choice_of(&set, backward, text), "multiple of 8 channels"));
     }
 }
 
@@ -159,6 +171,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(models_fit),
                                        cmocka_unit_test(sharded_heads_fit),
+                                       cmocka_unit_test(choices_have_reasons),
                                        cmocka_unit_test(logits_by_rows), cmocka_unit_test(misfits)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -194,6 +194,12 @@ Err cuda_info(DeviceContext *c, DeviceInfo *out)
     return OK;
 }
 
+void cuda_attention_choice(const DeviceContext *c, const Call *call, bool backward, char *out,
+                           size_t bytes)
+{
+    cudnn_choice(c->cudnn, call, backward, out, bytes);
+}
+
 Err cuda_identify(int ordinal, uint64_t *out)
 {
     struct cudaDeviceProp card;

@@ -9,6 +9,8 @@ Err cuda_open(int ordinal, DeviceContext **out);
 void cuda_close(DeviceContext *c);
 Err cuda_info(DeviceContext *c, DeviceInfo *out);
 Err cuda_identify(int ordinal, uint64_t *out);
+void cuda_attention_choice(const DeviceContext *c, const Call *call, bool backward, char *out,
+                           size_t bytes);
 Err cuda_queue_open(DeviceContext *c, DeviceQueue **out);
 void cuda_queue_close(DeviceQueue *q);
 Err cuda_native(DeviceQueue *q, void **out);

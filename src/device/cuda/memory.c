@@ -173,6 +173,7 @@ const DeviceRuntime cuda_runtime = {
     .timestamps_read = cuda_timestamps_read,
     .fold = cuda_fold,
     .deterministic = deterministic,
+    .attention = cuda_attention_choice,
     .lists = &lists,
     .graphs = &graphs,
     .autotune = &autotune,

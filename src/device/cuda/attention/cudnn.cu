@@ -122,6 +122,15 @@ extern "C" const char *cudnn_text(const CudnnPlans *f)
     return f ? f->text : "attention by our own kernels: no libcudnn.so.9 of 9.3 or newer found";
 }
 
+extern "C" void cudnn_choice(const CudnnPlans *f, const Call *call, bool backward, char *out,
+                             size_t bytes)
+{
+    if (f)
+        cudnn_fit_text(cudnn_misfit(call, backward, f->version), f->version, out, bytes);
+    else
+        snprintf(out, bytes, "our own kernels: no libcudnn.so.9 of 9.3 or newer found");
+}
+
 /* Reports each reason once: a promise that the mask is causal expects the fused kernels. */
 static void report_misfit(CudnnPlans *f, const Call *call, bool backward, const std::string &why)
 {

@@ -19,6 +19,8 @@ void cudnn_close(CudnnPlans *f);
 void cudnn_search(const char *path);
 /* Local. "causal attention by cuDNN 9.19.0", or the reason against it; f may be NULL. */
 const char *cudnn_text(const CudnnPlans *f);
+/* Local. "cuDNN 9.19.0", or "our own kernels" and the reason; f may be NULL. */
+void cudnn_choice(const CudnnPlans *f, const Call *call, bool backward, char *out, size_t bytes);
 /* Local. False if the call does not fit; nothing was launched then. */
 bool cudnn_attention(const Call *call, Err *err);
 bool cudnn_attention_dx(const Call *call, Err *err);

@@ -10,6 +10,8 @@
 #ifndef DEVICE_CUDA_ATTENTION_CUDNN_FIT_H
 #define DEVICE_CUDA_ATTENTION_CUDNN_FIT_H
 
+#include <stdio.h>
+
 #include "device/heads.h"
 
 /* Versions of cuDNN (91400 is 9.14.0): the oldest that is used; the first that supports lengths
@@ -55,6 +57,16 @@ static inline const char *cudnn_misfit(const Call *call, bool backward, size_t v
         head_group(&call->attr, q[1], k[1]) != q[1] / k[1])
         return "its heads are not whole groups";
     return cudnn_operand_misfit(call, backward);
+}
+
+/* Writes which kernels run a call with this misfit: "cuDNN 9.19.0", or our own and the reason. */
+static inline void cudnn_fit_text(const char *misfit, size_t version, char *out, size_t bytes)
+{
+    const int v = (int)version;
+    if (misfit)
+        snprintf(out, bytes, "our own kernels instead of cuDNN's: %s", misfit);
+    else
+        snprintf(out, bytes, "cuDNN %d.%d.%d", v / 10000, v / 100 % 100, v % 100);
 }
 
 #endif

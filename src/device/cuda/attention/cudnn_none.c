@@ -1,6 +1,8 @@
 /* cudnn_none.c -- stubs of a build without cudnn-frontend: no call fits, and cudnn_text states
  * why. */
 #ifndef SHEAF_CUDNN
+#include <stdio.h>
+
 #include "device/cuda/attention/cudnn.h"
 
 CudnnPlans *cudnn_open(int capability)
@@ -17,6 +19,14 @@ const char *cudnn_text(const CudnnPlans *f)
 {
     (void)f;
     return "attention by our own kernels (built without cudnn-frontend)";
+}
+
+void cudnn_choice(const CudnnPlans *f, const Call *call, bool backward, char *out, size_t bytes)
+{
+    (void)f;
+    (void)call;
+    (void)backward;
+    snprintf(out, bytes, "our own kernels (built without cudnn-frontend)");
 }
 
 bool cudnn_attention(const Call *call, Err *err)
