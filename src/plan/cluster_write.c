@@ -1,10 +1,21 @@
 /* cluster_write.c -- a cluster as the text of a cluster file. */
 #include "plan/cluster.h"
 
+/* Types of an unknown peak, which is 0, are left out. */
 static void flops_line(Text *t, const char *key, const double *flops_per_s)
 {
-    text_add(t, "  %s: {f64: %.6g, f32: %.6g, bf16: %.6g}\n", key, 1e-12 * flops_per_s[F64],
-             1e-12 * flops_per_s[F32], 1e-12 * flops_per_s[BF16]);
+    static const struct {
+        const char *name;
+        DType type;
+    } types[] = {{"f64", F64}, {"f32", F32}, {"bf16", BF16}};
+    const char *before = "";
+    text_add(t, "  %s: {", key);
+    for (int i = 0; i < 3; i++) {
+        if (flops_per_s[types[i].type] == 0) continue;
+        text_add(t, "%s%s: %.6g", before, types[i].name, 1e-12 * flops_per_s[types[i].type]);
+        before = ", ";
+    }
+    text_add(t, "}\n");
 }
 
 void cluster_text(const Cluster *c, Text *t)

@@ -28,3 +28,4 @@ for file in tests/golden/safetensors/*.safetensors tests/golden/checkpoint/*/*.s
 done
 seed fuzz_manifest small <tests/golden/checkpoint/step-00000020/manifest.json
 for file in tests/golden/schedule/*.txt; do seed fuzz_schedule "$(basename "$file")" <"$file"; done
+for file in share/clusters/*.yaml; do seed fuzz_cluster "$(basename "$file")" <"$file"; done

@@ -102,6 +102,7 @@ static void written_files_are_read(void **state)
     DO(read_text(good, &arena, &c));
     c.name = "a \"quoted\\ name\": # 2";
     c.peak_flops_per_s[F64] = c.peak_flops_per_s[F32] = 1.23456789e10;
+    c.peak_flops_per_s[BF16] = 0; /* not known */
     c.rates.memory_Bps = 98765.4321e5;
     Text t = text_in(&arena);
     cluster_text(&c, &t);
@@ -118,6 +119,7 @@ static void written_files_are_read(void **state)
         assert_true(c.rates.level[i].latency_s == again.rates.level[i].latency_s);
     }
     assert_true(again.peak_flops_per_s[F64] > 1.2345e10 && again.memory_bytes == c.memory_bytes);
+    assert_true(again.peak_flops_per_s[BF16] == 0);
     arena_close(&arena);
 }
 
