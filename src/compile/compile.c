@@ -80,6 +80,7 @@ static Err run_chunk(CompileContext *c)
     return chunk(&c->g, &rule);
 }
 
+static bool fuses(const CompileOptions *o) { return !o->unfused; }
 static Err run_fuse(CompileContext *c) { return fuse(&c->g); }
 static Err run_slice(CompileContext *c) { return slice(&c->g, c->all_rows); }
 static Err run_session(CompileContext *c) { return session(&c->g, c->options); }
@@ -99,12 +100,12 @@ static const Pass passes[] = {
     {"differentiate", run_differentiate, has_backward, false},
     {"place", run_place, NULL, false},
     {"context", run_context, has_context, false},
-    {"fuse", run_fuse, NULL, false},
+    {"fuse", run_fuse, fuses, false},
     {"chunk", run_chunk, NULL, false},
     {"slice", run_slice, has_slices, false},
     {"session", run_session, has_session, false},
     {"recompute", run_recompute, NULL, false},
-    {"epilogues", run_epilogues, NULL, false},
+    {"epilogues", run_epilogues, fuses, false},
     {"phases", run_phases, NULL, false},
     {"lower", run_lower, NULL, true},
     {"prepack", run_prepack, has_prepack, true},

@@ -18,6 +18,7 @@ typedef struct {
     /* The host's time to launch a kernel or a transfer, which runs no earlier; the host launches
      * ahead of the device. 0: the device launches by itself. */
     double host_launch_s;
+    double host_member_s; /* more for each further member of a collective */
     /* Factors on work beside a transfer, and on a transfer beside work; 0: 1. */
     double slow_work, slow_transfer;
     /* Transfers make progress while the rank computes. False: they do when a rank waits, as those

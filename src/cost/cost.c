@@ -72,9 +72,12 @@ static double heavy_seconds(const CostRates *r, const CostWork *w)
     return w->heavy * waste / rate;
 }
 
-/* An attention in forward has 4 c flops for each pair and head, in backward 10 c. */
-static double score_bytes(const CostRates *r, const CostWork *w)
+/* Bytes beyond the operands. An attention in forward has 4 c flops for each pair and head, in
+ * backward 10 c; the gradient of the loss has 4 flops for each logit, 9 in one op with the loss. */
+static double extra_bytes(const CostRates *r, const CostWork *w)
 {
+    if (w->op == OP_loss_dx) return r->logit_bytes * w->light / 4;
+    if (w->op == OP_token_loss_dx) return r->logit_bytes * w->light / 9;
     if (w->c <= 0) return 0;
     return w->op == OP_attention ? r->pair_bytes * w->heavy / (4 * w->c)
                                  : 2 * r->pair_bytes * w->heavy / (10 * w->c);
@@ -88,7 +91,7 @@ double cost_work_seconds(const CostRates *r, const CostWork *w)
     if (w->heavy > 0) busy += heavy_seconds(r, w);
     if (w->light > 0) busy += w->light / r->flops_per_s[WORK_POINTWISE][w->dtype];
     const double Bps = r->memory ? cost_curve_at(r->memory, w->bytes) : r->memory_Bps;
-    return r->launch_s + larger(busy, w->bytes / Bps) + score_bytes(r, w) / r->memory_Bps;
+    return r->launch_s + larger(busy, w->bytes / Bps) + extra_bytes(r, w) / r->memory_Bps;
 }
 
 CostWork cost_instr_work(const Program *p, const Instr *i)

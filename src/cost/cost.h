@@ -26,6 +26,9 @@ typedef struct {
     double latency_s; /* of one message */
     double Bps;       /* of one link, in one direction */
     int shared_by;    /* consecutive ranks that share one link; 0: 1 */
+    /* Of a message between two ranks, while all ranks of their blocks send; 0: as above. */
+    double pair_latency_s, pair_Bps;
+    const char *name; /* "node"; NULL: it has none */
 } CostLink;
 
 /* Measured rates of GEMMs: rate[i][j][l] is that of m[i] x n[j] x k[l], in flops per second. Rates
@@ -68,6 +71,9 @@ typedef struct {
     /* An attention that writes its scores to memory moves this many bytes for each (query, key)
      * pair and head in forward, and twice as many in backward; 0: it keeps them in the caches. */
     double pair_bytes;
+    /* A loss in several passes over wide logits moves this many bytes more for each logit; 0: its
+     * operands alone. */
+    double logit_bytes;
     CostTiles tiles;
     const CostGrid *gemm[N_DTYPES];       /* NULL: none, flops_per_s alone */
     const CostCurve *attention[N_DTYPES]; /* flops per second by flops; NULL: none */

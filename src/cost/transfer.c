@@ -69,6 +69,12 @@ static int log2_ceil(int n)
     return log;
 }
 
+static double pair_seconds(const CostLink *l, double bytes)
+{
+    const double latency = l->pair_latency_s > 0 ? l->pair_latency_s : l->latency_s;
+    return latency + bytes / (l->pair_Bps > 0 ? l->pair_Bps : rank_Bps(l));
+}
+
 static const CostTable *find_table(const CostRates *r, CommKind kind, CostGroup g)
 {
     for (int i = 0; i < r->n_tables; i++) {
@@ -109,7 +115,7 @@ double cost_transfer_seconds(const CostRates *r, CommKind kind, CostGroup g, dou
         return rounds * link->latency_s + bytes / Bps;
     case COMM_SEND:
     case COMM_RECV:
-        return link->latency_s + bytes / rank_Bps(link);
+        return pair_seconds(link, bytes);
     default:
         MUST(false, "transfer kind %d", (int)kind);
     }

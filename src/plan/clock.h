@@ -55,6 +55,9 @@ typedef struct {
     const JobSettings *job; /* the rank is filled in */
     const Mesh *mesh;
     bool every_rank; /* plays each rank; for tests */
+    /* Ranks that send one part each of a message between stages, which all of them hold, and gather
+     * it behind the link; 0: 1, as Sheaf's programs do. */
+    int send_parts;
 } ClockInput;
 
 /* A step that is compiled: its tapes, without seconds. */

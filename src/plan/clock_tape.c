@@ -124,6 +124,8 @@ static Err begin_transfer(TapeWriter *w, const Transfer *t, BegunTransfer *out)
     memset(&price, 0, sizeof price);
     price.kind = t->kind;
     price.bytes = whole_bytes(t);
+    if (w->c->in->send_parts > 1 && (t->kind == COMM_SEND || t->kind == COMM_RECV))
+        price.bytes /= w->c->in->send_parts;
     TRY(channel_of(w, t, &price.channel));
     return add_begin(w, &price, price.channel, out);
 }

@@ -1,78 +1,11 @@
-/* cluster.c -- reads a cluster file. Numbers are a table of keys; maps are checked against it. */
+/* cluster.c -- reads a cluster file: the machine, its devices and links. */
 #include "plan/cluster.h"
 
-#include <errno.h>
-#include <math.h>
-#include <stdlib.h>
 #include <string.h>
-#include <yaml.h>
+
+#include "plan/cluster_parts.h"
 
 enum { MAX_CLUSTER_BYTES = 1 << 20 };
-
-/* One number: its key, the unit that it is written in, and where it goes. */
-typedef struct {
-    const char *key;
-    double unit;
-    double *to;
-    bool may_be_zero, optional;
-    bool set;
-} ClusterNumber;
-
-typedef struct {
-    const char *path;
-    yaml_document_t *doc;
-    Arena *arena;
-} ClusterReader;
-
-static int line_of(const yaml_node_t *n) { return (int)n->start_mark.line + 1; }
-
-static const char *scalar_of(const yaml_node_t *n)
-{
-    return n->type == YAML_SCALAR_NODE ? (const char *)n->data.scalar.value : NULL;
-}
-
-static Err refuse(const ClusterReader *r, const yaml_node_t *n, const char *where, const char *what)
-{
-    return err_fail(ERR_CONFIG, "%s:%d: %s: %s", r->path, line_of(n), where, what);
-}
-
-static Err read_number(const ClusterReader *r, const yaml_node_t *n, ClusterNumber *number)
-{
-    const char *text = scalar_of(n);
-    char *end = NULL;
-    errno = 0;
-    const double x = text ? strtod(text, &end) : 0;
-    if (!text || end == text || *end || errno || !isfinite(x) || x < 0 ||
-        (x == 0 && !number->may_be_zero))
-        return err_fail(ERR_CONFIG, "%s:%d: %s: \"%.40s\" is not a number %s; write one like 12.5",
-                        r->path, line_of(n), number->key, text ? text : "a list or map",
-                        number->may_be_zero ? "of at least 0" : "above 0");
-    *number->to = x * number->unit;
-    number->set = true;
-    return OK;
-}
-
-/* Reads a map whose keys are those of the table, each once. `where` is the map's own key. */
-static Err read_numbers(const ClusterReader *r, const yaml_node_t *map, const char *where,
-                        ClusterNumber *table, int n)
-{
-    if (map->type != YAML_MAPPING_NODE) return refuse(r, map, where, "is not a map of numbers");
-    for (const yaml_node_pair_t *p = map->data.mapping.pairs.start; p < map->data.mapping.pairs.top;
-         p++) {
-        const yaml_node_t *key = yaml_document_get_node(r->doc, p->key);
-        const char *name = scalar_of(key);
-        int i = 0;
-        while (i < n && (!name || strcmp(table[i].key, name) != 0)) i++;
-        if (i == n) return refuse(r, key, where, "has a key that no cluster file has; remove it");
-        if (table[i].set) return refuse(r, key, name, "is there twice; remove one");
-        TRY(read_number(r, yaml_document_get_node(r->doc, p->value), &table[i]));
-    }
-    for (int i = 0; i < n; i++)
-        if (!table[i].set && !table[i].optional)
-            return err_fail(ERR_CONFIG, "%s:%d: %s has no %s; add it", r->path, line_of(map), where,
-                            table[i].key);
-    return OK;
-}
 
 /* Tflop/s by type. */
 static Err read_flops(const ClusterReader *r, const yaml_node_t *map, const char *where, double *to)
@@ -81,120 +14,165 @@ static Err read_flops(const ClusterReader *r, const yaml_node_t *map, const char
     ClusterNumber table[] = {{.key = "f64", .unit = 1e12, .to = &to[F64], .optional = peak},
                              {.key = "f32", .unit = 1e12, .to = &to[F32], .optional = peak},
                              {.key = "bf16", .unit = 1e12, .to = &to[BF16], .optional = peak}};
-    return read_numbers(r, map, where, table, 3);
+    return cluster_numbers(r, map, where, table, 3);
 }
 
-/* The value of a key of a map that holds maps and scalars; NULL: it is not there. */
-static const yaml_node_t *value_of(const ClusterReader *r, const yaml_node_t *map, const char *key)
+/* A whole number of at least 1. */
+static Err check_whole(const ClusterReader *r, const yaml_node_t *map, const char *key, double x,
+                       int *to)
 {
-    for (const yaml_node_pair_t *p = map->data.mapping.pairs.start; p < map->data.mapping.pairs.top;
-         p++) {
-        const char *name = scalar_of(yaml_document_get_node(r->doc, p->key));
-        if (name && strcmp(name, key) == 0) return yaml_document_get_node(r->doc, p->value);
-    }
-    return NULL;
+    *to = (int)x;
+    if (x >= 1 && x == (double)*to) return OK;
+    return err_fail(ERR_CONFIG, "%s:%d: %s: %g is not a whole number of at least 1", r->path,
+                    (int)map->start_mark.line + 1, key, x);
 }
 
-/* Checks that a map has exactly these keys, each once. */
-static Err check_keys(const ClusterReader *r, const yaml_node_t *map, const char *where,
-                      const char *const *key, int n)
+static Err read_tiles(const ClusterReader *r, const yaml_node_t *map, CostTiles *t)
 {
-    int found = 0;
-    if (map->type != YAML_MAPPING_NODE) return refuse(r, map, where, "is not a map");
-    for (const yaml_node_pair_t *p = map->data.mapping.pairs.start; p < map->data.mapping.pairs.top;
-         p++, found++) {
-        const yaml_node_t *node = yaml_document_get_node(r->doc, p->key);
-        const char *name = scalar_of(node);
-        int i = 0;
-        while (i < n && (!name || strcmp(key[i], name) != 0)) i++;
-        if (i == n)
-            return err_fail(ERR_CONFIG,
-                            "%s:%d: %s has the key \"%.40s\", which no cluster file has"
-                            "; remove it",
-                            r->path, line_of(node), where, name ? name : "");
-    }
-    for (int i = 0; i < n; i++)
-        if (!value_of(r, map, key[i]))
-            return err_fail(ERR_CONFIG, "%s:%d: %s has no %s; add it", r->path, line_of(map), where,
-                            key[i]);
-    if (found != n) return refuse(r, map, where, "has a key twice; remove one");
+    double units = 0, m = 0, n = 0;
+    ClusterNumber table[] = {{.key = "units", .unit = 1, .to = &units},
+                             {.key = "m", .unit = 1, .to = &m},
+                             {.key = "n", .unit = 1, .to = &n},
+                             {.key = "fill_k", .unit = 1, .to = &t->fill_k, .may_be_zero = true}};
+    if (!map) return OK;
+    TRY(cluster_numbers(r, map, "tiles", table, 4));
+    TRY(check_whole(r, map, "units", units, &t->units));
+    TRY(check_whole(r, map, "m", m, &t->m));
+    return check_whole(r, map, "n", n, &t->n);
+}
+
+static Err read_power(const ClusterReader *r, const yaml_node_t *map, Cluster *c)
+{
+    ClusterNumber table[] = {{.key = "idle", .unit = 1, .to = &c->idle_watt},
+                             {.key = "busy", .unit = 1, .to = &c->busy_watt}};
+    if (!map) return OK;
+    TRY(cluster_numbers(r, map, "power_w", table, 2));
+    if (c->busy_watt < c->idle_watt) return cluster_refuse(r, map, "power_w", "busy is below idle");
     return OK;
 }
+
+enum { N_DEVICE_KEYS = 8, N_DEVICE_OPTIONAL = 10 };
+static const char *const device_keys[N_DEVICE_KEYS + N_DEVICE_OPTIONAL] = {
+    "memory_gib",   "peak_tflops",    "gemm_tflops",   "attention_tflops", "pointwise_tflops",
+    "memory_gbps",  "host_gbps",      "launch_us",     "host_launch_us",   "pair_bytes",
+    "tiles",        "price_per_hour", "power_w",       "gemm_table",       "attention_table",
+    "memory_table", "logit_bytes",    "host_member_us"};
 
 static Err read_device(const ClusterReader *r, const yaml_node_t *map, Cluster *c)
 {
-    static const char *const flops[] = {"peak_tflops", "gemm_tflops", "attention_tflops",
-                                        "pointwise_tflops"};
-    static const char *const all[] = {"memory_gib",       "peak_tflops",      "gemm_tflops",
-                                      "attention_tflops", "pointwise_tflops", "memory_gbps",
-                                      "host_gbps",        "launch_us"};
-    double *const to[] = {c->peak_flops_per_s, c->rates.flops_per_s[WORK_GEMM],
-                          c->rates.flops_per_s[WORK_ATTENTION],
-                          c->rates.flops_per_s[WORK_POINTWISE]};
+    CostRates *rates = &c->rates;
+    double *const flops[] = {c->peak_flops_per_s, rates->flops_per_s[WORK_GEMM],
+                             rates->flops_per_s[WORK_ATTENTION],
+                             rates->flops_per_s[WORK_POINTWISE]};
     ClusterNumber table[] = {
         {.key = "memory_gib", .unit = 0x1p30, .to = &c->memory_bytes},
-        {.key = "memory_gbps", .unit = 1e9, .to = &c->rates.memory_Bps},
-        {.key = "host_gbps", .unit = 1e9, .to = &c->rates.host_Bps},
-        {.key = "launch_us", .unit = 1e-6, .to = &c->rates.launch_s, .may_be_zero = true}};
-    TRY(check_keys(r, map, "device", all, 8));
-    for (int i = 0; i < 4; i++) TRY(read_flops(r, value_of(r, map, flops[i]), flops[i], to[i]));
-    for (int i = 0; i < 4; i++) TRY(read_number(r, value_of(r, map, table[i].key), &table[i]));
-    return OK;
+        {.key = "memory_gbps", .unit = 1e9, .to = &rates->memory_Bps},
+        {.key = "host_gbps", .unit = 1e9, .to = &rates->host_Bps},
+        {.key = "launch_us", .unit = 1e-6, .to = &rates->launch_s, .may_be_zero = true},
+        {.key = "host_launch_us", .unit = 1e-6, .to = &c->host_launch_s, .may_be_zero = true},
+        {.key = "host_member_us", .unit = 1e-6, .to = &c->host_member_s, .may_be_zero = true},
+        {.key = "pair_bytes", .unit = 1, .to = &rates->pair_bytes, .may_be_zero = true},
+        {.key = "logit_bytes", .unit = 1, .to = &rates->logit_bytes, .may_be_zero = true},
+        {.key = "price_per_hour", .unit = 1, .to = &c->price_per_hour}};
+    TRY(cluster_keys(r, map, "device", device_keys, N_DEVICE_KEYS, N_DEVICE_OPTIONAL));
+    for (int i = 0; i < 4; i++) {
+        const char *key = device_keys[1 + i];
+        TRY(read_flops(r, cluster_value(r, map, key), key, flops[i]));
+    }
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        const yaml_node_t *value = cluster_value(r, map, table[i].key);
+        if (value) TRY(cluster_number(r, value, &table[i]));
+    }
+    TRY(read_tiles(r, cluster_value(r, map, "tiles"), &rates->tiles));
+    TRY(read_power(r, cluster_value(r, map, "power_w"), c));
+    return cluster_device_tables(r, map, rates);
 }
 
 static Err read_link(const ClusterReader *r, const yaml_node_t *map, bool last, CostRates *rates)
 {
+    static const char *const keys[] = {"latency_us",      "gbps",     "ranks", "shared_by", "level",
+                                       "pair_latency_us", "pair_gbps"};
+    static const char *const last_keys[] = {"latency_us",      "gbps",     "shared_by", "level",
+                                            "pair_latency_us", "pair_gbps"};
     CostLink *link = &rates->level[rates->n_levels];
     const int before = rates->n_levels ? link[-1].ranks : 0;
-    double ranks = 0;
+    double ranks = 0, shared_by = 1;
     ClusterNumber table[] = {
         {.key = "latency_us", .unit = 1e-6, .to = &link->latency_s, .may_be_zero = true},
         {.key = "gbps", .unit = 1e9, .to = &link->Bps},
-        {.key = "ranks", .unit = 1, .to = &ranks}};
-    TRY(read_numbers(r, map, "links", table, last ? 2 : 3));
+        {.key = "ranks", .unit = 1, .to = &ranks},
+        {.key = "shared_by", .unit = 1, .to = &shared_by},
+        {.key = "pair_latency_us", .unit = 1e-6, .to = &link->pair_latency_s},
+        {.key = "pair_gbps", .unit = 1e9, .to = &link->pair_Bps}};
+    TRY(cluster_keys(r, map, "links", last ? last_keys : keys, last ? 2 : 3, 4));
+    for (int i = 0; i < 6; i++) {
+        const yaml_node_t *value = cluster_value(r, map, table[i].key);
+        if (value) TRY(cluster_number(r, value, &table[i]));
+    }
+    TRY(check_whole(r, map, "shared_by", shared_by, &link->shared_by));
+    const yaml_node_t *name = cluster_value(r, map, "level");
+    if (name && (!cluster_scalar(name) || !*cluster_scalar(name)))
+        return cluster_refuse(r, name, "level", "is not a text");
+    if (name) TRY(arena_string(r->arena, cluster_scalar(name), &link->name));
     link->ranks = (int)ranks;
     if (!last && (ranks != (double)link->ranks || link->ranks <= before ||
                   (before && link->ranks % before != 0)))
         return err_fail(ERR_CONFIG,
                         "%s:%d: links: ranks %g after %d; each level has a multiple of "
                         "the ranks before it",
-                        r->path, line_of(map), ranks, before);
+                        r->path, (int)map->start_mark.line + 1, ranks, before);
     rates->n_levels++;
     return OK;
 }
 
 static Err read_links(const ClusterReader *r, const yaml_node_t *list, CostRates *rates)
 {
-    if (list->type != YAML_SEQUENCE_NODE) return refuse(r, list, "links", "is not a list");
+    if (list->type != YAML_SEQUENCE_NODE) return cluster_refuse(r, list, "links", "is not a list");
     const yaml_node_item_t *first = list->data.sequence.items.start;
     const int n = (int)(list->data.sequence.items.top - first);
     if (n < 1 || n > MAX_LEVELS)
         return err_fail(ERR_CONFIG, "%s:%d: links: %d levels; a cluster has 1 to %d", r->path,
-                        line_of(list), n, MAX_LEVELS);
+                        (int)list->start_mark.line + 1, n, MAX_LEVELS);
     for (int i = 0; i < n; i++)
         TRY(read_link(r, yaml_document_get_node(r->doc, first[i]), i == n - 1, rates));
     return OK;
 }
 
+static Err read_slowdown(const ClusterReader *r, const yaml_node_t *map, Cluster *c)
+{
+    ClusterNumber table[] = {{.key = "work", .unit = 1, .to = &c->slow_work},
+                             {.key = "transfer", .unit = 1, .to = &c->slow_transfer}};
+    if (!map) return OK;
+    TRY(cluster_numbers(r, map, "slowdown", table, 2));
+    if (c->slow_work < 1 || c->slow_transfer < 1)
+        return cluster_refuse(r, map, "slowdown", "factors are at least 1");
+    return OK;
+}
+
 static Err read_root(const ClusterReader *r, Cluster *c)
 {
-    static const char *const keys[] = {"name", "overlap", "device", "links"};
+    static const char *const keys[] = {"name",  "overlap",  "device",
+                                       "links", "slowdown", "collectives"};
     const yaml_node_t *root = yaml_document_get_root_node(r->doc);
     if (!root)
         return err_fail(ERR_CONFIG,
                         "%s: is empty; a cluster file has name, overlap, device "
                         "and links",
                         r->path);
-    TRY(check_keys(r, root, "the file", keys, 4));
-    const yaml_node_t *overlap = value_of(r, root, "overlap");
-    const char *name = scalar_of(value_of(r, root, "name")), *on = scalar_of(overlap);
-    if (!name || !*name) return refuse(r, value_of(r, root, "name"), "name", "is not a text");
+    TRY(cluster_keys(r, root, "the file", keys, 4, 2));
+    const yaml_node_t *overlap = cluster_value(r, root, "overlap");
+    const char *name = cluster_scalar(cluster_value(r, root, "name"));
+    const char *on = cluster_scalar(overlap);
+    if (!name || !*name)
+        return cluster_refuse(r, cluster_value(r, root, "name"), "name", "is not a text");
     if (!on || (strcmp(on, "true") != 0 && strcmp(on, "false") != 0))
-        return refuse(r, overlap, "overlap", "is neither true nor false");
+        return cluster_refuse(r, overlap, "overlap", "is neither true nor false");
     c->overlaps = strcmp(on, "true") == 0;
     TRY(arena_string(r->arena, name, &c->name));
-    TRY(read_device(r, value_of(r, root, "device"), c));
-    return read_links(r, value_of(r, root, "links"), &c->rates);
+    TRY(read_device(r, cluster_value(r, root, "device"), c));
+    TRY(read_links(r, cluster_value(r, root, "links"), &c->rates));
+    TRY(read_slowdown(r, cluster_value(r, root, "slowdown"), c));
+    return cluster_collectives(r, cluster_value(r, root, "collectives"), &c->rates);
 }
 
 static Err read_document(const char *path, yaml_parser_t *parser, Arena *arena, Cluster *out)

@@ -1,7 +1,8 @@
 /* cluster.h -- cluster files: the rates of a machine as YAML.
  *
  *     name: h100-sxm
- *     overlap: true
+ *     overlap: true                                      transfers progress while ranks compute
+ *     slowdown: {work: 1.05, transfer: 1.1}          [+]  factors while both are under way
  *     device:
  *       memory_gib: 80                                   2^30 bytes
  *       peak_tflops: {f32: 67, bf16: 989}                by the vendor: for mfu
@@ -10,12 +11,26 @@
  *       pointwise_tflops: {f64: 15, f32: 30, bf16: 30}
  *       memory_gbps: 2700                                1e9 bytes per second
  *       host_gbps: 50
- *       launch_us: 4
+ *       launch_us: 4                                     of a kernel, on the device
+ *       host_launch_us: 5                            [+]  on the host, which launches ahead
+ *       host_member_us: 2                            [+]  more for each member of a collective
+ *       pair_bytes: 0, logit_bytes: 0                [+]  CostRates
+ *       tiles: {units: 132, m: 256, n: 128, fill_k: 64}   [+]  CostTiles
+ *       price_per_hour: 2.5                          [+]  US dollars
+ *       power_w: {idle: 75, busy: 700}               [+]
+ *       gemm_table:                                  [+]  CostGrid: k varies fastest in tflops
+ *         bf16: {m: [1024, 8192], n: [4096], k: [512, 4096], tflops: [310, 520, 480, 640]}
+ *       attention_table: {bf16: {flops: [1e9, 1e12], tflops: [90, 450]}}   [+]
+ *       memory_table: {bytes: [1e5, 1e8], gbps: [300, 2700]}               [+]
  *     links:                                             from narrow to wide
- *       - {ranks: 8, latency_us: 8, gbps: 360}           groups of 8 consecutive ranks
- *       - {latency_us: 20, gbps: 45}                     all ranks
+ *       - {level: node, ranks: 8, latency_us: 8, gbps: 360}    groups of 8 consecutive ranks
+ *       - {level: world, latency_us: 20, gbps: 45, shared_by: 1,
+ *          pair_latency_us: 20, pair_gbps: 30}               all ranks
+ *     collectives:                                   [+]  measured, instead of the formulas
+ *       - {kind: all-reduce, members: 8, level: node, inside: 1, bytes: [1e5, 1e8], us: [30, 450]}
  *
- * Every key must be present once, and no other may. */
+ * Keys with [+], and level, shared_by and pair_* of links, may be absent. Every other key must be
+ * present, each key at most once, and no other may. */
 #ifndef PLAN_CLUSTER_H
 #define PLAN_CLUSTER_H
 

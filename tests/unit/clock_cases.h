@@ -16,8 +16,8 @@ static inline Cluster slow_cluster(bool overlaps)
     c.rates.memory_Bps = 3e9;
     c.rates.host_Bps = 1e8;
     c.rates.launch_s = 1e-6;
-    c.rates.level[0] = (CostLink){2, 2e-6, 4e8, 1};
-    c.rates.level[1] = (CostLink){0, 5e-6, 1e8, 1};
+    c.rates.level[0] = (CostLink){.ranks = 2, .latency_s = 2e-6, .Bps = 4e8};
+    c.rates.level[1] = (CostLink){.ranks = 0, .latency_s = 5e-6, .Bps = 1e8};
     return c;
 }
 

@@ -7,7 +7,8 @@
 static StepTime played(Fixture *f, const Cluster *cluster, bool every_rank)
 {
     StepTime t;
-    const ClockInput in = {cluster, &f->set, &f->mesh, every_rank};
+    const ClockInput in = {
+        .cluster = cluster, .job = &f->set, .mesh = &f->mesh, .every_rank = every_rank};
     DO(clock_step(&in, &f->arena, &f->temp, &t));
     return t;
 }
@@ -190,7 +191,7 @@ static void hosts_launch_ahead(void **state)
         StepClock *clock;
         StepTime t, again, late;
         open_case(&f, &cases[i]);
-        const ClockInput in = {&base, &f.set, &f.mesh, false};
+        const ClockInput in = {.cluster = &base, .job = &f.set, .mesh = &f.mesh};
         DO(clock_open(&in, &f.arena, &f.temp, &clock));
         DO(clock_play(clock, &base, &t));
         slow.host_launch_s = 1e-9;
@@ -206,6 +207,10 @@ static void hosts_launch_ahead(void **state)
         DO(clock_play(clock, &slow, &late));
         DO(clock_play(clock, &stopped, &again));
         assert_true(again.step_s >= late.step_s);
+        stopped = slow;
+        stopped.host_member_s = 1; /* for each further member of a transfer */
+        DO(clock_play(clock, &stopped, &again));
+        assert_true((f.mesh.world == 1) == (again.step_s == late.step_s));
         DO(clock_play(clock, &base, &again));
         assert_true(again.step_s == t.step_s);
         close_case(&f);
@@ -266,12 +271,53 @@ static void more_bytes_are_never_faster(void **state)
         }
 }
 
+/* A message between stages that tp ranks send in parts takes less time; nothing else changes. */
+static void parts_of_messages_are_shorter(void **state)
+{
+    double whole = 0;
+    (void)state;
+    for (int parts = 1; parts <= 3; parts++) {
+        const ClockCase c = {{.pp = 2, .tp = 3}, 0, 1, "1f1b", 0, 0, RECOMPUTE_NONE};
+        Cluster cluster = slow_cluster(false);
+        StepTime t;
+        Fixture f;
+        cluster.rates.level[0].pair_Bps = cluster.rates.level[1].pair_Bps = 1; /* B/s */
+        open_case(&f, &c);
+        const ClockInput in = {
+            .cluster = &cluster, .job = &f.set, .mesh = &f.mesh, .send_parts = parts};
+        DO(clock_step(&in, &f.arena, &f.temp, &t));
+        if (parts == 1) whole = t.path_s[TIME_PP];
+        assert_true(whole > 100 && fabs(parts * t.path_s[TIME_PP] / whole - 1) < 1e-3);
+        close_case(&f);
+    }
+}
+
+/* Without fusion a step has more kernels, and so takes more launches. */
+static void unfused_steps_have_more_kernels(void **state)
+{
+    const ClockCase c = {{.tp = 1}, 0, 2, "1f1b", 0, 0, RECOMPUTE_NONE};
+    Cluster cluster = slow_cluster(true);
+    Fixture f;
+    (void)state;
+    cluster.host_launch_s = 1;
+    open_case(&f, &c);
+    const double fused = played(&f, &cluster, false).step_s;
+    f.set.compile.unfused = true;
+    assert_true(played(&f, &cluster, false).step_s > 1.2 * fused);
+    close_case(&f);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sums_and_classes),    cmocka_unit_test(faster_is_never_longer),
-        cmocka_unit_test(sums_by_hand),        cmocka_unit_test(bubbles_shrink_with_micros),
-        cmocka_unit_test(overlap_hides_time),  cmocka_unit_test(hosts_launch_ahead),
-        cmocka_unit_test(overlap_has_a_price), cmocka_unit_test(more_bytes_are_never_faster)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(sums_and_classes),
+                                       cmocka_unit_test(faster_is_never_longer),
+                                       cmocka_unit_test(sums_by_hand),
+                                       cmocka_unit_test(bubbles_shrink_with_micros),
+                                       cmocka_unit_test(overlap_hides_time),
+                                       cmocka_unit_test(hosts_launch_ahead),
+                                       cmocka_unit_test(overlap_has_a_price),
+                                       cmocka_unit_test(parts_of_messages_are_shorter),
+                                       cmocka_unit_test(unfused_steps_have_more_kernels),
+                                       cmocka_unit_test(more_bytes_are_never_faster)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

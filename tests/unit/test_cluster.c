@@ -2,6 +2,7 @@
  * key; the shipped files are read. */
 #define _POSIX_C_SOURCE 200809L
 #include <glob.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -49,19 +50,106 @@ static void values_have_their_units(void **state)
     arena_close(&arena);
 }
 
-/* Replaces the first `from` of the good file. */
-static void expect_refused(const char *from, const char *to, const char *message)
+static const char full[] =
+    "name: full\noverlap: true\nslowdown: {work: 1.1, transfer: 1.25}\ndevice:\n"
+    "  memory_gib: 2\n  peak_tflops: {f64: 1, f32: 2, bf16: 8}\n"
+    "  gemm_tflops: {f64: 1, f32: 2, bf16: 3}\n  attention_tflops: {f64: 4, f32: 5, bf16: 6}\n"
+    "  pointwise_tflops: {f64: 7, f32: 8, bf16: 9}\n  memory_gbps: 10\n  host_gbps: 11\n"
+    "  launch_us: 1\n  host_launch_us: 7\n  host_member_us: 3\n  pair_bytes: 12\n"
+    "  logit_bytes: 24\n  tiles: {units: 108, m: 256, n: 128, fill_k: 32}\n"
+    "  price_per_hour: 2.5\n  power_w: {idle: 70, busy: 400}\n"
+    "  gemm_table:\n    bf16: {m: [64, 128], n: [256], k: [8, 16, 32], tflops: [1, 2, 3, 4, 5, "
+    "6]}\n"
+    "  attention_table: {f32: {flops: [10, 100], tflops: [1, 2]}}\n"
+    "  memory_table: {bytes: [1000, 2000, 4000], gbps: [5, 6, 7]}\nlinks:\n"
+    "  - {level: node, ranks: 4, latency_us: 1.5, gbps: 12, pair_latency_us: 3, pair_gbps: 9}\n"
+    "  - {level: world, latency_us: 2, gbps: 13, shared_by: 2}\ncollectives:\n"
+    "  - {kind: all-gather, members: 8, level: world, inside: 4, bytes: [1, 10], us: [20, 30]}\n";
+
+static void check_full(const Cluster *c)
+{
+    const CostRates *r = &c->rates;
+    assert_true(c->slow_work == 1.1 && c->slow_transfer == 1.25 && c->price_per_hour == 2.5);
+    assert_true(c->idle_watt == 70 && c->busy_watt == 400);
+    assert_true(fabs(c->host_launch_s - 7e-6) < 1e-12 && fabs(c->host_member_s - 3e-6) < 1e-12);
+    assert_true(r->pair_bytes == 12 && r->logit_bytes == 24 && r->tiles.units == 108);
+    assert_true(r->tiles.m == 256 && r->tiles.n == 128 && r->tiles.fill_k == 32);
+    assert_true(r->gemm[BF16] && !r->gemm[F32] && r->attention[F32] && !r->attention[BF16]);
+    assert_true(r->gemm[BF16]->n_m == 2 && r->gemm[BF16]->n_n == 1 && r->gemm[BF16]->n_k == 3);
+    assert_true(r->gemm[BF16]->rate[4] == 5e12 && r->gemm[BF16]->k[2] == 32);
+    assert_true(r->attention[F32]->n == 2 && r->attention[F32]->y[1] == 2e12);
+    assert_true(r->memory->n == 3 && r->memory->x[2] == 4000 && r->memory->y[0] == 5e9);
+    assert_true(r->level[0].shared_by == 1 && r->level[1].shared_by == 2);
+    assert_true(r->level[0].pair_Bps == 9e9 && r->level[1].pair_Bps == 0);
+    assert_string_equal(r->level[1].name, "world");
+    assert_int_equal(r->n_tables, 1);
+    assert_true(r->table->kind == COMM_ALL_GATHER && r->table->members == 8);
+    assert_true(r->table->level == 1 && r->table->inside == 4 && r->table->seconds.n == 2);
+    assert_true(r->table->seconds.x[1] == 10 && fabs(r->table->seconds.y[1] - 30e-6) < 1e-12);
+}
+
+/* Every key that may be absent, read, written and read again. */
+static void optional_keys_are_read_and_written(void **state)
+{
+    Arena arena;
+    Cluster c, again;
+    const char *text;
+    (void)state;
+    DO(arena_open(&arena, "cluster", 1 << 22));
+    DO(read_text(full, &arena, &c));
+    check_full(&c);
+    Text t = text_in(&arena);
+    cluster_text(&c, &t);
+    DO(text_done(&t, &text));
+    DO(read_text(text, &arena, &again));
+    check_full(&again);
+    arena_close(&arena);
+}
+
+static void expect_refused_in(const char *whole, const char *from, const char *to,
+                              const char *message);
+
+static void faults_of_optional_keys_are_refused(void **state)
+{
+    static const char *const fault[][3] = {
+        {"work: 1.1", "work: 0.9", "slowdown: factors are at least 1"},
+        {"units: 108", "units: 1.5", "units: 1.5 is not a whole number"},
+        {"busy: 400", "busy: 40", "power_w: busy is below idle"},
+        {"[64, 128]", "[128, 64]", "m: is not above the number before it"},
+        {"5, 6]}", "5]}", "tflops has 5 numbers, not 2 x 1 x 3"},
+        {"n: [256]", "n: 256", "n: is not a list of numbers"},
+        {"n: [256]", "n: []", "n: 0 numbers; a list has 1 to 16"},
+        {"[5, 6, 7]", "[5, 6]", "memory_table: 3 numbers of bytes, 2 of gbps"},
+        {"kind: all-gather", "kind: gather", "kind: \"gather\" is none of all-reduce"},
+        {"members: 8", "members: 1", "collectives: members is a whole number above 1"},
+        {"level: world, inside", "level: rack, inside", "level: is the name of no level"},
+        {"shared_by: 2", "shared_by: 0.5", "shared_by: 0.5 is not a whole number"},
+        {"pair_gbps: 9", "pair_gbps: 9, colour: 1", "the key \"colour\""},
+        {"pair_bytes: 12", "pair_bytes: -1", "of at least 0"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof fault / sizeof *fault; i++)
+        expect_refused_in(full, fault[i][0], fault[i][1], fault[i][2]);
+}
+
+/* Replaces the first `from` of a file. */
+static void expect_refused_in(const char *whole, const char *from, const char *to,
+                              const char *message)
 {
     char text[2048];
     Arena arena;
     Cluster c = {.name = "untouched"};
-    const char *at = strstr(good, from);
+    const char *at = strstr(whole, from);
     assert_non_null(at);
-    snprintf(text, sizeof text, "%.*s%s%s", (int)(at - good), good, to, at + strlen(from));
+    snprintf(text, sizeof text, "%.*s%s%s", (int)(at - whole), whole, to, at + strlen(from));
     DO(arena_open(&arena, "cluster", 1 << 20));
     expect_error(to, read_text(text, &arena, &c), ERR_CONFIG, message);
     assert_string_equal(c.name, "untouched");
     arena_close(&arena);
+}
+
+static void expect_refused(const char *from, const char *to, const char *message)
+{
+    expect_refused_in(good, from, to, message);
 }
 
 static void faults_are_refused(void **state)
@@ -111,7 +199,7 @@ static void written_files_are_read(void **state)
     assert_string_equal(c.name, again.name);
     assert_true(c.overlaps == again.overlaps && c.rates.n_levels == again.rates.n_levels);
     const double *x = (const double *)&c.rates, *y = (const double *)&again.rates;
-    for (size_t i = 0; i < offsetof(CostRates, n_levels) / sizeof *x; i++)
+    for (size_t i = 0; i < offsetof(CostRates, tiles) / sizeof *x; i++)
         assert_true(y[i] >= x[i] * (1 - 1e-5) && y[i] <= x[i] * (1 + 1e-5));
     for (int i = 0; i < 2; i++) {
         assert_int_equal(c.rates.level[i].ranks, again.rates.level[i].ranks);
@@ -145,8 +233,11 @@ static void shipped_files_are_read(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values_have_their_units), cmocka_unit_test(faults_are_refused),
-        cmocka_unit_test(written_files_are_read), cmocka_unit_test(shipped_files_are_read)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(values_have_their_units),
+                                       cmocka_unit_test(faults_are_refused),
+                                       cmocka_unit_test(written_files_are_read),
+                                       cmocka_unit_test(shipped_files_are_read),
+                                       cmocka_unit_test(optional_keys_are_read_and_written),
+                                       cmocka_unit_test(faults_of_optional_keys_are_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -101,7 +101,8 @@ static void formulas_have_their_values(void **state)
     CostRates r = {.memory_Bps = 4, .host_Bps = 1, .launch_s = 0.5, .n_levels = 2};
     r.flops_per_s[WORK_GEMM][F32] = 2, r.flops_per_s[WORK_POINTWISE][F32] = 1;
     r.flops_per_s[WORK_ATTENTION][F32] = 1;
-    r.level[0] = (CostLink){4, 1, 100, 1}, r.level[1] = (CostLink){0, 10, 5, 1};
+    r.level[0] = (CostLink){.ranks = 4, .latency_s = 1, .Bps = 100},
+    r.level[1] = (CostLink){.ranks = 0, .latency_s = 10, .Bps = 5};
     (void)state;
     CostWork w = {.op = OP_linear,
                   .dtype = F32,
@@ -254,6 +255,12 @@ static void shared_links_and_scores(void **state)
     const double before = cost_transfer_seconds(&r, COMM_SEND, g, 1e9);
     r.level[1].shared_by = 2;
     assert_true(cost_transfer_seconds(&r, COMM_SEND, g, 1e9) > 1.9 * before);
+    r.level[1].pair_Bps = 1e9, r.level[1].pair_latency_s = 3;
+    assert_true(fabs(cost_transfer_seconds(&r, COMM_SEND, g, 1e9) - 4) < 1e-9);
+    const CostWork loss = {.op = OP_loss_dx, .dtype = BF16, .light = 4e9, .bytes = 1};
+    const double plain = cost_work_seconds(&r, &loss);
+    r.logit_bytes = 20;
+    assert_true(fabs(cost_work_seconds(&r, &loss) - plain - 20e9 / r.memory_Bps) < 1e-9);
     const double flash = cost_work_seconds(&r, &w);
     r.pair_bytes = 8;
     assert_true(fabs(cost_work_seconds(&r, &w) - flash - 8 * 4e9 / 256 / r.memory_Bps) < 1e-12);
