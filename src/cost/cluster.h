@@ -30,4 +30,10 @@ typedef struct {
     unsigned serial, stops_host;
 } Cluster;
 
+/* Local. The host's seconds to launch a transfer among so many ranks. */
+static inline double cluster_launch_s(const Cluster *c, int members)
+{
+    return c->host_launch_s + c->host_member_s * (members - 1);
+}
+
 #endif

@@ -88,7 +88,7 @@ static void post_receives(CoarseClock *c, int stage)
         if (a->kind != A_RECV) continue;
         CoarseCell *cell = cell_of(c, a);
         cell->posted = g->last_start;
-        g->host += c->in->cluster->host_launch_s;
+        g->host += cluster_launch_s(c->in->cluster, 2);
         if (cell->sent != NEVER)
             fly(c, g, side_of(a, stage), cell, c->chunk[a->unit].send_s[action_direction(a)]);
     }
@@ -102,7 +102,7 @@ static bool play_send(CoarseClock *c, int stage, const Action *a)
     if (*before) await(c, g, *before);
     *before = cell;
     cell->sent = g->now;
-    g->host += c->in->cluster->host_launch_s;
+    g->host += cluster_launch_s(c->in->cluster, 2);
     const Action back = {.phase = a->phase, .peer = (int16_t)stage};
     if (cell->posted != NEVER)
         fly(c, &c->stage[a->peer], side_of(&back, a->peer), cell,

@@ -82,7 +82,7 @@ static Err play_begin(StepClock *c, TapePlayer *p, const ClockEvent *e)
     TRY(reserve_flight(c, k, e->number));
     if (e->number >= k->n) k->n = e->number + 1;
     ClockFlight *f = &k->flight[e->number];
-    p->host_s += c->cluster->host_launch_s + c->cluster->host_member_s * (k->group.n - 1);
+    p->host_s += cluster_launch_s(c->cluster, k->group.n);
     const double late = p->host_s > p->now_s ? p->host_s - p->now_s : 0;
     if (f->begun++ == 0 || p->now_s + late > f->ready_s) {
         f->ready_s = p->now_s + late;

@@ -64,7 +64,7 @@ static Err reduce_job(Summarizer *s, const ClockInput *in)
     TRY(mesh_sized(&p->mesh, &s->mesh));
     s->in = (ClockInput){.cluster = in->cluster, .job = job, .mesh = &s->mesh};
     s->device = *in->cluster;
-    s->device.host_launch_s = 0;
+    s->device.host_launch_s = s->device.host_member_s = 0;
     return OK;
 }
 
@@ -111,15 +111,21 @@ static Err part_seconds(Summarizer *s, int unit, ClockPart part, double *out)
     return OK;
 }
 
-/* Kernels and transfers that the host launches, on the rank with most; and whether it waits. */
-static double count_launches(const StepClock *c, bool *waits)
+/* The host's seconds to launch the kernels and transfers, on the rank with most; and whether it
+ * waits. */
+static double launch_seconds(const StepClock *c, const Cluster *cluster, bool *waits)
 {
     double most = 0;
     for (int i = 0; i < c->n_tapes; i++) {
-        double n = 0;
-        for (int e = 0; e < c->tape[i].n; e++) n += c->tape[i].event[e].event != EVENT_WAIT;
-        *waits = *waits || n < c->tape[i].n;
-        most = larger(most, n);
+        double seconds = 0;
+        for (int e = 0; e < c->tape[i].n; e++) {
+            const ClockEvent *event = &c->tape[i].event[e];
+            if (event->event == EVENT_WORK) seconds += cluster->host_launch_s;
+            if (event->event == EVENT_BEGIN)
+                seconds += cluster_launch_s(cluster, c->channel[event->channel].group.n);
+            *waits = *waits || event->event == EVENT_WAIT;
+        }
+        most = larger(most, seconds);
     }
     return most;
 }
@@ -131,7 +137,7 @@ static Err play_run(Summarizer *s, Action run, RunSummary *out)
     StepTime time;
     bool waits = false;
     TRY(play_part(s, run.unit, &(ClockPart){.kind = PART_RUN, .run = run}, &time));
-    const double host_s = cluster->host_launch_s * count_launches(&s->clock, &waits);
+    const double host_s = launch_seconds(&s->clock, cluster, &waits);
     const bool stops = cluster->stops_host & (1u << TRANSFER_TP | 1u << TRANSFER_CP) && waits;
     if (stops) TRY(clock_play(&s->clock, cluster, &time));
     *out =
