@@ -33,7 +33,7 @@ typedef struct {
     int rank;           /* of the program */
     bool keep_gathered; /* values gathered in F are kept for the backward phases, not regathered */
     bool in_order;      /* a transfer is waited for where it begins */
-    bool unfused;       /* every op is a kernel of its own, as in eager frameworks; to simulate them */
+    bool unfused;       /* every op is a kernel of its own, as in eager frameworks */
     const ContextRow *context;    /* attention over cp by this plan; NULL: keys are gathered */
     const DevicePrepack *prepack; /* weights are prepacked for GEMMs of this device; NULL: no */
 } CompileOptions;
