@@ -157,6 +157,9 @@ const char *job_recompute_text(const UnitOptions *o);
 CompileOptions job_options(const Job *job, int class, int variant);
 /* Local. Rows of one sequence in the rank's KV cache: the ranks along cp share its positions. */
 int64_t job_cache_rows(const Job *job);
+/* Local. The costs of parallel.split=cost: flops of each unit, [model.n_units], forward and
+ * backward, of the whole model on one rank. `job` is made by job_share. */
+Err job_unit_costs(const Job *job, Arena *temp, double *cost);
 /* Local. Opens a rank that runs the job on device `ref`; team == NULL: one thread. */
 Err job_open_rank(const Job *job, Comm *comm, Team *team, Rank *out);
 

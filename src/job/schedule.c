@@ -177,10 +177,10 @@ static Err unit_flops(const Job *job, int unit, const Mesh *one, Arena *temp, do
     return OK;
 }
 
-/* Flops of each unit, forward and backward, of the whole model on one rank. Every rank must get the
- * same costs, so these do not depend on its shards (uneven over tp), on the recomputation of its
- * stage, or on the job's kind: a forward job for validation has the weights of the training job. */
-static Err unit_costs(const Job *job, Arena *temp, double *cost)
+/* Every rank must get the same costs, so these do not depend on its shards (uneven over tp), on the
+ * recomputation of its stage, or on the job's kind: a forward job for validation has the weights of
+ * the training job. */
+Err job_unit_costs(const Job *job, Arena *temp, double *cost)
 {
     const Model *m = &job->model;
     Mesh one;
@@ -232,7 +232,7 @@ static Err cut_units(Job *job, Arena *arena)
     int16_t *stage;
     TRY(ARENA_NEW(arena, units, &cost));
     TRY(ARENA_NEW(arena, units, &stage));
-    if (split && strcmp(split, "cost") == 0) TRY(unit_costs(job, arena, cost));
+    if (split && strcmp(split, "cost") == 0) TRY(job_unit_costs(job, arena, cost));
     const ChunkRequest request = {split ? split : "even", units, job->chunks.chunks, cost};
     bool given;
     TRY(units_of_file(job, &given));
