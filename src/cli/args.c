@@ -80,6 +80,7 @@ Err args_split(int argc, char **argv, const Flag *flags, int n_flags, Arena *a, 
 {
     Args args = {0};
     uint32_t seen = 0;
+    out->plan = NULL; /* a flag may store its value there */
     check_flags(argv[0], flags, n_flags);
     TRY(ARENA_NEW(a, argc, &args.set));
     for (int i = 1; i < argc; i++) {
@@ -96,6 +97,7 @@ Err args_split(int argc, char **argv, const Flag *flags, int n_flags, Arena *a, 
             args.file = argv[i];
         }
     }
+    args.plan = out->plan;
     *out = args;
     return OK;
 }

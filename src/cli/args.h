@@ -4,12 +4,13 @@
  *
  *     const Flag flags[] = {{"--rank", &rank, NULL}, {"--json", NULL, &json}};
  *     TRY(args_split(argc, argv, flags, 2, arena, &args));      accepts the rows of flags.def
- *     TRY(config_load(args.file, args.set, args.n_set, arena, &config)); */
+ *     TRY(args_config(&args, arena, &config)); */
 #ifndef CLI_ARGS_H
 #define CLI_ARGS_H
 
 #include <stdbool.h>
 #include "base/arena.h"
+#include "cli/config/config.h"
 
 /* Where a flag is stored. A verb has one for each of its rows in flags.def, and no others. */
 typedef struct {
@@ -22,11 +23,21 @@ typedef struct {
     const char *file; /* NULL: not given */
     const char **set; /* "section.key=value" */
     int n_set;
+    const char *plan; /* the plan file, if the verb has a Flag {"--plan", &args.plan, NULL} */
 } Args;
 
 /* Local. argv[0] is the verb, or the part of a verb (flags.h). ERR_CONFIG for an unknown flag, a
  * flag that is given again, a second file, a missing value. */
 Err args_split(int argc, char **argv, const Flag *flags, int n_flags, Arena *a, Args *out);
+
+/* Local. The configuration of the file, the plan and the settings. */
+static inline Err args_config(const Args *args, Arena *a, Config *out)
+{
+    return config_open(
+        &(ConfigSource){
+            .file = args->file, .plan = args->plan, .set = args->set, .n_set = args->n_set},
+        a, out);
+}
 
 /* Arguments that are not flags, in order. */
 typedef struct {

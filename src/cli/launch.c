@@ -106,13 +106,14 @@ static Err config_launched(const Launch *l, const Args *args, Arena *a, Config *
     if (n > 0) memcpy(set, args->set, sizeof *set * (size_t)n);
     set[n++] = ranks;
     if (!was_given(out, KEY_run_threads)) set[n++] = threads;
-    return config_load(args->file, set, n, a, out);
+    const ConfigSource from = {.file = args->file, .plan = args->plan, .set = set, .n_set = n};
+    return config_open(&from, a, out);
 }
 
 Err launch_config(Launch *l, const Args *args, Arena *a, Config *out)
 {
     const bool launched = l->by.ranks > 1;
-    TRY(config_load(args->file, args->set, args->n_set, a, out));
+    TRY(args_config(args, a, out));
     if (launched && was_given(out, KEY_run_ranks))
         return err_fail(ERR_CONFIG,
                         "%s: run.ranks=%lld: %s started %d ranks already, each a process; remove "

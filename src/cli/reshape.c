@@ -157,14 +157,12 @@ static Err parse_buffer(Reshape *r, const char *buffer)
 static Err parse(Reshape *r, int argc, char **argv)
 {
     const char *buffer = NULL, *place[2] = {NULL, NULL};
-    const Flag flags[] = {{"--buffer", &buffer, NULL},
-                          {"--hf", NULL, &r->hf},
-                          {"--dtype", &r->dtype, NULL},
-                          {"--shard-size", &r->shard, NULL},
-                          {"--threads", &r->threads, NULL}};
+    const Flag flags[] = {{"--buffer", &buffer, NULL},      {"--hf", NULL, &r->hf},
+                          {"--dtype", &r->dtype, NULL},     {"--shard-size", &r->shard, NULL},
+                          {"--threads", &r->threads, NULL}, {"--plan", &r->plan, NULL}};
     PlainArgs words;
     int n = 0;
-    TRY(args_plain(argc, argv, flags, 5, &r->arena, &words));
+    TRY(args_plain(argc, argv, flags, 6, &r->arena, &words));
     TRY(ARENA_NEW(&r->arena, words.n + 3, &r->set));
     for (int i = 0; i < words.n; i++)
         if (n < 2)
@@ -193,6 +191,9 @@ static Err reshape(Reshape *r, int argc, char **argv)
     TRY(config_ignored_keys(r->set, r->n_set, &r->arena, &ignore));
     TRY(source_open(r->source, F32, &ignore, &r->arena, &r->from));
     if (r->from.note[0]) fprintf(stderr, "sheaf: %s\n", r->from.note);
+    if (r->hf && r->plan)
+        return err_fail(ERR_CONFIG, "reshape: --plan with --hf: a Hugging Face folder has no "
+                                    "layout; leave one of the two out");
     if (r->hf) return reshape_to_hf(r);
     TRY(reshape_check_keys(r));
     TRY(open_target(r));

@@ -14,6 +14,7 @@ typedef struct {
     /* [n_set + 3]: the n_set arguments, then run.dir and keys derived from the source. */
     const char **set;
     int n_set;
+    const char *plan; /* a plan file; NULL: none */
     int64_t buffer_bytes;
     bool hf;                             /* DST is a Hugging Face folder */
     const char *dtype, *shard, *threads; /* flags of --hf; NULL: not given */

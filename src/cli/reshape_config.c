@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "cli/config/job.h"
+#include "cli/config/plan_file.h"
 #include "cli/config/print.h"
 
 bool reshape_is_ignore(const Reshape *r, int i)
@@ -60,7 +61,8 @@ static bool is_settled_again(const Reshape *r, const char *section, const char *
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
         if (strcmp(section, row[i].section) == 0 &&
             strncmp(line, row[i].key, strlen(row[i].key)) == 0)
-            return is_given(r, row[i].by[0]) || is_given(r, row[i].by[1]) || !row[i].by[0][0];
+            return r->plan || is_given(r, row[i].by[0]) || is_given(r, row[i].by[1]) ||
+                   !row[i].by[0][0];
     return false;
 }
 
@@ -97,6 +99,12 @@ static Err add_places(Reshape *r, int *n)
     return r->from.extra_dir ? add_set(r, n, "model.name", name) : OK;
 }
 
+static Err load(Reshape *r, const char *path, int n)
+{
+    const ConfigSource from = {.file = path, .plan = r->plan, .set = r->set, .n_set = n};
+    return config_open(&from, &r->arena, &r->config);
+}
+
 /* The configuration of a run that starts from a Hugging Face folder: defaults and arguments.
  * data.seq_len is lowered to the positions of the model unless it is given. */
 static Err fresh_config(Reshape *r)
@@ -104,11 +112,11 @@ static Err fresh_config(Reshape *r)
     char longest[24];
     int n = r->n_set;
     TRY(add_places(r, &n));
-    TRY(config_load(NULL, r->set, n, &r->arena, &r->config));
+    TRY(load(r, NULL, n));
     if (r->config.data_seq_len <= r->model.max_positions || is_given(r, "data.seq_len=")) return OK;
     snprintf(longest, sizeof longest, "%lld", (long long)r->model.max_positions);
     TRY(add_set(r, &n, "data.seq_len", longest));
-    return config_load(NULL, r->set, n, &r->arena, &r->config);
+    return load(r, NULL, n);
 }
 
 /* The configuration of a checkpoint with the arguments applied. It is loaded from DST.tmp, a run
@@ -120,7 +128,7 @@ static Err saved_config(Reshape *r)
     snprintf(path, sizeof path, "%s/config.yaml", r->dir);
     TRY(write_base(r, path));
     TRY(add_places(r, &n));
-    return config_load(path, r->set, n, &r->arena, &r->config);
+    return load(r, path, n);
 }
 
 Err reshape_config(Reshape *r)
@@ -129,6 +137,7 @@ Err reshape_config(Reshape *r)
     const bool hf = r->from.kind == SOURCE_HF;
     r->model = r->from.model;
     TRY(hf ? fresh_config(r) : saved_config(r));
+    if (r->plan) TRY(plan_file_check(&r->config, &r->model, &r->arena));
     TRY(config_write(&r->config, r->dir));
     Config c = r->config;
     c.parallel_prepack = false; /* nothing is computed here, and the device may not support it */

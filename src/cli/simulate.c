@@ -1,8 +1,8 @@
 /* simulate.c -- `sheaf simulate`: memory, bytes sent and flops of every rank. No rank is started,
  * so the machines need not exist.
  *
- *     sheaf simulate run.yaml [key=value ...] [--cluster FILE] [--trace FILE] [--svg FILE]
- *                    [--json] */
+ *     sheaf simulate run.yaml [key=value ...] [--cluster FILE] [--plan FILE] [--trace FILE]
+ *                    [--svg FILE] [--json] */
 #include "cli/simulate.h"
 
 #include <stdio.h>
@@ -96,16 +96,17 @@ static Err simulate_config(const Config *config, const SimulateFlags *flags, Are
 static Err simulate_request(int argc, char **argv, Arena *arena, Arena *temp)
 {
     SimulateFlags want = {0};
+    Args args;
     const Flag flags[] = {{"--json", NULL, &want.json},
                           {"--cluster", &want.cluster, NULL},
+                          {"--plan", &args.plan, NULL},
                           {"--trace", &want.trace, NULL},
                           {"--svg", &want.svg, NULL}};
-    Args args;
     Config *config;
-    TRY(args_split(argc, argv, flags, 4, temp, &args));
+    TRY(args_split(argc, argv, flags, 5, temp, &args));
     TRY(check_flags(&want));
     TRY(ARENA_NEW(temp, 1, &config));
-    TRY(config_load(args.file, args.set, args.n_set, temp, config));
+    TRY(args_config(&args, temp, config));
     return simulate_config(config, &want, arena, temp);
 }
 

@@ -238,8 +238,12 @@ static Err read_flags(Supervisor *v, int argc, char **argv)
     MpiLaunch by;
     const Flag flags[] = {{"--supervise", &flag.times, &supervised},
                           {"--fewer", NULL, &flag.fewer},
+                          {"--plan", &args.plan, NULL},
                           {"--trace", &trace, NULL}};
-    TRY(args_split(argc, argv, flags, 3, &v->arena, &args));
+    TRY(args_split(argc, argv, flags, 4, &v->arena, &args));
+    if (flag.fewer && args.plan)
+        return err_fail(ERR_CONFIG, "--fewer with --plan: a plan is for its number of ranks; leave "
+                                    "one of the two out");
     if (!supervised)
         return err_fail(ERR_CONFIG, "--fewer: has an effect only with --supervise N; give both");
     const long n = strtol(flag.times, &rest, 10);
@@ -255,7 +259,7 @@ static Err read_flags(Supervisor *v, int argc, char **argv)
             by.by, by.by);
     v->times = (int)n;
     v->fewer = flag.fewer;
-    return flag.fewer ? config_load(args.file, args.set, args.n_set, &v->arena, &v->config) : OK;
+    return flag.fewer ? args_config(&args, &v->arena, &v->config) : OK;
 }
 
 static Err prepare(Supervisor *v, int argc, char **argv)

@@ -1,7 +1,7 @@
 /* train.c -- `sheaf train`: loads configuration, data and device once per process, then runs the
  * ranks.
  *
- *     sheaf train run.yaml [key=value ...] [--trace FILE] [--supervise N [--fewer]]
+ *     sheaf train run.yaml [key=value ...] [--plan FILE] [--trace FILE] [--supervise N [--fewer]]
  *
  *     process   prepare: configuration, model, data, device
  *     ranks     train_rank: the phases of train/run.h
@@ -121,9 +121,10 @@ static Err prepare(TrainSession *s, int argc, char **argv)
     const char *trace = NULL;
     SuperviseFlags parents = {0}; /* handled by the parent process */
     const Flag flags[] = {{"--trace", &trace, NULL},
+                          {"--plan", &args.plan, NULL},
                           {"--supervise", &parents.times, NULL},
                           {"--fewer", NULL, &parents.fewer}};
-    TRY(args_split(argc, argv, flags, 3, &s->arena, &args));
+    TRY(args_split(argc, argv, flags, 4, &s->arena, &args));
     s->file = args.file;
     TRY(name_trace(s, trace));
     TRY(launch_config(&s->launch, &args, &s->arena, &s->config));

@@ -1,5 +1,6 @@
 /* train_state.c -- scalars of checkpoints, the kill hook of tests, lines at the start of a run. */
 #define _POSIX_C_SOURCE 200809L
+#include "cli/config/plan_file.h"
 #include "cli/train_state.h"
 
 #include <signal.h>
@@ -153,8 +154,23 @@ static void report_saves(const TrainSession *s)
            between ? "" : " (run.save_every=0, run.save_minutes=0)");
 }
 
+/* "plan: best.yaml, predicted for h100-sxm: 812.5 ms a step, 61.2 GiB a rank" */
+static void report_plan(const TrainSession *s)
+{
+    char bytes[24];
+    const PlanFile *p = s->config.plan;
+    if (!p) return;
+    printf("plan: %s", p->path);
+    if (p->is_current)
+        printf(", predicted for %s: %.3f ms a step, %s a rank\n", p->predicted.cluster,
+               p->predicted.step_ms, text_bytes(p->predicted.memory_bytes, bytes));
+    else
+        printf("%s\n", p->choices ? ", edited since it was made: its predictions do not hold" : "");
+}
+
 void report_start(const TrainSession *s, const TrainStart *start)
 {
+    report_plan(s);
     report_encoded(s);
     report_saves(s);
     if (start->restarted)

@@ -1,7 +1,7 @@
 /* verify.c -- `sheaf verify`: compares the model of a run under several layouts with one rank.
  *
  *     sheaf verify run.yaml [key=value ...] [--ranks N] [--layouts "tp=2 zero=1; dp=4"] [--full]
- *                  [--json]
+ *                  [--plan FILE] [--json]
  *
  * Without --layouts it takes the layout of the run and a set that covers every pair of options on
  * at most N ranks. Exit status 0: all layouts compute the same model; 1: some deviate. */
@@ -152,18 +152,19 @@ static Err refuse_launcher(void)
 static Err verify_request(int argc, char **argv, Arena *arena, Arena *temp, int *failed)
 {
     VerifyFlags want = {0};
+    Args args;
     const Flag flags[] = {{"--ranks", &want.ranks, NULL},
                           {"--layouts", &want.layouts, NULL},
+                          {"--plan", &args.plan, NULL},
                           {"--full", NULL, &want.full},
                           {"--json", NULL, &want.json}};
-    Args args;
     Config *config;
     Verification *v;
     TRY(refuse_launcher());
     TRY(args_split(argc, argv, flags, sizeof flags / sizeof *flags, arena, &args));
     TRY(ARENA_NEW(arena, 1, &config));
     TRY(ARENA_NEW(arena, 1, &v));
-    TRY(config_load(args.file, args.set, args.n_set, arena, config));
+    TRY(args_config(&args, arena, config));
     TRY(config_model(config, arena, &v->model));
     TRY(verify_settings(config, &want, v));
     TRY(choose_layouts(config, &want, arena, v));

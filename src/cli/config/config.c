@@ -4,6 +4,8 @@
 #include "base/cores.h"
 #include "base/text.h"
 #include "cli/config/mesh.h"
+#include "cli/config/plan_file.h"
+#include "cli/config/print.h"
 #include "cli/config/renamed.h"
 
 #include <string.h>
@@ -18,14 +20,18 @@ typedef struct {
     ModelField *fields;
     int level;                /* of the source that is being read */
     const char *seen[N_KEYS]; /* origin of the key in this source; NULL: not given so far */
+    const PlanFile *plan;     /* NULL: none */
 } Loader;
+
+static Err set_default(Loader *l, KeyId key)
+{
+    const WrittenValue value = {.text = key_at(key)->fallback, .origin = "default"};
+    return key_set(key, &value, l->arena, &l->c);
+}
 
 static Err set_defaults(Loader *l)
 {
-    for (int i = 0; i < N_KEYS; i++) {
-        const WrittenValue value = {.text = key_at((KeyId)i)->fallback, .origin = "default"};
-        TRY(key_set((KeyId)i, &value, l->arena, &l->c));
-    }
+    for (int i = 0; i < N_KEYS; i++) TRY(set_default(l, (KeyId)i));
     return OK;
 }
 
@@ -67,6 +73,30 @@ static Err add_field(Loader *l, const char *name, const WrittenValue *value)
     return OK;
 }
 
+static Err value_text(const Loader *l, KeyId key, const char **out)
+{
+    Text t = text_in(l->arena);
+    config_print_value(&l->c, key, &t);
+    return text_done(&t, out);
+}
+
+/* Sets a key that the plan decides to the value that it has already, or refuses. */
+static Err repeat_plan(Loader *l, KeyId key, const WrittenValue *value)
+{
+    const char *before, *after, *origin = l->c.origin[key];
+    TRY(value_text(l, key, &before));
+    TRY(key_set(key, value, l->arena, &l->c));
+    TRY(value_text(l, key, &after));
+    if (strcmp(before, after) == 0) return OK;
+    return err_fail(ERR_CONFIG,
+                    "%s: %s=%.80s: the plan decides it: %s=%.80s (%s); edit %s, or leave one of "
+                    "the two out",
+                    value->origin, key_at(key)->path, value->text, key_at(key)->path, before,
+                    strcmp(origin, "default") == 0 ? "the default, since it is not in the plan"
+                                                   : origin,
+                    l->plan->path);
+}
+
 static Err set_one(Loader *l, const char *section, const char *name, const WrittenValue *value)
 {
     TRY(renamed_refuse(section, name, value, l->arena));
@@ -75,6 +105,8 @@ static Err set_one(Loader *l, const char *section, const char *name, const Writt
     if (id < 0) return key_unknown(value->origin, section, name);
     if (l->seen[id]) return twice(value->origin, section, name, l->seen[id]);
     l->seen[id] = value->origin;
+    if (l->plan && l->level == LEVEL_ARGUMENT && plan_decides((KeyId)id))
+        return repeat_plan(l, (KeyId)id, value);
     return key_set((KeyId)id, value, l->arena, &l->c);
 }
 
@@ -86,6 +118,22 @@ static Err set_file(Loader *l, const char *path)
     l->level = LEVEL_FILE;
     for (int i = 0; i < pairs.n; i++)
         TRY(set_one(l, pairs.at[i].section, pairs.at[i].name, &pairs.at[i].value));
+    return OK;
+}
+
+/* Replaces the keys that a plan decides: by those of the plan, or by their defaults. */
+static Err set_plan(Loader *l, const ConfigSource *from)
+{
+    PlanFile *plan;
+    TRY(ARENA_NEW(l->arena, 1, &plan));
+    TRY(plan_file_read(from->plan, from->plan_text, l->arena, plan));
+    for (int i = 0; i < N_KEYS; i++)
+        if (plan_decides((KeyId)i)) TRY(set_default(l, (KeyId)i));
+    memset(l->seen, 0, sizeof l->seen);
+    for (int i = 0; i < plan->n; i++)
+        TRY(set_one(l, plan->at[i].section, plan->at[i].name, &plan->at[i].value));
+    l->plan = plan;
+    l->c.plan = plan;
     return OK;
 }
 
@@ -173,11 +221,17 @@ static Err settle(Config *c)
 
 Err config_load(const char *path, const char *const *set, int n_set, Arena *a, Config *out)
 {
+    return config_open(&(ConfigSource){.file = path, .set = set, .n_set = n_set}, a, out);
+}
+
+Err config_open(const ConfigSource *from, Arena *a, Config *out)
+{
     Loader l = {.arena = a};
     TRY(ARENA_NEW(a, MAX_FIELDS, &l.fields));
     TRY(set_defaults(&l));
-    if (path) TRY(set_file(&l, path));
-    TRY(set_arguments(&l, set, n_set));
+    if (from->file) TRY(set_file(&l, from->file));
+    if (from->plan) TRY(set_plan(&l, from));
+    TRY(set_arguments(&l, from->set, from->n_set));
     l.c.model_fields = l.fields;
     TRY(settle(&l.c));
     *out = l.c;
@@ -213,6 +267,7 @@ Err config_model(const Config *c, Arena *a, ModelConfig *out)
                         c->origin[KEY_data_seq_len], (long long)c->data_seq_len,
                         (long long)m.max_positions, m.name, (long long)m.max_positions,
                         (long long)c->data_seq_len);
+    if (c->plan) TRY(plan_file_check(c, &m, a));
     *out = m;
     return OK;
 }

@@ -1,7 +1,8 @@
-/* config.h -- the settings of a run: defaults, then one strict YAML file, then arguments.
+/* config.h -- the settings of a run: defaults, then one strict YAML file, a plan, arguments.
  *
  *     keys.def   --> Config {optim_lr = 3e-4, ...}            origin "default"
  *     run.yaml   --> optim:\n  lr: 1e-3                        origin "run.yaml:4"
+ *     plan.yaml  --> mesh.tp: 8                                origin "plan.yaml:11"
  *     arguments  --> optim.lr=2e-3                             origin "command line"
  *
  * A key is a plain member, section_name: no code looks keys up by text. A key that is unknown or
@@ -57,22 +58,35 @@ typedef struct {
     const char *origin[N_KEYS];     /* "default", "run.yaml:4" or "command line" */
     const ModelField *model_fields; /* model.* keys that are no rows here, for model_config_load */
     int n_model_fields;
-    bool dp_follows; /* mesh.dp is -1: it follows from the number of ranks */
+    bool dp_follows;       /* mesh.dp is -1: it follows from the number of ranks */
+    struct PlanFile *plan; /* plan_file.h; NULL: none */
 } Config;
 #undef KEY
 #undef OPTION
 #undef SECTION
 
-/* Local. `path` may be NULL: no file. Each of `set` is section.key=value. Texts are in the arena.
- * Settles the numbers that follow from several keys: run_ranks, run_threads and mesh_dp, if they
- * are "auto" or -1; mesh_dp_shard is mesh_dp if dp is one axis. The config.yaml of a run folder may
- * have key names of earlier versions (renamed.h). */
+/* The sources of a configuration. */
+typedef struct {
+    const char *file;       /* NULL: none */
+    const char *plan;       /* a plan file, which decides mesh.*, parallel.* and batch.micro */
+    const char *const *set; /* [n_set]: section.key=value */
+    int n_set;
+    const char *plan_text; /* the text of the plan, if it is not in the file yet; else NULL */
+} ConfigSource;
+
+/* Local. ERR_CONFIG if an argument contradicts the plan. Whether the plan is for this model and
+ * batch is checked by config_model. The rest is as for config_load. */
+Err config_open(const ConfigSource *from, Arena *a, Config *out);
+/* Local. The same without a plan. `path` may be NULL: no file. Each of `set` is section.key=value.
+ * Texts are in the arena. Settles the numbers that follow from several keys: run_ranks, run_threads
+ * and mesh_dp, if they are "auto" or -1; mesh_dp_shard is mesh_dp if dp is one axis. The
+ * config.yaml of a run folder may have key names of earlier versions (renamed.h). */
 Err config_load(const char *path, const char *const *set, int n_set, Arena *a, Config *out);
 /* Local. The keys of model.ignore among arguments, for a folder that is opened before the other
  * keys can be read. */
 Err config_ignored_keys(const char *const *set, int n_set, Arena *a, IgnoredKeys *out);
 /* Local. The model of the run. ERR_CONFIG if a sequence has more tokens than the model has
- * positions. */
+ * positions, or if the configuration has a plan that was made for another run. */
 Err config_model(const Config *c, Arena *a, ModelConfig *out);
 /* Local. Micro-batches per step of each rank; the last one may be short or empty. */
 int64_t config_micros(const Config *c);

@@ -63,5 +63,14 @@ enum { MAX_PAIRS = 1024, MAX_YAML_BYTES = 1 << 20 };
 /* Local. The section, key and value of every line of a YAML file, in order. Sections are checked,
  * keys and values are not. */
 Err pairs_read(const char *path, Arena *a, KeyValues *out);
+typedef struct {
+    const char *path; /* for messages */
+    const char *text; /* a NUL follows its `length` bytes */
+    size_t length;
+    const char *const *sections; /* [n_sections], at most MAX_SECTIONS; NULL: those of keys.def */
+    int n_sections;
+} YamlSource;
+/* Local. The same for a text with these sections. */
+Err pairs_parse(const YamlSource *from, Arena *a, KeyValues *out);
 
 #endif

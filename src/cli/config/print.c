@@ -80,6 +80,8 @@ static void print_value(Text *out, const Key *key, const Config *c)
     }
 }
 
+void config_print_value(const Config *c, KeyId key, Text *out) { print_value(out, key_at(key), c); }
+
 /* True unless another entry overrides field i: an argument overrides the file. */
 static bool wins(const Config *c, int i)
 {

@@ -9,6 +9,8 @@
 /* Local. Prints run.fresh as false: it is a request for the first start only, and a run file that
  * starts over does not repeat the run. */
 void config_print(const Config *config, Text *out);
+/* Local. The value of one key, as config_print writes it. */
+void config_print_value(const Config *c, KeyId key, Text *out);
 /* Local. Writes dir/config.yaml; a file that is already there is replaced atomically. */
 Err config_write(const Config *c, const char *dir);
 /* Local. Points to the value of a key in text that config_print wrote; the value ends at the end of

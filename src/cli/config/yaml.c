@@ -1,4 +1,4 @@
-/* yaml.c -- a run file as pairs of key and value.
+/* yaml.c -- a run file or a plan file as pairs of key and value.
  *
  *     optim:            --> {section "optim", name "lr", text "1e-3", origin "run.yaml:2"}
  *       lr: 1e-3
@@ -17,6 +17,8 @@ typedef struct {
     const char *path;
     Arena *arena;
     KeyValues *out;
+    const char *const *sections; /* [n_sections]; NULL: those of a run file */
+    int n_sections;
     int line; /* of the current event */
     const char *section;
     int section_line
@@ -137,6 +139,23 @@ static Err read_section(YamlReader *r)
     }
 }
 
+/* The index of the section in r->sections or in keys.def, or -1. */
+static int find_section(const YamlReader *r)
+{
+    for (int i = 0; i < r->n_sections; i++)
+        if (strcmp(r->sections[i], r->section) == 0) return i;
+    return r->sections ? -1 : section_find(r->section);
+}
+
+static Err unknown_section(const YamlReader *r, const char *origin)
+{
+    if (!r->sections) return key_unknown(origin, r->section, "");
+    const char *nearest = text_nearest(r->section, r->sections, r->n_sections);
+    return err_fail(ERR_CONFIG, "%s: %.80s: there is no such section%s%s%s; remove it", origin,
+                    r->section, nearest ? "; did you mean " : "", nearest ? nearest : "",
+                    nearest ? "?" : "");
+}
+
 static Err open_section(YamlReader *r)
 {
     const char *origin;
@@ -144,8 +163,8 @@ static Err open_section(YamlReader *r)
         return refuse(r, "a section that is a list or a map", "sections are plain names");
     TRY(scalar(r, &r->section));
     TRY(at_line(r, &origin));
-    const int s = section_find(r->section);
-    if (s < 0) return key_unknown(origin, r->section, "");
+    const int s = find_section(r);
+    if (s < 0) return unknown_section(r, origin);
     if (r->section_line[s])
         return err_fail(ERR_CONFIG, "%s: section %s again; the first is in line %d: join them",
                         origin, r->section, r->section_line[s]);
@@ -204,21 +223,31 @@ static Err check_bytes(const char *path, const char *text, size_t length)
 /* Returns the bytes of the byte order mark that some editors put before the text. */
 static size_t mark_bytes(const char *text) { return strncmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0; }
 
-Err pairs_read(const char *path, Arena *a, KeyValues *out)
+Err pairs_parse(const YamlSource *from, Arena *a, KeyValues *out)
 {
-    YamlReader r = {.path = path, .arena = a, .out = out, .line = 1};
-    const char *text;
-    size_t length;
+    YamlReader r = {.path = from->path,
+                    .arena = a,
+                    .out = out,
+                    .sections = from->sections,
+                    .n_sections = from->n_sections,
+                    .line = 1};
     out->n = 0;
-    TRY(text_read_file(path, MAX_YAML_BYTES, a, &text, &length));
-    TRY(check_bytes(path, text, length));
+    TRY(check_bytes(from->path, from->text, from->length));
     TRY(ARENA_NEW(a, MAX_PAIRS, &out->at));
-    if (!yaml_parser_initialize(&r.parser)) return err_fail(ERR_NOMEM, "%s: no memory", path);
+    if (!yaml_parser_initialize(&r.parser)) return err_fail(ERR_NOMEM, "%s: no memory", from->path);
     yaml_parser_set_encoding(&r.parser, YAML_UTF8_ENCODING);
-    const size_t mark = mark_bytes(text);
-    yaml_parser_set_input_string(&r.parser, (const unsigned char *)text + mark, length - mark);
+    const size_t mark = mark_bytes(from->text);
+    yaml_parser_set_input_string(&r.parser, (const unsigned char *)from->text + mark,
+                                 from->length - mark);
     const Err err = read_stream(&r);
     yaml_event_delete(&r.event);
     yaml_parser_delete(&r.parser);
     return err;
+}
+
+Err pairs_read(const char *path, Arena *a, KeyValues *out)
+{
+    YamlSource from = {.path = path};
+    TRY(text_read_file(path, MAX_YAML_BYTES, a, &from.text, &from.length));
+    return pairs_parse(&from, a, out);
 }

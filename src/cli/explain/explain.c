@@ -159,11 +159,11 @@ static Err explain(const Config *config, const ExplainFlags *want, Arena *arena,
 static Err explain_request(int argc, char **argv, Arena *arena, Arena *temp)
 {
     ExplainFlags want = {0};
-    const Flag flags[] = {{"--rank", &want.rank, NULL},      {"--json", NULL, &want.json},
-                          {"--pass", &want.pass, NULL},      {"--unit", &want.unit, NULL},
-                          {"--svg", &want.svg, NULL},        {"--schedule", &want.schedule, NULL},
-                          {"--context", &want.context, NULL}};
     Args args;
+    const Flag flags[] = {{"--rank", &want.rank, NULL},       {"--json", NULL, &want.json},
+                          {"--pass", &want.pass, NULL},       {"--unit", &want.unit, NULL},
+                          {"--svg", &want.svg, NULL},         {"--schedule", &want.schedule, NULL},
+                          {"--context", &want.context, NULL}, {"--plan", &args.plan, NULL}};
     Config *config;
     TRY(args_split(argc, argv, flags, sizeof flags / sizeof *flags, temp, &args));
     if (want.context && (want.json || want.pass))
@@ -172,7 +172,7 @@ static Err explain_request(int argc, char **argv, Arena *arena, Arena *temp)
     if (want.svg) TRY(new_file_check("--svg", want.svg));
     if (want.schedule) TRY(new_file_check("--schedule", want.schedule));
     TRY(ARENA_NEW(temp, 1, &config));
-    TRY(config_load(args.file, args.set, args.n_set, temp, config));
+    TRY(args_config(&args, temp, config));
     return explain(config, &want, arena, temp);
 }
 
