@@ -1,0 +1,197 @@
+/* bound.c -- sums over the units of each stage. Every term leaves out what a plan may hide. */
+#include "plan/bound.h"
+
+#include <math.h>
+#include <string.h>
+#include "schedule/gen/generate.h"
+
+/* The RUNs and parameters of a unit, a chunk or a stage. */
+typedef struct {
+    double f, b;         /* of one micro-batch: F, and the backward phases */
+    double back;         /* until dx leaves: B, or I if W may come later */
+    double top_f, top_b; /* of its last unit */
+    double reduce, layer_reduce, gather, norm, update;
+    double frame, state; /* bytes: of a micro-batch; of weights, moments and gradients */
+} PartBound;
+
+typedef struct {
+    const BoundInput *in;
+    int stages, micros;
+    bool merged, overlaps;
+    double send_s;
+    PartBound class[MAX_BOUND_CLASSES];
+} Bounder;
+
+static double larger(double a, double b) { return a > b ? a : b; }
+static double smaller(double a, double b) { return a < b ? a : b; }
+
+static double memory_seconds(const CostRates *r, double bytes)
+{
+    return bytes > 0 ? r->launch_s + bytes / r->memory_Bps : 0;
+}
+
+PackBound pack_bound(const PlanSpace *s, const PlanPoint *p, double pack)
+{
+    const JobSettings *job = s->base;
+    const CostRates *r = &s->cluster->rates;
+    const int zero = p->zero, shards = p->mesh.dp_shard * p->mesh.cp;
+    const double narrow = (double)dtype_bytes(job->dtype),
+                 wide = (double)dtype_bytes(dtype_wide(job->dtype));
+    const double moments = job->optim.kind == OPTIM_ADAMW ? 2 : 0;
+    const double master = narrow == wide ? 0 : wide;
+    const double home = zero == 0 ? pack : pack / shards;
+    const CostGroup data = cost_group_strided(r, plan_dp(p) * p->mesh.cp, p->mesh.tp);
+    const CostGroup shard = cost_group_strided(r, shards, p->mesh.tp);
+    return (PackBound){
+        .reduce_s = zero == 0 ? cost_transfer_seconds(r, COMM_ALL_REDUCE, data, pack * wide)
+                              : cost_transfer_seconds(r, COMM_REDUCE_SCATTER, shard, pack * wide),
+        .gather_s = zero == 0 ? 0 : cost_transfer_seconds(r, COMM_ALL_GATHER, shard, pack * narrow),
+        .norm_s = memory_seconds(r, wide * home),
+        .update_s =
+            memory_seconds(r, ((3 + 2 * moments) * wide + (narrow == wide ? 0 : narrow)) * home),
+        .state_bytes = (zero == 3 ? home : pack) * narrow + home * (master + moments * wide),
+        .grad_bytes = (zero >= 2 ? home : pack) * wide,
+        .pack_bytes = zero == 3 ? pack * narrow : 0,
+        .work_grad_bytes = zero >= 2 ? pack * wide : 0};
+}
+
+static PartBound class_bound(const Bounder *b, const UnitBound *u)
+{
+    const PackBound p = pack_bound(b->in->space, b->in->point, u->pack);
+    const double i = u->run_s[PHASE_I], w = u->run_s[PHASE_W];
+    const double back = b->merged ? u->run_s[PHASE_B] : smaller(u->run_s[PHASE_B], i + w);
+    return (PartBound){.f = u->run_s[PHASE_F],
+                       .b = back,
+                       .back = b->merged ? back : smaller(i, back),
+                       .reduce = p.reduce_s,
+                       .gather = p.gather_s,
+                       .norm = p.norm_s,
+                       .update = p.update_s,
+                       .frame = u->frame_bytes,
+                       .state = p.state_bytes + p.grad_bytes};
+}
+
+static void add_unit(const Bounder *b, int unit, bool is_layer, PartBound *to)
+{
+    const PartBound *u = &b->class[b->in->class_of[unit]];
+    to->f += u->f;
+    to->b += u->b;
+    to->back += u->back;
+    to->top_f = u->f;
+    to->top_b = u->b;
+    to->reduce += u->reduce;
+    if (is_layer) to->layer_reduce += u->reduce;
+    to->gather += u->gather;
+    to->norm += u->norm;
+    to->update += u->update;
+    to->frame += u->frame;
+    to->state += u->state;
+}
+
+static void add_chunk(const Bounder *b, int chunk, PartBound *to)
+{
+    const int16_t *first = b->in->first_unit;
+    const int last = first[b->in->chunks] - 1;
+    for (int u = first[chunk]; u < first[chunk + 1]; u++) add_unit(b, u, u > 0 && u < last, to);
+}
+
+/* The most micro-batches whose frames a stage holds at once, at least. */
+static double in_flight(const Bounder *b, int stage)
+{
+    if (b->in->chunks > b->stages) return 1;
+    if (strcmp(b->in->point->schedule, "gpipe") == 0) return b->micros;
+    return smaller(b->micros, b->stages - stage);
+}
+
+/* `before`: the chunks before the stage's first one. */
+static double stage_seconds(const Bounder *b, int stage, const PartBound *s,
+                            const PartBound *before)
+{
+    const bool one = b->in->chunks == b->stages; /* one chunk per stage */
+    const int zero = b->in->point->zero;
+    const double m = b->micros, hops = stage * b->send_s;
+    const double head = before->f + hops, busy = m * (s->f + s->b);
+    double t = head + busy;
+    if (one && b->merged) t += before->back + hops;
+    if (!b->overlaps)
+        return larger(t, head + busy + s->gather + (zero >= 2 ? m : 1) * s->layer_reduce);
+    if (one && !b->merged) t = larger(t, head + m * s->f + m * s->back + before->back + hops);
+    if (one && zero <= 1) t = larger(t, head + busy - (s->b - s->top_b) + s->reduce);
+    if (zero >= 2) t = larger(t, head + m * s->layer_reduce);
+    if (one && zero > 0) t = larger(t, s->gather + s->top_f + (m - 1) * s->f + m * s->b);
+    return t;
+}
+
+static double send_seconds(const BoundInput *in)
+{
+    const CostRates *r = &in->space->cluster->rates;
+    const PlanPoint *p = in->point;
+    const int stride = plan_dp(p) * p->mesh.cp * p->mesh.tp;
+    double bytes = INFINITY;
+    for (int k = 0; k < in->layout->n; k++)
+        if (in->layout->class[k].y_bytes > 0) bytes = smaller(bytes, in->layout->class[k].y_bytes);
+    if (!isfinite(bytes)) bytes = 0; /* not known */
+    if (p->mesh.pp == 1) return 0;
+    return cost_transfer_seconds(r, COMM_SEND, cost_group_strided(r, 2, stride), bytes);
+}
+
+static Bounder open_bounder(const BoundInput *in)
+{
+    const PlanPoint *p = in->point;
+    const Cluster *c = in->space->cluster;
+    Bounder b = {.in = in,
+                 .stages = p->mesh.pp,
+                 .micros = plan_job(in->space, p).micros,
+                 .merged = plan_is_merged(p) && !in->space->base->split,
+                 .overlaps = c->overlaps && !(c->serial >> TRANSFER_DP & 1),
+                 .send_s = send_seconds(in)};
+    for (int k = 0; k < in->layout->n; k++) b.class[k] = class_bound(&b, &in->layout->class[k]);
+    return b;
+}
+
+Err plan_bound(const BoundInput *in, Arena *temp, PlanBound *out)
+{
+    const size_t mark = arena_mark(temp);
+    const Bounder b = open_bounder(in);
+    PartBound before = {0}, *stage;
+    double update = 0;
+    *out = (PlanBound){0};
+    TRY(ARENA_NEW(temp, b.stages, &stage));
+    for (int c = 0; c < in->chunks; c++)
+        add_chunk(&b, c, &stage[pipeline_stage(in->is_v ? CHUNKS_V : CHUNKS_LOOP, b.stages, c)]);
+    for (int i = 0; i < b.stages; i++) {
+        const PartBound *s = &stage[i];
+        out->step_s = larger(out->step_s, stage_seconds(&b, i, s, &before) + s->norm);
+        out->memory_bytes = larger(out->memory_bytes, s->state + in_flight(&b, i) * s->frame);
+        update = larger(update, s->update);
+        add_chunk(&b, i, &before);
+    }
+    out->step_s += update;
+    arena_rewind(temp, mark);
+    return OK;
+}
+
+Err bound_check_classes(int n)
+{
+    if (n <= MAX_BOUND_CLASSES) return OK;
+    return err_fail(ERR_CONFIG, "plan: %d classes of units; a search handles %d", n,
+                    MAX_BOUND_CLASSES);
+}
+
+Err layout_bound(const LayoutSummary *s, DType dtype, int n_moments, LayoutBound *out)
+{
+    const double narrow = (double)dtype_bytes(dtype), wide = (double)dtype_bytes(dtype_wide(dtype));
+    const double each = narrow + (n_moments + (narrow == wide ? 0 : 1)) * wide;
+    TRY(bound_check_classes(s->n_classes));
+    *out = (LayoutBound){.n = s->n_classes};
+    for (int k = 0; k < s->n_classes; k++) {
+        const UnitSummary *u = &s->class[k];
+        UnitBound *to = &out->class[k];
+        for (int phase = 0; phase < N_PHASES; phase++) to->run_s[phase] = u->run[phase].seconds;
+        to->pack = (double)u->state_bytes / each;
+        to->frame_bytes =
+            (double)u->region_bytes[REGION_FRAME_I] + (double)u->region_bytes[REGION_FRAME_W];
+        to->y_bytes = (double)u->y_bytes;
+    }
+    return OK;
+}

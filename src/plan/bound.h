@@ -1,0 +1,68 @@
+/* bound.h -- lower bounds of a plan's step time and memory, in closed form.
+ *
+ * A plan is never faster than its bound by the coarse clock (clock_coarse.h), nor does it need less
+ * memory: tests/unit/test_plan_bound.c compares random plans. The bound of a stage s is the
+ * greatest of
+ *
+ *     fill    F of the chunks before it, m micro-batches of its own RUNs, B of the chunks before it
+ *     reduce  its RUNs up to the first gradient that is complete, then its reductions in a row
+ *     gather  its gathers in a row, then the RUNs that need the last of them
+ *
+ * and then its norm, and the longest update of any stage. Waits inside of these are left out.
+ *
+ *     UnitBound of a class    from its summary (clock_summary.h): exact
+ *                             from its flops on one rank (ideal.h): before a compilation
+ */
+#ifndef PLAN_BOUND_H
+#define PLAN_BOUND_H
+
+#include "plan/clock_summary.h"
+#include "plan/space.h"
+
+enum { MAX_BOUND_CLASSES = 16 };
+
+/* One class of units: those that are compiled alike. */
+typedef struct {
+    double run_s[N_PHASES];
+    double pack;        /* elements of its parameters on a rank, gathered */
+    double frame_bytes; /* of one micro-batch, F to B */
+    double y_bytes;     /* sent to the next stage; 0: not known */
+} UnitBound;
+
+typedef struct {
+    int n; /* ERR_CONFIG of the functions that fill it: more than MAX_BOUND_CLASSES */
+    UnitBound class[MAX_BOUND_CLASSES];
+} LayoutBound;
+
+typedef struct {
+    const PlanSpace *space;
+    const PlanPoint *point;
+    const LayoutBound *layout;
+    const int16_t *first_unit; /* [stages x chunks per stage + 1] */
+    const int16_t *class_of;   /* [units] */
+    int chunks;                /* of all stages */
+    bool is_v;                 /* chunks lie on a V: schedule/gen/generate.h */
+} BoundInput;
+
+typedef struct {
+    double step_s;
+    double memory_bytes; /* of the stage that needs most */
+} PlanBound;
+
+/* Local. O(units). */
+Err plan_bound(const BoundInput *in, Arena *temp, PlanBound *out);
+
+/* Bounds of a unit's parts that depend on ZeRO and on the ranks that share its pack. */
+typedef struct {
+    double reduce_s, gather_s, norm_s, update_s;
+    double state_bytes, grad_bytes, pack_bytes, work_grad_bytes; /* as in UnitSummary */
+} PackBound;
+/* Local. Of a pack of that many elements on a rank. */
+PackBound pack_bound(const PlanSpace *s, const PlanPoint *p, double pack);
+
+/* Local. Bounds of the classes of a summary without ZeRO and without dp. */
+Err layout_bound(const LayoutSummary *s, DType dtype, int n_moments, LayoutBound *out);
+/* Local. ERR_CONFIG if a layout has more than MAX_BOUND_CLASSES classes of units. */
+Err bound_check_classes(int n);
+
+#endif

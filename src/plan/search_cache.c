@@ -1,0 +1,300 @@
+/* search_cache.c -- what the search compiles, kept by layout.
+ *
+ *     scaled      tp cp sequence context                              on the ideal machine
+ *     units       tp cp sequence context recompute micro              for all pp, dp and ZeRO
+ *     summaries   the same, dp, ZeRO, whether pp > 1 */
+#include "plan/search_parts.h"
+
+#include <string.h>
+#include "plan/ideal.h"
+#include "schedule/chunks.h"
+
+enum { KEY_WORDS = 12 };
+
+typedef struct {
+    int64_t word[KEY_WORDS];
+} CacheKey;
+
+typedef struct {
+    CacheKey key;
+    void *value; /* NULL: refused */
+} CacheEntry;
+
+typedef struct {
+    CacheEntry *entry; /* open addressing */
+    bool *used;
+    int n, size;
+} CacheTable;
+
+struct PlanCache {
+    Arena *arena;
+    CacheTable scaled, units, summaries, chunks;
+    Cluster *machine; /* the ideal one */
+    LayoutBound *ideal[RECOMPUTE_FULL + 1];
+    const int16_t *class_of;
+};
+
+Err plan_cache_open(Arena *arena, PlanCache **out)
+{
+    TRY(ARENA_NEW(arena, 1, out));
+    (*out)->arena = arena;
+    return OK;
+}
+
+/* ---- tables ---- */
+
+static uint64_t hash_key(const CacheKey *k)
+{
+    uint64_t h = 1469598103934665603u;
+    for (int i = 0; i < KEY_WORDS; i++) h = (h ^ (uint64_t)k->word[i]) * 1099511628211u;
+    return h ^ h >> 31;
+}
+
+static int slot_of(const CacheTable *t, const CacheKey *key)
+{
+    int at = (int)(hash_key(key) % (uint64_t)t->size);
+    while (t->used[at] && memcmp(&t->entry[at].key, key, sizeof *key) != 0) at = (at + 1) % t->size;
+    return at;
+}
+
+static Err grow(CacheTable *t, Arena *arena)
+{
+    CacheTable more = {.size = t->size ? 2 * t->size : 256, .n = t->n};
+    TRY(ARENA_NEW(arena, more.size, &more.entry));
+    TRY(ARENA_NEW(arena, more.size, &more.used));
+    for (int i = 0; i < t->size; i++) {
+        if (!t->used[i]) continue;
+        const int at = slot_of(&more, &t->entry[i].key);
+        more.entry[at] = t->entry[i];
+        more.used[at] = true;
+    }
+    *t = more;
+    return OK;
+}
+
+/* Finds the entry of a key; *is_new: it was added, and its value is to be filled in. */
+static Err lookup(CacheTable *t, const CacheKey *key, Arena *arena, CacheEntry **out, bool *is_new)
+{
+    if (2 * (t->n + 1) > t->size) TRY(grow(t, arena));
+    const int at = slot_of(t, key);
+    *is_new = !t->used[at];
+    *out = &t->entry[at];
+    if (!*is_new) return OK;
+    t->used[at] = true;
+    t->n++;
+    **out = (CacheEntry){.key = *key};
+    return OK;
+}
+
+static CacheKey unit_key(const PlanPoint *p)
+{
+    return (CacheKey){{p->mesh.tp, p->mesh.cp, p->sequence, p->context, p->recompute, p->micro}};
+}
+
+/* ---- compilation ---- */
+
+/* Micro-batches of a step: one, or several, which add to the gradients of the first. */
+static int some_micros(const PlanSearch *s, const PlanPoint *p)
+{
+    return plan_job(&s->space, p).micros > 1 ? 2 : 1;
+}
+
+/* Compiles the units of a point; a refusal leaves *out NULL. */
+static Err summarize(PlanSearch *s, const PlanPoint *p, int micros, LayoutSummary **out)
+{
+    JobSettings job = plan_job(&s->space, p);
+    Mesh mesh;
+    job.micros = micros;
+    LayoutSummary *to;
+    TRY(mesh_sized(&job.parallel.mesh, &mesh));
+    const ClockInput in = {.cluster = s->space.cluster, .job = &job, .mesh = &mesh};
+    TRY(ARENA_NEW(s->cache->arena, 1, &to));
+    const size_t mark = arena_mark(s->temp);
+    const Err err = clock_summarize(&in, s->cache->arena, s->temp, to);
+    arena_rewind(s->temp, mark);
+    s->counts.compiled++;
+    if (err != OK && err != ERR_CONFIG) return err;
+    *out = err == OK ? to : NULL;
+    return OK;
+}
+
+/* The point on one stage, without dp and ZeRO: the same RUNs. */
+static PlanPoint without_data(const PlanPoint *p)
+{
+    PlanPoint q = *p;
+    q.mesh.dp_replicate = q.mesh.dp_shard = q.mesh.pp = 1;
+    q.zero = q.chunks = 0;
+    q.by_cost = false;
+    q.schedule = "1f1b";
+    return q;
+}
+
+static Err units_of(PlanSearch *s, const LayoutSummary *sum, LayoutUnits **out)
+{
+    const JobSettings *job = s->space.base;
+    TRY(ARENA_NEW(s->cache->arena, 1, out));
+    TRY(layout_bound(sum, job->dtype, job->optim.kind == OPTIM_ADAMW ? 2 : 0, &(*out)->bound));
+    (*out)->summary = sum;
+    if (!s->cache->class_of) s->cache->class_of = sum->class_of;
+    return OK;
+}
+
+Err cache_units(PlanSearch *s, const PlanPoint *p, const LayoutUnits **out)
+{
+    CacheKey key = unit_key(p);
+    const PlanPoint q = without_data(p);
+    const int micros = some_micros(s, p);
+    CacheEntry *e;
+    bool is_new;
+    key.word[6] = micros;
+    TRY(lookup(&s->cache->units, &key, s->cache->arena, &e, &is_new));
+    if (is_new) {
+        LayoutSummary *sum;
+        LayoutUnits *units = NULL;
+        TRY(summarize(s, &q, micros, &sum));
+        if (sum) TRY(units_of(s, sum, &units));
+        e->value = units;
+    }
+    *out = e->value;
+    return OK;
+}
+
+/* Packs are at most divided by tp; frames are not known. */
+static LayoutBound scaled(const LayoutBound *one, const LayoutBound *pack, const PlanPoint *p,
+                          double ranks)
+{
+    LayoutBound out = *one;
+    for (int k = 0; k < out.n; k++) {
+        UnitBound *u = &out.class[k];
+        for (int phase = 0; phase < N_PHASES; phase++) u->run_s[phase] *= (double)p->micro / ranks;
+        u->pack = pack->class[k].pack / p->mesh.tp;
+        u->frame_bytes = u->y_bytes = 0;
+    }
+    return out;
+}
+
+/* One sequence of a layout on the ideal machine. */
+static Err ideal_of(PlanSearch *s, const PlanPoint *p, LayoutBound **out)
+{
+    PlanCache *c = s->cache;
+    PlanPoint one = without_data(p);
+    one.micro = 1;
+    JobSettings job = plan_job(&s->space, &one);
+    job.micros = 1;
+    if (!c->machine) {
+        TRY(ARENA_NEW(c->arena, 1, &c->machine));
+        TRY(ideal_cluster(s->space.cluster, c->arena, c->machine));
+    }
+    TRY(ARENA_NEW(c->arena, 1, out));
+    s->counts.compiled++;
+    return ideal_layout(&job, c->machine, s->temp, *out);
+}
+
+/* One rank: flops alone, and the sizes of packs. */
+static Err one_rank(PlanSearch *s, Recompute recompute, const LayoutBound **flops,
+                    const LayoutBound **pack)
+{
+    PlanCache *c = s->cache;
+    const PlanPoint one = {
+        .mesh = {1, 1, 1, 1, 1, 0}, .micro = 1, .recompute = recompute, .schedule = "1f1b"};
+    if (!c->ideal[recompute]) TRY(ideal_of(s, &one, &c->ideal[recompute]));
+    *flops = c->ideal[recompute];
+    const LayoutUnits *units;
+    TRY(cache_units(s, &one, &units));
+    if (!units) return ERR_CONFIG; /* the run itself is refused: the message is set */
+    *pack = &units->bound;
+    return OK;
+}
+
+Err cache_ideal(PlanSearch *s, const PlanPoint *p, LayoutBound *out)
+{
+    const LayoutBound *flops, *pack;
+    TRY(one_rank(s, p->recompute, &flops, &pack));
+    *out = scaled(flops, pack, p, (double)p->mesh.tp * p->mesh.cp);
+    return OK;
+}
+
+Err cache_scaled(PlanSearch *s, const PlanPoint *p, LayoutBound *out)
+{
+    const LayoutBound *flops, *pack;
+    PlanPoint plain = *p;
+    plain.recompute = RECOMPUTE_NONE;
+    plain.micro = 0; /* any */
+    const CacheKey key = unit_key(&plain);
+    CacheEntry *e;
+    bool is_new;
+    TRY(one_rank(s, p->recompute, &flops, &pack));
+    TRY(lookup(&s->cache->scaled, &key, s->cache->arena, &e, &is_new));
+    if (is_new) {
+        LayoutBound *bound = NULL;
+        const Err err = ideal_of(s, &plain, &bound);
+        if (err != OK && err != ERR_CONFIG) return err;
+        e->value = err == OK ? bound : NULL;
+    }
+    if (!e->value) return err_fail(ERR_CONFIG, "the compiler refuses this layout");
+    *out = scaled(e->value, pack, p, 1);
+    return OK;
+}
+
+Err cache_summary(PlanSearch *s, const PlanPoint *p, const LayoutSummary **out)
+{
+    CacheKey key = unit_key(p);
+    CacheEntry *e;
+    bool is_new;
+    key.word[6] = p->mesh.dp_replicate;
+    key.word[7] = p->mesh.dp_shard;
+    key.word[8] = p->zero;
+    key.word[9] = p->mesh.pp > 1;
+    key.word[10] = some_micros(s, p);
+    TRY(lookup(&s->cache->summaries, &key, s->cache->arena, &e, &is_new));
+    if (is_new) {
+        LayoutSummary *sum;
+        TRY(summarize(s, p, some_micros(s, p), &sum));
+        e->value = sum;
+    }
+    *out = e->value;
+    return OK;
+}
+
+/* ---- chunks ---- */
+
+static Err unit_costs(PlanSearch *s, const PlanPoint *p, double *cost)
+{
+    const PlanPoint q = without_data(p);
+    const JobSettings set = plan_job(&s->space, &q);
+    Job *job;
+    TRY(ARENA_NEW(s->temp, 1, &job));
+    TRY(job_share(&set, s->temp, job));
+    return job_unit_costs(job, s->temp, cost);
+}
+
+static Err split_units(PlanSearch *s, const PlanPoint *p, int chunks, const int16_t **out)
+{
+    const int units = (int)s->space.base->config->n_layers + 2;
+    const size_t mark = arena_mark(s->temp);
+    double *cost;
+    TRY(ARENA_NEW(s->temp, units, &cost));
+    if (p->by_cost) TRY(unit_costs(s, p, cost));
+    const ChunkRequest r = {p->by_cost ? "cost" : "even", units, chunks, cost};
+    const Err err = schedule_chunks(&r, s->cache->arena, out);
+    arena_rewind(s->temp, mark);
+    return err;
+}
+
+Err cache_chunks(PlanSearch *s, const PlanPoint *p, int chunks, const int16_t **first_unit,
+                 const int16_t **class_of)
+{
+    CacheKey key = {{chunks, p->by_cost, p->by_cost ? p->recompute : 0, p->by_cost ? p->micro : 0}};
+    CacheEntry *e;
+    bool is_new;
+    TRY(lookup(&s->cache->chunks, &key, s->cache->arena, &e, &is_new));
+    if (is_new) {
+        const int16_t *first = NULL;
+        const Err err = split_units(s, p, chunks, &first);
+        if (err != OK && err != ERR_CONFIG) return err;
+        e->value = err == OK ? (void *)(uintptr_t)first : NULL;
+    }
+    *first_unit = e->value;
+    *class_of = s->cache->class_of;
+    return OK;
+}

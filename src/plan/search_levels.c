@@ -1,0 +1,201 @@
+/* search_levels.c -- raises a node: from flops to compiled units, to the coarse clock, to linked
+ * programs. */
+#include "plan/search_parts.h"
+
+#include <string.h>
+#include "plan/fit.h"
+#include "schedule/gen/generate.h"
+
+/* The coarse clock's memory is at most this factor above that of linked programs; its test has
+ * the figure. */
+static const double PEAK_ERROR = 1.05;
+
+Err search_bound(PlanSearch *s, const PlanPoint *p, const LayoutBound *layout, PlanBound *out)
+{
+    const GeneratorRow *row;
+    BoundInput in = {.space = &s->space, .point = p, .layout = layout};
+    TRY(schedule_generator(p->schedule, s->temp, &row));
+    in.is_v = row->order == CHUNKS_V;
+    in.chunks = p->mesh.pp * (p->chunks ? p->chunks : row->chunks);
+    TRY(cache_chunks(s, p, in.chunks, &in.first_unit, &in.class_of));
+    if (!in.first_unit) return err_fail(ERR_CONFIG, "%d chunks: too many", in.chunks);
+    return plan_bound(&in, s->temp, out);
+}
+
+static Err refused(void) { return err_fail(ERR_CONFIG, "the compiler refuses this layout"); }
+
+Err plan_point_bound(PlanSearch *s, const PlanPoint *p, PlanBound *out)
+{
+    const LayoutUnits *units;
+    TRY(cache_units(s, p, &units));
+    return units ? search_bound(s, p, &units->bound, out) : refused();
+}
+
+/* The summary of a layout without dp, with bounds in place of what dp and ZeRO add to it. */
+static void with_packs(const PlanSearch *s, const PlanPoint *p, const LayoutUnits *units,
+                       UnitSummary *class, LayoutSummary *out)
+{
+    *out = *units->summary;
+    out->class = class;
+    out->stage_ranks = plan_dp(p) * p->mesh.cp * p->mesh.tp;
+    for (int k = 0; k < out->n_classes; k++) {
+        const PackBound b = pack_bound(&s->space, p, units->bound.class[k].pack);
+        UnitSummary *u = &class[k];
+        *u = units->summary->class[k];
+        u->switches = switches_of_zero(p->zero, false);
+        u->gather_s = b.gather_s;
+        u->reduce_before_s = u->reduce_after_s = 0;
+        u->reduce_s = b.reduce_s;
+        u->norm_s = b.norm_s;
+        u->update_s = b.update_s;
+        u->norm_cells = 0;
+        u->state_bytes = (size_t)b.state_bytes;
+        u->grad_bytes = (size_t)b.grad_bytes;
+        u->pack_bytes = (size_t)b.pack_bytes;
+        u->work_grad_bytes = (size_t)b.work_grad_bytes;
+    }
+}
+
+static Err play(PlanSearch *s, const PlanPoint *p, const LayoutSummary *sum, CoarseTime *out)
+{
+    const JobSettings set = plan_job(&s->space, p);
+    const size_t mark = arena_mark(s->temp);
+    Job *job;
+    TRY(ARENA_NEW(s->temp, 1, &job));
+    TRY(job_share(&set, s->temp, job));
+    const CoarseInput in = {.cluster = s->space.cluster, .layout = sum, .moves = &job->moves};
+    const Err err = clock_coarse_step(&in, s->temp, out);
+    arena_rewind(s->temp, mark);
+    return err;
+}
+
+Err plan_play(PlanSearch *s, const PlanPoint *p, CoarseTime *out)
+{
+    const LayoutUnits *units;
+    TRY(cache_units(s, p, &units));
+    if (!units) return refused();
+    UnitSummary class[MAX_BOUND_CLASSES];
+    LayoutSummary sum;
+    with_packs(s, p, units, class, &sum);
+    return play(s, p, &sum, out);
+}
+
+Err plan_time(PlanSearch *s, const PlanPoint *p, CoarseTime *out)
+{
+    const LayoutSummary *sum;
+    TRY(cache_summary(s, p, &sum));
+    return sum ? play(s, p, sum, out) : refused();
+}
+
+static Err link_rank(const PlanSearch *s, const Job *shared, const Job *valid, int rank,
+                     double *bytes)
+{
+    const size_t mark = arena_mark(s->temp);
+    Job *job;
+    TRY(ARENA_NEW(s->temp, 2, &job));
+    Err err = job_compile_rank(shared, rank, s->temp, &job[0]);
+    if (err == OK && valid) err = job_compile_rank(valid, rank, s->temp, &job[1]);
+    if (err == OK) {
+        const double here = (double)fit_bytes(&job[0], valid ? &job[1] : NULL, s->on_device);
+        if (here > *bytes) *bytes = here;
+    }
+    arena_rewind(s->temp, mark);
+    return err;
+}
+
+Err plan_link(PlanSearch *s, const PlanPoint *p, double *bytes)
+{
+    JobSettings set = plan_job(&s->space, p);
+    const size_t mark = arena_mark(s->temp);
+    const int stage = plan_dp(p) * p->mesh.cp * p->mesh.tp;
+    Job *job;
+    *bytes = 0;
+    TRY(ARENA_NEW(s->temp, 2, &job));
+    Err err = job_share(&set, s->temp, &job[0]);
+    set.kind = JOB_LOSS;
+    if (err == OK && s->validates) err = job_share(&set, s->temp, &job[1]);
+    for (int i = 0; i < p->mesh.pp && err == OK; i++)
+        err = link_rank(s, &job[0], s->validates ? &job[1] : NULL, i * stage, bytes);
+    arena_rewind(s->temp, mark);
+    return err;
+}
+
+static Err add_time(PlanSearch *s, const CoarseTime *time, int *out)
+{
+    if (s->n_times == s->cap_times) {
+        CoarseTime *more;
+        s->cap_times = s->cap_times ? 2 * s->cap_times : 256;
+        TRY(ARENA_NEW(s->arena, s->cap_times, &more));
+        if (s->n_times) memcpy(more, s->times, (size_t)s->n_times * sizeof *more);
+        s->times = more;
+    }
+    *out = s->n_times;
+    s->times[s->n_times++] = *time;
+    return OK;
+}
+
+static double larger(double a, double b) { return a > b ? a : b; }
+
+/* Records a bound that is above the time that it should bound: the certificate then counts with
+ * the ratio. Equal numbers may differ by their rounding. */
+static void note_excess(PlanSearch *s, double bound_s, double time_s)
+{
+    if (bound_s > time_s * (1 + 1e-9) && bound_s / time_s > s->excess) s->excess = bound_s / time_s;
+}
+
+/* Raises the node; ERR_CONFIG if the compiler refuses its plan. */
+static Err raise_level(PlanSearch *s, PlanNode *node)
+{
+    LayoutBound layout;
+    PlanBound bound;
+    CoarseTime time;
+    double bytes;
+    switch (node->level) {
+    case LEVEL_IDEAL:
+        TRY(cache_scaled(s, &node->point, &layout));
+        TRY(search_bound(s, &node->point, &layout, &bound));
+        node->key_s = larger(node->key_s, bound.step_s);
+        node->level = LEVEL_SCALED;
+        return OK;
+    case LEVEL_SCALED:
+        TRY(plan_point_bound(s, &node->point, &bound));
+        note_excess(s, node->key_s, bound.step_s);
+        node->key_s = bound.step_s;
+        node->memory_bytes = larger(node->memory_bytes, bound.memory_bytes);
+        node->level = LEVEL_BOUND;
+        return OK;
+    case LEVEL_BOUND:
+        s->counts.played++;
+        TRY(plan_play(s, &node->point, &time));
+        note_excess(s, node->key_s, time.step_s);
+        node->key_s = time.step_s;
+        node->memory_bytes = larger(node->memory_bytes, (double)time.peak_bytes / PEAK_ERROR);
+        node->level = LEVEL_PLAYED;
+        return OK;
+    case LEVEL_PLAYED:
+        s->counts.timed++;
+        TRY(plan_time(s, &node->point, &time));
+        note_excess(s, node->key_s, time.step_s);
+        node->key_s = time.step_s;
+        node->memory_bytes = larger(node->memory_bytes, (double)time.peak_bytes / PEAK_ERROR);
+        node->level = LEVEL_TIMED;
+        return add_time(s, &time, &node->time);
+    case LEVEL_TIMED:
+        s->counts.linked++;
+        TRY(plan_link(s, &node->point, &bytes));
+        node->memory_bytes = bytes;
+        node->level = LEVEL_LINKED;
+        return OK;
+    default:
+        return OK;
+    }
+}
+
+Err search_raise(PlanSearch *s, PlanNode *node)
+{
+    const Err err = raise_level(s, node);
+    if (err != ERR_CONFIG) return err;
+    node->level = LEVEL_REFUSED;
+    s->counts.refused++;
+    return OK;
+}

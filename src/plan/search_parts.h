@@ -1,0 +1,34 @@
+/* search_parts.h -- internal to the search: the cache of layouts, and levels of nodes.
+ *
+ *     search.c          the heap
+ *     search_levels.c   raises a node by one level
+ *     search_cache.c    summaries, by layout */
+#ifndef PLAN_SEARCH_PARTS_H
+#define PLAN_SEARCH_PARTS_H
+
+#include "plan/search.h"
+
+/* The kinds of units of a layout, without dp. */
+typedef struct {
+    LayoutBound bound;
+    const LayoutSummary *summary;
+} LayoutUnits;
+
+/* Local. The kinds of a point's layout; NULL: the compiler refuses it. The result stays valid. */
+Err cache_units(PlanSearch *s, const PlanPoint *p, const LayoutUnits **out);
+/* Local. Bounds of the same: from flops on one rank, divided by the ranks; and from the layout on
+ * the ideal machine (ideal.h), for which ERR_CONFIG means that the compiler refuses it. */
+Err cache_ideal(PlanSearch *s, const PlanPoint *p, LayoutBound *out);
+Err cache_scaled(PlanSearch *s, const PlanPoint *p, LayoutBound *out);
+/* Local. The summary of a point's layout, with dp and ZeRO. */
+Err cache_summary(PlanSearch *s, const PlanPoint *p, const LayoutSummary **out);
+/* Local. The units of the point's chunks, and the kinds of all units. */
+Err cache_chunks(PlanSearch *s, const PlanPoint *p, int chunks, const int16_t **first_unit,
+                 const int16_t **class_of);
+
+/* Local. Raises the node to its next level. */
+Err search_raise(PlanSearch *s, PlanNode *node);
+/* Local. The bound of a point from these kinds of units. */
+Err search_bound(PlanSearch *s, const PlanPoint *p, const LayoutBound *layout, PlanBound *out);
+
+#endif

@@ -1,0 +1,195 @@
+/* space.c -- enumerates the points of a space: meshes first, then the choices that each allows. */
+#include "plan/space.h"
+
+#include <string.h>
+#include "job/batch.h"
+
+enum { MAX_MICRO = 8, MIN_TOKENS = 1024 };
+
+typedef struct {
+    const PlanSpace *s;
+    Arena *arena;
+    PlanPoint *at;
+    int n, cap;
+} PointList;
+
+typedef struct {
+    const char *name;
+    int chunks;  /* 0: the default */
+    bool merged; /* runs B */
+} ScheduleChoice;
+
+/* terapipe and seq1f1b, which slice sequences, are not in the space. */
+static const ScheduleChoice schedules[] = {
+    {"1f1b", 0, true}, {"interleaved", 2, true}, {"interleaved", 4, true}, {"gpipe", 0, true},
+    {"bfs", 2, true},  {"zbh1", 0, false},       {"zbh2", 0, false},       {"izb", 2, false},
+    {"zbv", 0, false}, {"dualpipev", 0, false},
+};
+enum { N_SCHEDULES = sizeof schedules / sizeof *schedules };
+
+PlanFixed plan_fixed_none(void)
+{
+    return (PlanFixed){.zero = -1, .recompute = -1, .sequence = -1, .context = -1, .by_cost = -1};
+}
+
+int plan_dp(const PlanPoint *p) { return p->mesh.dp_replicate * p->mesh.dp_shard; }
+
+bool plan_is_merged(const PlanPoint *p)
+{
+    for (int i = 0; i < N_SCHEDULES; i++)
+        if (strcmp(schedules[i].name, p->schedule) == 0) return schedules[i].merged;
+    return false;
+}
+
+static Err add_point(PointList *l, const PlanPoint *p)
+{
+    if (l->n == l->cap) {
+        PlanPoint *more;
+        l->cap = l->cap ? 2 * l->cap : 4096;
+        TRY(ARENA_NEW(l->arena, l->cap, &more));
+        if (l->n) memcpy(more, l->at, (size_t)l->n * sizeof *more);
+        l->at = more;
+    }
+    l->at[l->n++] = *p;
+    return OK;
+}
+
+static bool allows(int fixed, int value) { return fixed < 0 || fixed == value; }
+
+/* ---- choices within a mesh, innermost first ---- */
+
+static Err add_zeros(PointList *l, PlanPoint p)
+{
+    const int ranks = plan_dp(&p) * p.mesh.cp;
+    for (p.zero = 0; p.zero <= (ranks > 1 ? 3 : 0); p.zero++)
+        if (allows(l->s->fixed.zero, p.zero)) TRY(add_point(l, &p));
+    return OK;
+}
+
+static Err add_recomputes(PointList *l, PlanPoint p)
+{
+    for (int r = RECOMPUTE_NONE; r <= RECOMPUTE_FULL; r++) {
+        p.recompute = (Recompute)r;
+        if (allows(l->s->fixed.recompute, r)) TRY(add_zeros(l, p));
+    }
+    return OK;
+}
+
+static Err add_layouts(PointList *l, PlanPoint p)
+{
+    static const ContextKind ways[] = {CONTEXT_GATHER, CONTEXT_RING, CONTEXT_ULYSSES};
+    for (int sp = 0; sp <= (p.mesh.tp > 1); sp++) {
+        if (!allows(l->s->fixed.sequence, sp)) continue;
+        p.sequence = sp;
+        for (int c = 0; c < (p.mesh.cp > 1 ? 3 : 1); c++) {
+            p.context = p.mesh.cp > 1 ? ways[c] : CONTEXT_AUTO;
+            if (p.mesh.cp > 1 && !allows(l->s->fixed.context, (int)p.context)) continue;
+            TRY(add_recomputes(l, p));
+        }
+    }
+    return OK;
+}
+
+static Err add_schedules(PointList *l, PlanPoint p)
+{
+    const PlanFixed *f = &l->s->fixed;
+    const int units = (int)l->s->base->config->n_layers + 2;
+    for (int i = 0; i < (p.mesh.pp > 1 ? N_SCHEDULES : 1); i++) {
+        const ScheduleChoice *c = &schedules[i];
+        if (p.mesh.pp > 1 && f->schedule && strcmp(f->schedule, c->name) != 0) continue;
+        if (f->chunks && p.mesh.pp > 1 && c->chunks != f->chunks) continue;
+        if (c->chunks * p.mesh.pp > units) continue;
+        p.schedule = c->name;
+        p.chunks = c->chunks;
+        for (int split = 0; split <= (p.mesh.pp > 1); split++) {
+            p.by_cost = split;
+            if (p.mesh.pp == 1 || allows(f->by_cost, split)) TRY(add_layouts(l, p));
+        }
+    }
+    return OK;
+}
+
+static Err add_micros(PointList *l, PlanPoint p)
+{
+    const PlanSpace *s = l->s;
+    const int64_t each = (s->global + plan_dp(&p) - 1) / plan_dp(&p);
+    const int64_t most = s->max_micro ? s->max_micro : MAX_MICRO;
+    if (s->fixed.micro) {
+        p.micro = s->fixed.micro;
+        return add_schedules(l, p);
+    }
+    for (p.micro = 1; p.micro <= most && p.micro <= each; p.micro *= 2) TRY(add_schedules(l, p));
+    return OK;
+}
+
+/* ---- meshes ---- */
+
+static bool fits(int fixed, int value) { return fixed == 0 || fixed == value; }
+
+static Err add_mesh(PointList *l, int tp, int cp, int pp)
+{
+    const PlanSpace *s = l->s;
+    const PlanFixed *f = &s->fixed;
+    const int dp = s->ranks / (tp * cp * pp);
+    const PlanPoint p = {.mesh = {.dp_replicate = 1, .dp_shard = dp, .tp = tp, .pp = pp, .cp = cp}};
+    if (!fits(f->tp, tp) || !fits(f->cp, cp) || !fits(f->pp, pp) || !fits(f->dp, dp)) return OK;
+    if (dp > s->global) return OK; /* ranks without a sequence */
+    return add_micros(l, p);
+}
+
+Err plan_points(const PlanSpace *s, Arena *arena, PlanPoint **out, int *n)
+{
+    PointList l = {.s = s, .arena = arena};
+    const ModelConfig *model = s->base->config;
+    const int node = s->cluster->rates.level[0].ranks;
+    const int64_t least = s->min_tokens ? s->min_tokens : MIN_TOKENS;
+    for (int tp = 1; tp <= s->ranks && tp <= model->n_heads; tp++) {
+        if (s->ranks % tp != 0 || (node && tp > node)) continue;
+        for (int cp = 1; cp <= s->ranks / tp; cp++) {
+            if (s->ranks / tp % cp != 0 || (cp > 1 && s->base->batch.seq_len / cp < least))
+                continue;
+            for (int pp = 1; pp <= s->ranks / tp / cp && pp <= model->n_layers + 2; pp++)
+                if (s->ranks / tp / cp % pp == 0) TRY(add_mesh(&l, tp, cp, pp));
+        }
+    }
+    *out = l.at;
+    *n = l.n;
+    return OK;
+}
+
+JobSettings plan_job(const PlanSpace *s, const PlanPoint *p)
+{
+    JobSettings job = *s->base;
+    job.batch.sequences = p->micro;
+    job.micros = (int)batch_micros(s->global, p->micro, plan_dp(p), 1);
+    job.schedule = p->schedule;
+    job.compile.recompute = p->recompute;
+    job.compile.recompute_names = NULL;
+    job.n_stage_rules = 0;
+    job.parallel.mesh = p->mesh;
+    job.parallel.rank = 0;
+    job.parallel.zero = p->zero;
+    job.parallel.reduce_each = p->zero >= 2;
+    job.parallel.sequence = p->sequence;
+    job.parallel.context = p->context;
+    job.parallel.schedule = p->schedule;
+    job.parallel.chunks = p->chunks;
+    job.parallel.slices = job.parallel.group = 0;
+    job.parallel.split = p->by_cost ? "cost" : "even";
+    return job;
+}
+
+void plan_point_text(const PlanPoint *p, Text *t)
+{
+    static const char *const recompute[] = {
+        [RECOMPUTE_NONE] = "none", [RECOMPUTE_SELECTIVE] = "selective", [RECOMPUTE_FULL] = "full"};
+    text_add(t, "dp=%d", plan_dp(p));
+    if (p->mesh.tp > 1) text_add(t, " tp=%d", p->mesh.tp);
+    if (p->sequence) text_add(t, " sequence");
+    if (p->mesh.cp > 1) text_add(t, " cp=%d context=%s", p->mesh.cp, context_name(p->context));
+    if (p->mesh.pp > 1) text_add(t, " pp=%d %s", p->mesh.pp, p->schedule);
+    if (p->mesh.pp > 1 && p->chunks) text_add(t, " chunks=%d", p->chunks);
+    if (p->by_cost) text_add(t, " split=cost");
+    text_add(t, " micro=%lld zero=%d recompute=%s", (long long)p->micro, p->zero,
+             recompute[p->recompute]);
+}

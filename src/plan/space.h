@@ -1,0 +1,64 @@
+/* space.h -- the plans that a search chooses from.
+ *
+ *     64 ranks = pp x dp x cp x tp      every way to write it, in this order on the machine
+ *       micro-batch 1 2 4 8             sequences
+ *       schedule, chunks, split         pp > 1
+ *       ZeRO 0 1 2 3                    dp x cp > 1
+ *       recompute none selective full
+ *       sequence parallelism            tp > 1
+ *       context gather ring ulysses     cp > 1
+ *
+ * tp stays inside the narrowest level of the machine, since its transfers are within layers. A rank
+ * of cp has at least min_tokens tokens of a sequence. All else is as in `base`. */
+#ifndef PLAN_SPACE_H
+#define PLAN_SPACE_H
+
+#include "cost/cluster.h"
+#include "job/job.h"
+
+typedef struct {
+    MeshSizes mesh; /* no 0, except cp_heads */
+    int64_t micro;  /* sequences of a micro-batch */
+    int zero;
+    Recompute recompute;
+    bool sequence;
+    ContextKind context; /* CONTEXT_AUTO: cp is 1 */
+    const char *schedule;
+    int chunks;   /* 0: the schedule's default */
+    bool by_cost; /* layers are divided among chunks by flops, not evenly */
+} PlanPoint;
+
+/* Choices that are given. */
+typedef struct {
+    int dp, tp, cp, pp;    /* 0: free */
+    int64_t micro;         /* 0: free */
+    int zero, recompute;   /* -1: free */
+    int sequence, context; /* -1: free */
+    const char *schedule;  /* NULL: free */
+    int chunks;            /* 0: free */
+    int by_cost;           /* -1: free */
+} PlanFixed;
+
+typedef struct {
+    const JobSettings *base; /* JOB_STEP */
+    const Cluster *cluster;
+    int64_t global; /* sequences per step */
+    int ranks;
+    int64_t max_micro;  /* 0: 8 */
+    int64_t min_tokens; /* 0: 1,024 */
+    PlanFixed fixed;
+} PlanSpace;
+
+/* Local. Nothing is fixed. */
+PlanFixed plan_fixed_none(void);
+/* Local. All points of the space, in a fixed order. */
+Err plan_points(const PlanSpace *s, Arena *arena, PlanPoint **out, int *n);
+/* Local. The job of a point, for rank 0. */
+JobSettings plan_job(const PlanSpace *s, const PlanPoint *p);
+int plan_dp(const PlanPoint *p);
+/* Local. True if backward phases of the schedule run as B, not as I and W. */
+bool plan_is_merged(const PlanPoint *p);
+/* Local. "dp=8 tp=8 sequence micro=2 zero=1 recompute=selective": axes of one rank are left out. */
+void plan_point_text(const PlanPoint *p, Text *out);
+
+#endif

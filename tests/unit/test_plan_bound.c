@@ -1,0 +1,62 @@
+/* test_plan_bound.c -- bounds of random plans: none is above the coarse clock's time, nor above the
+ * bytes of linked programs. */
+#include "plan_spaces.h"
+
+#include "plan/search_parts.h"
+
+static void is_at_most(const char *what, const PlanPoint *p, double bound, double value, Arena *a)
+{
+    const char *words;
+    Text t = text_in(a);
+    if (bound <= value * (1 + 1e-12)) return;
+    plan_point_text(p, &t);
+    DO(text_done(&t, &words));
+    fail_msg("%s of %s: the bound %.12g is above %.12g", what, words, bound, value);
+}
+
+/* Each level of a node is a bound of the next. Returns false for a plan that is refused. */
+static bool check_point(SmallSpace *t, const PlanPoint *p)
+{
+    LayoutBound ideal, scaled;
+    PlanBound from_flops, from_one, from_units;
+    CoarseTime played, timed;
+    double bytes;
+    if (plan_time(&t->s, p, &timed) != OK || plan_link(&t->s, p, &bytes) != OK) return false;
+    DO(cache_ideal(&t->s, p, &ideal));
+    DO(search_bound(&t->s, p, &ideal, &from_flops));
+    DO(cache_scaled(&t->s, p, &scaled));
+    DO(search_bound(&t->s, p, &scaled, &from_one));
+    DO(plan_point_bound(&t->s, p, &from_units));
+    DO(plan_play(&t->s, p, &played));
+    is_at_most("ideal", p, from_flops.step_s, from_units.step_s, &t->temp);
+    is_at_most("scaled", p, from_one.step_s, from_units.step_s, &t->temp);
+    is_at_most("bound", p, from_units.step_s, played.step_s, &t->temp);
+    is_at_most("played", p, played.step_s, timed.step_s, &t->temp);
+    assert_true(from_units.step_s > 0.2 * timed.step_s); /* it is a bound of some use */
+    is_at_most("memory before a compilation", p, from_flops.memory_bytes, bytes, &t->temp);
+    is_at_most("memory", p, from_units.memory_bytes, bytes, &t->temp);
+    is_at_most("memory of the coarse clock", p, (double)timed.peak_bytes / 1.05, bytes, &t->temp);
+    return true;
+}
+
+static void random_plans(void **state)
+{
+    const PlanFixed none = plan_fixed_none();
+    uint64_t seed = 7;
+    int checked = 0;
+    (void)state;
+    for (int n = 0; n < 12; n++) {
+        SmallSpace t;
+        open_small(&t, n, &none);
+        for (int i = 0; i < 25; i++)
+            checked += check_point(&t, &t.s.node[next_random(&seed) % (uint64_t)t.s.n].point);
+        close_small(&t);
+    }
+    assert_true(checked >= 200);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(random_plans)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
