@@ -26,6 +26,7 @@ const Verb *verb_find(const char *name);
 int verb_data(int argc, char **argv);
 int verb_explain(int argc, char **argv);
 int verb_simulate(int argc, char **argv);
+int verb_plan(int argc, char **argv);
 int verb_profile(int argc, char **argv);
 int verb_verify(int argc, char **argv);
 int verb_train(int argc, char **argv);

@@ -93,7 +93,7 @@ static void help_describes_every_key(void **state)
     assert_int_equal(sheaf(1, "help", "model.name"), 0);
     assert_printed("llama3-8b");
     assert_int_equal(sheaf(1, "help", "plan"), 0);
-    assert_printed("(not yet)");
+    assert_printed("--explain-choice KEY=VALUE");
     assert_int_equal(sheaf(1, "help", "mesh"), 0);
     assert_printed("(not yet)");
     assert_int_equal(sheaf(1, "help", "batch"), 0);
@@ -103,13 +103,13 @@ static void help_describes_every_key(void **state)
 static void refusals_exit_with_2(void **state)
 {
     (void)state;
-    assert_int_equal(sheaf(2, "plan", "run.yaml"), 2);
-    assert_printed("sheaf: plan: not in this version; available: ");
-    assert_printed("explain, simulate, profile, data, ");
+    assert_int_equal(sheaf(2, "plan", "model.name=llama-tiny"), 2);
+    assert_printed("sheaf: plan: --cluster FILE is missing; share/clusters has some");
     assert_int_equal(sheaf(2, "trian", NULL), 2);
     assert_printed("did you mean train?");
     assert_int_equal(sheaf(2, "xyzzyxyzzy", NULL), 2);
     assert_printed("unknown verb; available: ");
+    assert_printed("explain, simulate, plan, profile, data, ");
     assert_int_equal(sheaf(2, NULL, NULL), 2);
     assert_printed("sheaf: no verb");
     assert_int_equal(sheaf(2, "help", "arrange"), 2);

@@ -1,0 +1,193 @@
+/* plan_choice.c -- between keys and points: choices that arguments fix, and the configuration of a
+ * point. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/config/mesh.h"
+#include "cli/plan.h"
+
+static bool is_argument(const Config *c, KeyId key)
+{
+    return strcmp(c->origin[key], "command line") == 0;
+}
+
+/* Keys of mesh, batch and parallel that the search chooses. */
+static const KeyId searched[] = {KEY_mesh_dp,
+                                 KEY_mesh_tp,
+                                 KEY_mesh_cp,
+                                 KEY_mesh_pp,
+                                 KEY_batch_micro,
+                                 KEY_parallel_zero,
+                                 KEY_parallel_recompute,
+                                 KEY_parallel_sequence,
+                                 KEY_parallel_context,
+                                 KEY_parallel_schedule,
+                                 KEY_parallel_chunks,
+                                 KEY_parallel_split};
+enum { N_SEARCHED = sizeof searched / sizeof *searched };
+
+/* Keys that the plan takes from the run as they are. */
+static const KeyId kept[] = {KEY_parallel_live, KEY_parallel_regather, KEY_parallel_tokens,
+                             KEY_parallel_offload};
+enum { N_KEPT = sizeof kept / sizeof *kept };
+
+static bool is_among(KeyId key, const KeyId *list, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (list[i] == key) return true;
+    return false;
+}
+
+static Err fix_recompute(const Config *c, PlanFixed *f)
+{
+    static const char *const word[] = {"none", "selective", "full"};
+    const TextList *list = &c->parallel_recompute;
+    for (int i = 0; i < 3 && list->n == 1; i++)
+        if (strcmp(list->at[0], word[i]) == 0) f->recompute = i;
+    if (f->recompute >= 0) return OK;
+    return err_fail(ERR_CONFIG,
+                    "parallel.recompute=%.80s: a search fixes none, selective or full; names of "
+                    "values and rules are not in its space",
+                    list->text);
+}
+
+static Err fix_split(const Config *c, PlanFixed *f)
+{
+    f->by_cost = strcmp(c->parallel_split, "cost") == 0;
+    if (f->by_cost || strcmp(c->parallel_split, "even") == 0) return OK;
+    return err_fail(ERR_CONFIG,
+                    "parallel.split=%.80s: a search fixes even or cost; numbers of layers are not "
+                    "in its space",
+                    c->parallel_split);
+}
+
+static Err fix_key(const Config *c, KeyId key, PlanFixed *f)
+{
+    switch (key) {
+    case KEY_mesh_dp:
+        f->dp = c->dp_follows ? 0 : (int)c->mesh_dp;
+        return OK;
+    case KEY_mesh_tp:
+        f->tp = (int)c->mesh_tp;
+        return OK;
+    case KEY_mesh_cp:
+        f->cp = (int)c->mesh_cp;
+        return OK;
+    case KEY_mesh_pp:
+        f->pp = (int)c->mesh_pp;
+        return OK;
+    case KEY_batch_micro:
+        f->micro = c->batch_micro;
+        return OK;
+    case KEY_parallel_zero:
+        f->zero = (int)c->parallel_zero;
+        return OK;
+    case KEY_parallel_recompute:
+        return fix_recompute(c, f);
+    case KEY_parallel_sequence:
+        f->sequence = c->parallel_sequence;
+        return OK;
+    case KEY_parallel_context:
+        f->context = c->parallel_context == CONTEXT_BY_AUTO
+                         ? -1
+                         : (int)(c->parallel_context - CONTEXT_BY_AUTO);
+        return OK;
+    case KEY_parallel_schedule:
+        f->schedule = c->parallel_schedule;
+        return OK;
+    case KEY_parallel_chunks:
+        f->chunks = (int)c->parallel_chunks;
+        return OK;
+    case KEY_parallel_split:
+        return fix_split(c, f);
+    default:
+        return OK;
+    }
+}
+
+Err plan_fixed_of(const Config *c, PlanFixed *out)
+{
+    *out = plan_fixed_none();
+    for (int k = 0; k < N_KEYS; k++) {
+        const KeyId key = (KeyId)k;
+        if (!plan_decides(key) || !is_argument(c, key) || is_among(key, kept, N_KEPT)) continue;
+        if (!is_among(key, searched, N_SEARCHED))
+            return err_fail(ERR_CONFIG,
+                            "%s: the search does not choose it, and plans have its default; leave "
+                            "it out, and add it to the plan file afterwards",
+                            key_at(key)->path);
+        TRY(fix_key(c, key, out));
+    }
+    return OK;
+}
+
+Err plan_fix(const char *setting, Arena *a, PlanFixed *f)
+{
+    char section[64] = "", name[64] = "";
+    const char *equals = strchr(setting, '=');
+    int end = 0;
+    Config *c;
+    if (!equals || sscanf(setting, "%63[a-z_].%63[a-z_]%n", section, name, &end) != 2 ||
+        setting[end] != '=')
+        return err_fail(ERR_CONFIG, "--explain-choice %.80s: must be KEY=VALUE, as mesh.tp=4",
+                        setting);
+    const int key = key_find(section, name);
+    if (key < 0) return key_unknown("--explain-choice", section, name);
+    if (!is_among((KeyId)key, searched, N_SEARCHED))
+        return err_fail(ERR_CONFIG, "--explain-choice %.80s: the search does not choose this key",
+                        setting);
+    TRY(ARENA_NEW(a, 1, &c));
+    const WrittenValue value = {.text = equals + 1, .origin = "--explain-choice"};
+    TRY(key_set((KeyId)key, &value, a, c));
+    return fix_key(c, (KeyId)key, f);
+}
+
+/* ---- the configuration of a point ---- */
+
+static Err set_text(KeyId key, Arena *a, Config *c, const char *text)
+{
+    const char *copy;
+    TRY(arena_string(a, text, &copy));
+    return key_set(key, &(WrittenValue){.text = copy, .origin = "plan"}, a, c);
+}
+
+static Err set_number(KeyId key, Arena *a, Config *c, int64_t n)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%lld", (long long)n);
+    return set_text(key, a, c, text);
+}
+
+static Err set_mesh(const PlanPoint *p, Arena *a, Config *c)
+{
+    TRY(set_number(KEY_mesh_dp, a, c, plan_dp(p)));
+    TRY(set_number(KEY_mesh_tp, a, c, p->mesh.tp));
+    TRY(set_number(KEY_mesh_cp, a, c, p->mesh.cp));
+    TRY(set_number(KEY_mesh_pp, a, c, p->mesh.pp));
+    return set_number(KEY_batch_micro, a, c, p->micro);
+}
+
+Err plan_config_of(const Config *base, const PlanPoint *p, Arena *a, Config *out)
+{
+    static const char *const recompute[] = {"none", "selective", "full"};
+    Config c = *base;
+    for (int k = 0; k < N_KEYS; k++)
+        if (plan_decides((KeyId)k) && !is_among((KeyId)k, kept, N_KEPT))
+            TRY(key_set((KeyId)k, &(WrittenValue){key_at((KeyId)k)->fallback, .origin = "default"},
+                        a, &c));
+    TRY(set_mesh(p, a, &c));
+    TRY(set_number(KEY_parallel_zero, a, &c, p->zero));
+    TRY(set_text(KEY_parallel_recompute, a, &c, recompute[p->recompute]));
+    TRY(set_text(KEY_parallel_sequence, a, &c, p->sequence ? "true" : "false"));
+    if (p->mesh.cp > 1) TRY(set_text(KEY_parallel_context, a, &c, context_name(p->context)));
+    if (p->mesh.cp == 1) TRY(set_text(KEY_parallel_tokens, a, &c, "auto"));
+    if (p->mesh.pp > 1) {
+        TRY(set_text(KEY_parallel_schedule, a, &c, p->schedule));
+        if (p->chunks) TRY(set_number(KEY_parallel_chunks, a, &c, p->chunks));
+        TRY(set_text(KEY_parallel_split, a, &c, p->by_cost ? "cost" : "even"));
+    }
+    c.run_ranks = 0;
+    TRY(config_settle_mesh(&c));
+    *out = c;
+    return OK;
+}
