@@ -25,7 +25,10 @@ static bool adjoins(const Graph *g, const Node *a, const Node *b, int at)
 {
     if (a->n_in <= at || b->n_in <= at) return a->n_in <= at && b->n_in <= at;
     const ValueInfo *p = info_of(g, a->in[at]), *q = info_of(g, b->in[at]);
-    return p->role == ROLE_PARAM && q->role == ROLE_PARAM && q->index == p->index + p->span;
+    if (p->role != ROLE_PARAM || q->role != ROLE_PARAM || q->index != p->index + p->span)
+        return false;
+    const ParamInfo *x = &g->param[p->index], *y = &g->param[q->index];
+    return x->view == y->view && x->pack == y->pack;
 }
 
 /* Not if the output is sent to other ranks: a part of a larger one would not be contiguous. */

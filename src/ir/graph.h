@@ -116,6 +116,8 @@ typedef struct {
     Init init;
     double std;
     bool decay; /* weight decay: matrices yes, norms and biases no */
+    /* Parameters of a unit with the same view and number are in one pack (ir/unit.h). */
+    uint8_t view, pack; /* view: of the mesh, VIEW_DENSE or VIEW_EXPERT */
 } ParamInfo;
 
 typedef struct {

@@ -10,6 +10,7 @@ Err model_open(Model *m, const char *name, int cap_units, int cap_params, Arena 
     for (m->n_by_name = 1; m->n_by_name < 2 * cap_params;) m->n_by_name *= 2;
     TRY(ARENA_NEW(arena, cap_units, &m->unit));
     TRY(ARENA_NEW(arena, m->n_by_name, &m->by_name));
+    TRY(ARENA_NEW(arena, cap_params, &m->pack));
     return ARENA_NEW(arena, cap_params, &m->param);
 }
 
@@ -39,17 +40,55 @@ static Err hold(Param *p, int unit, const ParamInfo *info)
     return OK;
 }
 
-static Err add_param(Model *m, Unit *u, const char *name, const ParamInfo *info, int *out)
+static Err add_param(Model *m, const char *name, const ParamInfo *info, int *out)
 {
     MUST(m->n_params < m->cap_params, "room for %d parameters", m->cap_params);
     Param *p = &m->param[m->n_params];
-    *p = (Param){.info = *info, .count = 1, .pack_at = u->pack_count, .copy_of = -1};
+    *p = (Param){.info = *info, .count = 1, .copy_of = -1};
     TRY(arena_string(m->arena, name, &p->name));
     for (int i = 0; i < info->ndim; i++) p->count *= info->n[i];
-    u->pack_count += p->count;
     *slot_of(m, name) = m->n_params + 1;
     *out = m->n_params++;
     return hold(p, m->n_units, info);
+}
+
+/* The unit's own pack of such parameters; a new one if there is none. */
+static Err pack_of(Model *m, int unit, const ParamInfo *info, Pack **out)
+{
+    Unit *u = &m->unit[unit];
+    for (int i = u->first_pack; i < u->first_pack + u->n_packs; i++) {
+        const ParamInfo *first = &m->param[m->pack[i].param[0]].info;
+        if (first->view == info->view && first->pack == info->pack) {
+            *out = &m->pack[i];
+            return OK;
+        }
+    }
+    const DType dtype = m->kind[u->kind].dtype;
+    u->n_packs++;
+    *out = &m->pack[m->n_packs++];
+    **out = (Pack){.unit = unit, .view = info->view, .type = {dtype, dtype_wide(dtype)}};
+    return ARENA_NEW(m->arena, u->n_params, &(*out)->param);
+}
+
+/* Puts the parameters that the unit is the first to hold into its packs. */
+static Err fill_packs(Model *m, int unit)
+{
+    Unit *u = &m->unit[unit];
+    u->first_pack = m->n_packs;
+    u->n_packs = 0;
+    u->count = 0;
+    for (int k = 0; k < u->n_params; k++) {
+        Param *p = &m->param[u->param[k]];
+        Pack *pack;
+        if (p->holder[0] != unit) continue;
+        TRY(pack_of(m, unit, &p->info, &pack));
+        p->pack = (int)(pack - m->pack);
+        p->pack_index = pack->n_params;
+        pack->param[pack->n_params++] = u->param[k];
+        pack->count += p->count;
+        u->count += p->count;
+    }
+    return OK;
 }
 
 Err model_add_unit(Model *m, int kind, const char *name, const char *prefix)
@@ -71,11 +110,10 @@ Err model_add_unit(Model *m, int kind, const char *name, const char *prefix)
         if (at >= 0)
             TRY(hold(&m->param[at], m->n_units, &g->param[i]));
         else
-            TRY(add_param(m, u, whole, &g->param[i], &at));
+            TRY(add_param(m, whole, &g->param[i], &at));
         u->param[i] = at;
     }
-    m->n_units++;
-    return OK;
+    return fill_packs(m, m->n_units++);
 }
 
 /* Replaces parameter `old` of the unit, which another stage holds too, by `copy`. */
@@ -85,10 +123,6 @@ static void hold_copy(Model *m, int unit, int old, int copy)
     Param *p = &m->param[copy];
     for (int k = 0; k < u->n_params; k++)
         if (u->param[k] == old) u->param[k] = copy;
-    if (p->n_holders == 0) {
-        p->pack_at = u->pack_count;
-        u->pack_count += p->count;
-    }
     p->holder[p->n_holders++] = unit;
 }
 
@@ -109,6 +143,7 @@ Err model_copy_params(Model *m, const int16_t *stage)
     const int n = m->n_params;
     Param *room;
     TRY(ARENA_NEW(m->arena, (int64_t)n * MAX_HOLDERS, &room));
+    TRY(ARENA_NEW(m->arena, (int64_t)n * MAX_HOLDERS, &m->pack));
     memcpy(room, m->param, (size_t)n * sizeof *room);
     m->param = room;
     m->cap_params = n * MAX_HOLDERS;
@@ -124,6 +159,8 @@ Err model_copy_params(Model *m, const int16_t *stage)
         }
         m->param[i].n_holders = kept;
     }
+    m->n_packs = 0;
+    for (int u = 0; u < m->n_units; u++) TRY(fill_packs(m, u));
     return OK;
 }
 

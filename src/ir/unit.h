@@ -4,9 +4,15 @@
  *     units   embed    layer.0  layer.1  ...  layer.31      head
  *
  * Layers may be of several kinds, in any order. Units of one kind share a graph, and later
- * programs. A unit's parameters are stored back to back in its pack, in the order in which the
- * graph declares them. A parameter that two units hold (tied weights) is in the pack of the first.
- * If the two are on different stages of a pipeline, each has a copy in its own pack:
+ * programs. A unit's parameters are stored in packs, back to back, in the order in which the graph
+ * declares them. A pack is gathered, reduced, updated and sharded as a whole, over the axes of one
+ * view of the mesh. Most units have one; one with experts has two:
+ *
+ *     packs   0: embed   1: layer.0, norms and attention   2: layer.0, experts   3: layer.1, ...
+ *     view    dense      dense                             expert                dense
+ *
+ * A parameter that two units hold (tied weights) is in a pack of the first. If the two are on
+ * different stages of a pipeline, each has a copy in its own pack:
  *
  *     one stage   embed: wte        head: norm (and wte, in the pack of embed)
  *     two         embed: wte        head: norm, wte: a copy, same values, summed gradients */
@@ -21,7 +27,7 @@ typedef struct {
     const char *name; /* whole, as in Hugging Face */
     ParamInfo info;
     int64_t count;
-    int64_t pack_at;                    /* element offset in the pack of holder[0] */
+    int pack, pack_index;               /* the pack, of holder[0], and the index in it */
     int n_holders, holder[MAX_HOLDERS]; /* units */
     int copy_of;                        /* its original, on another stage; -1: none */
     bool is_shared;                     /* has copies on other stages, or is one */
@@ -31,9 +37,26 @@ typedef struct {
     const char *name; /* "layer.3" */
     int kind;         /* of Model.kind */
     int n_params;
-    int32_t *param;     /* of the model, in the order of the kind's */
-    int64_t pack_count; /* elements, without parameters that are in another unit's pack */
+    int32_t *param;          /* of the model, in the order of the kind's */
+    int first_pack, n_packs; /* its own; 0 if all of its parameters are in packs of other units */
+    int64_t count;           /* elements of its own packs */
 } Unit;
+
+/* The types of a pack: of the weights that programs read; of gradients, master weights and moments.
+ */
+typedef struct {
+    DType use, wide;
+} PackTypes;
+
+/* Packs are numbered by unit. */
+typedef struct {
+    int unit; /* the owner */
+    int view; /* of the mesh: that of all its parameters */
+    PackTypes type;
+    int n_params;
+    int32_t *param; /* of the model, in the order of the pack */
+    int64_t count;  /* elements */
+} Pack;
 
 typedef struct {
     const char *name;
@@ -46,6 +69,8 @@ typedef struct {
     Graph kind[MAX_KINDS]; /* in the order of their first units */
     Unit *unit;
     Param *param;
+    int n_packs;
+    Pack *pack;       /* [cap_params] */
     int32_t *by_name; /* [n_by_name]: hash table of parameters + 1; 0: empty */
     int n_by_name;    /* a power of two, at least twice cap_params */
 } Model;

@@ -122,8 +122,8 @@ typedef struct {
     Program *program;       /* [programs.n_classes]: those of variant 0 */
     int16_t *class_unit;    /* [programs.n_classes]: a unit with the options of the class */
     int64_t *variant_rows;  /* [programs.n_variants]: rows of a micro-batch that run at a time */
-    UnitSwitches *switches; /* [model.n_units] */
-    GatherCount *gathers;   /* [model.n_units] */
+    PackSwitches *switches; /* [model.n_packs] */
+    GatherCount *gathers;   /* [model.n_packs] */
     SlicePlan slices;
     Schedule chunks; /* RUNs over chunks, of all stages */
     Schedule moves;  /* the same with sends and receives */

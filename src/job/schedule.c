@@ -37,7 +37,7 @@ static void keep_forward(Schedule *s)
 }
 
 /* Micro-batches that the rank sums before a REDUCE; 0 if nothing is sent. */
-static int reduce_group(const Job *job, UnitSwitches row)
+static int reduce_group(const Job *job, PackSwitches row)
 {
     const int fold = job->settings.parallel.fold;
     if (fold > 1) return job->settings.micros / fold;
@@ -45,20 +45,20 @@ static int reduce_group(const Job *job, UnitSwitches row)
     return switches_group(row, job->settings.micros);
 }
 
-/* True if another stage holds a parameter of the unit's pack too (tied weights). */
-static bool is_shared(const Model *m, int unit)
+/* True if another stage holds a parameter of the pack too (tied weights). */
+static bool is_shared(const Model *m, int pack)
 {
-    const Unit *u = &m->unit[unit];
-    for (int k = 0; k < u->n_params; k++)
-        if (m->param[u->param[k]].holder[0] == unit && model_is_shared(m, u->param[k])) return true;
+    for (int k = 0; k < m->pack[pack].n_params; k++)
+        if (model_is_shared(m, m->pack[pack].param[k])) return true;
     return false;
 }
 
-/* The switches of a unit. Gradients shared by several stages are summed once, at the end of the
+/* The switches of a pack. Gradients shared by several stages are summed once, at the end of the
  * step: in the middle, each of two stages could wait for the other. */
-static UnitSwitches row_of(const Job *job, int unit, bool shared)
+static PackSwitches row_of(const Job *job, int pack, bool shared)
 {
-    UnitSwitches row = switches_of_zero(job->unit[unit].zero, job->unit[unit].reduce_each);
+    const UnitOptions *o = &job->unit[job->model.pack[pack].unit];
+    PackSwitches row = switches_of_zero(o->zero, o->reduce_each);
     if (shared) row.reduce = REDUCE_AFTER_LAST;
     return row;
 }
@@ -89,10 +89,10 @@ static bool adds_in_order(const Schedule *chunks)
  * them out of order. */
 static Err check_order(const Job *job, const int *group)
 {
-    const ParallelSettings *p = &job->settings.parallel;
+    const ParallelSettings *set = &job->settings.parallel;
     bool several = false;
-    for (int u = 0; u < job->model.n_units; u++)
-        several = several || (group[u] > 0 && group[u] < job->settings.micros);
+    for (int p = 0; p < job->model.n_packs; p++)
+        several = several || (group[p] > 0 && group[p] < job->settings.micros);
     if (!several || adds_in_order(&job->chunks)) return OK;
     char key[48] = "parallel.reduce=each";
     const char *out = "parallel.reduce=last";
@@ -102,8 +102,8 @@ static Err check_order(const Job *job, const int *group)
         snprintf(key, sizeof key, "parallel.zero=%d", zero);
         out = "parallel.zero=0 or 1, with parallel.reduce=last";
     }
-    if (p->fold > 1) {
-        snprintf(key, sizeof key, "numerics.fold=%d", p->fold);
+    if (set->fold > 1) {
+        snprintf(key, sizeof key, "numerics.fold=%d", set->fold);
         out = "numerics.fold=1";
     }
     return err_fail(
@@ -114,12 +114,12 @@ static Err check_order(const Job *job, const int *group)
         job_schedule(&job->settings), key, out);
 }
 
-/* Adds reductions, gathers and drops according to the switches of each unit. */
+/* Adds reductions, gathers and drops according to the switches of each pack. */
 static Err add_transfers(Job *job, Arena *arena)
 {
     const JobSettings *set = &job->settings;
     const ParallelSettings *p = &set->parallel;
-    const int n = job->model.n_units;
+    const int n = job->model.n_packs;
     const UnitPacks *packs;
     int *group, *sums;
     bool *apart, *late;
@@ -128,14 +128,14 @@ static Err add_transfers(Job *job, Arena *arena)
     TRY(ARENA_NEW(arena, n, &group));
     TRY(ARENA_NEW(arena, n, &apart));
     TRY(ARENA_NEW(arena, n, &late));
-    TRY(ARENA_NEW(arena, n, &sums));
+    TRY(ARENA_NEW(arena, job->model.n_units, &sums));
     TRY(ARENA_NEW(arena, n, &job->switches));
     TRY(ARENA_NEW(arena, n, &job->gathers));
-    for (int u = 0; u < n; u++) {
-        late[u] = is_shared(&job->model, u);
-        job->switches[u] = row_of(job, u, late[u]);
-        group[u] = reduce_group(job, job->switches[u]);
-        apart[u] = group[u] > 0 && job->switches[u].reduce == REDUCE_AFTER_EACH;
+    for (int k = 0; k < n; k++) {
+        late[k] = is_shared(&job->model, k);
+        job->switches[k] = row_of(job, k, late[k]);
+        group[k] = reduce_group(job, job->switches[k]);
+        apart[k] = group[k] > 0 && job->switches[k].reduce == REDUCE_AFTER_EACH;
     }
     if (!job_has_backward(set)) {
         keep_forward(from);
@@ -283,9 +283,29 @@ Err job_generate(Job *job, Arena *arena)
     return !job_has_backward(set) ? OK : check_evicts(job); /* forward alone keeps no frames */
 }
 
+/* Numbers the packs of each unit in the schedule. */
+static Err number_packs(Job *job, Arena *arena)
+{
+    const Model *m = &job->model;
+    int16_t *first;
+    bool one_each = true;
+    if (m->n_packs > MAX_SCHEDULE)
+        return err_fail(ERR_CONFIG, "the model has %d packs; allowed are %d", m->n_packs,
+                        MAX_SCHEDULE);
+    for (int u = 0; u < m->n_units; u++) one_each = one_each && m->unit[u].n_packs == 1;
+    job->chunks.first_pack = NULL;
+    if (one_each) return OK;
+    TRY(ARENA_NEW(arena, m->n_units + 1, &first));
+    for (int u = 0; u < m->n_units; u++)
+        first[u + 1] = (int16_t)(m->unit[u].first_pack + m->unit[u].n_packs);
+    job->chunks.first_pack = first;
+    return OK;
+}
+
 Err job_make_moves(Job *job, Arena *arena)
 {
     TRY(cut_units(job, arena));
+    TRY(number_packs(job, arena));
     if (job->settings.split) TRY(schedule_split(&job->chunks, arena, &job->chunks));
     TRY(schedule_moves(&job->chunks, arena, &job->moves));
     return job->moves.stages == 1 ? OK : schedule_check(&job->moves, arena);

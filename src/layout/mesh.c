@@ -7,7 +7,11 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const view_name[MAX_VIEWS] = {"dense", "expert"};
+const char *view_name(int view)
+{
+    static const char *const name[MAX_VIEWS] = {"dense", "expert"};
+    return name[view];
+}
 
 static int axis_stride(const View *v, int axis)
 {
@@ -79,7 +83,7 @@ Err mesh_init(Mesh *m, int world, const View *views, int n_views)
         return err_fail(ERR_CONFIG, "mesh: %d views; there are 1 to %d", n_views, MAX_VIEWS);
     Mesh made = {.world = world, .n_views = n_views};
     for (int v = 0; v < n_views; v++) {
-        TRY(view_check(&views[v], view_name[v], world));
+        TRY(view_check(&views[v], view_name(v), world));
         TRY(stages_agree(&views[0], &views[v]));
         made.view[v] = views[v];
     }

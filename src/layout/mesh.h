@@ -76,6 +76,8 @@ int mesh_move(const Mesh *m, int view, unsigned axes, int part, int rank);
  * list lives in the arena. */
 Err mesh_group(const Mesh *m, int view, unsigned axes, int rank, Arena *a, RankList *out);
 
+/* "dense", "expert". */
+const char *view_name(int view);
 /* Local. "pp=2 dp=2 cp=1 tp=4", and "dp x tp". */
 void mesh_view_text(Text *t, const Mesh *m, int view);
 void mesh_axes_text(Text *t, const Mesh *m, int view, unsigned axes);

@@ -119,15 +119,15 @@ typedef enum {
     PART_BEFORE,   /* steps of the action at `at` before the one that overlaps, */
     PART_BEGUN,    /* that one, waited for at once, */
     PART_AFTER,    /* and those after it */
-    PART_NORM,     /* a unit's part of the norm, without exchanges */
-    PART_UPDATE    /* a unit's update */
+    PART_NORM,     /* a pack's part of the norm, without exchanges */
+    PART_UPDATE    /* a pack's update */
 } ClockPartKind;
 
 typedef struct {
     ClockPartKind kind;
     Action run; /* PART_RUN */
     int at;     /* PART_PREPACKS to PART_AFTER */
-    int unit;   /* PART_NORM, PART_UPDATE */
+    int pack;   /* PART_NORM, PART_UPDATE */
 } ClockPart;
 
 /* Local. Appends the events of one part. */

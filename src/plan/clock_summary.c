@@ -103,11 +103,12 @@ static Err play_part(Summarizer *s, int unit, const ClockPart *part, StepTime *o
     return clock_play(c, &s->device, out);
 }
 
-static Err part_seconds(Summarizer *s, int unit, ClockPart part, double *out)
+/* Adds the seconds of a part. */
+static Err add_seconds(Summarizer *s, int unit, ClockPart part, double *out)
 {
     StepTime time;
     TRY(play_part(s, unit, &part, &time));
-    *out = larger(*out, time.step_s);
+    *out += time.step_s;
     return OK;
 }
 
@@ -157,35 +158,40 @@ static Err play_runs(Summarizer *s, int unit, UnitSummary *u)
     return OK;
 }
 
-/* The last action of a kind of the unit: a second REDUCE adds to the sum of the first. */
-static int last_action(const LinkedProgram *lp, int unit, ActionKind kind)
+/* The last action of a kind of the pack: a second REDUCE adds to the sum of the first. */
+static int last_action(const LinkedProgram *lp, int pack, ActionKind kind)
 {
     int at = lp->n - 1;
-    while (at >= 0 && (lp->list[at].action.kind != kind || lp->list[at].action.unit != unit)) at--;
+    while (at >= 0 && (lp->list[at].action.kind != kind || lp->list[at].action.unit != pack)) at--;
     return at;
 }
 
-/* The unit's transfers and its end of the step. Lists of ranks of one stage are alike. */
-static Err add_actions(Summarizer *s, const LinkedProgram *lp, int unit, UnitSummary *u)
+/* The transfers of a pack and its end of the step. Lists of ranks of one stage are alike. */
+static Err add_pack(Summarizer *s, const LinkedProgram *lp, int pack, UnitSummary *u)
 {
-    const int gather = last_action(lp, unit, A_GATHER), reduce = last_action(lp, unit, A_REDUCE);
+    const int gather = last_action(lp, pack, A_GATHER), reduce = last_action(lp, pack, A_REDUCE);
+    const int unit = lp->model->pack[pack].unit;
     if (reduce >= 0) {
-        TRY(part_seconds(s, unit, (ClockPart){.kind = PART_BEFORE, .at = reduce},
-                         &u->reduce_before_s));
-        TRY(part_seconds(s, unit, (ClockPart){.kind = PART_BEGUN, .at = reduce}, &u->reduce_s));
-        TRY(part_seconds(s, unit, (ClockPart){.kind = PART_AFTER, .at = reduce},
-                         &u->reduce_after_s));
+        TRY(add_seconds(s, unit, (ClockPart){.kind = PART_BEFORE, .at = reduce},
+                        &u->reduce_before_s));
+        TRY(add_seconds(s, unit, (ClockPart){.kind = PART_BEGUN, .at = reduce}, &u->reduce_s));
+        TRY(add_seconds(s, unit, (ClockPart){.kind = PART_AFTER, .at = reduce},
+                        &u->reduce_after_s));
     }
     if (gather >= 0)
-        TRY(part_seconds(s, unit, (ClockPart){.kind = PART_BEGUN, .at = gather}, &u->gather_s));
-    for (int i = 0; i < lp->n; i++) {
-        double seconds = 0;
-        if (lp->list[i].action.unit != unit || !lp->list[i].prepacks) continue;
-        TRY(part_seconds(s, unit, (ClockPart){.kind = PART_PREPACKS, .at = i}, &seconds));
-        u->prepack_s += seconds;
-    }
-    TRY(part_seconds(s, unit, (ClockPart){.kind = PART_NORM, .unit = unit}, &u->norm_s));
-    return part_seconds(s, unit, (ClockPart){.kind = PART_UPDATE, .unit = unit}, &u->update_s);
+        TRY(add_seconds(s, unit, (ClockPart){.kind = PART_BEGUN, .at = gather}, &u->gather_s));
+    TRY(add_seconds(s, unit, (ClockPart){.kind = PART_NORM, .pack = pack}, &u->norm_s));
+    return add_seconds(s, unit, (ClockPart){.kind = PART_UPDATE, .pack = pack}, &u->update_s);
+}
+
+static Err add_actions(Summarizer *s, const LinkedProgram *lp, int unit, UnitSummary *u)
+{
+    const Unit *of = &lp->model->unit[unit];
+    for (int p = of->first_pack; p < of->first_pack + of->n_packs; p++) TRY(add_pack(s, lp, p, u));
+    for (int i = 0; i < lp->n; i++)
+        if (lp->list[i].prepacks && lp->list[i].action.unit == unit)
+            TRY(add_seconds(s, unit, (ClockPart){.kind = PART_PREPACKS, .at = i}, &u->prepack_s));
+    return OK;
 }
 
 static size_t greater(size_t a, size_t b) { return a > b ? a : b; }
@@ -200,33 +206,74 @@ static void add_program(const Program *p, UnitSummary *u)
     u->dx_bytes = u->region_bytes[REGION_DX];
 }
 
-/* The unit's memory besides frames, as link/memory_static.c places it. */
-static void add_memory(const LinkedProgram *lp, int unit, UnitSummary *u)
+/* Bytes of a pack on a rank, as link/memory_static.c places it. */
+static void add_pack_memory(const LinkedProgram *lp, int pack, UnitSummary *u)
 {
-    const UnitMemory *m = &lp->unit[unit];
-    const Program *p = linked_program(lp, unit, 0, 0);
-    const size_t narrow = dtype_bytes(lp->model->dtype),
-                 wide = dtype_bytes(dtype_wide(lp->model->dtype));
-    const size_t home = (size_t)m->counts[m->me], pack = (size_t)m->mine.pack_count;
+    const PackMemory *m = &lp->pack[pack];
+    const PackTypes type = lp->model->pack[pack].type;
+    const size_t narrow = dtype_bytes(type.use), wide = dtype_bytes(type.wide);
+    const size_t home = (size_t)m->counts[m->me], all = (size_t)m->mine.pack_count;
     const bool per_use = u->switches.sharded && u->switches.gather == GATHER_USE;
     const int copies = lp->n_moments + (wide != narrow && !lp->no_master);
-    const size_t grads = m->grad_sums == NO_BASE ? home : pack;
-    size_t prepacked = 0;
+    u->state_bytes += (per_use ? home : all) * narrow + (size_t)copies * home * wide;
+    u->grad_bytes += (m->grad_sums == NO_BASE ? home : all) * wide;
+    if (per_use) u->pack_bytes += all * narrow;
+    if (m->grad_sums == NO_BASE) u->work_grad_bytes += all * wide;
+}
+
+/* The unit's memory besides frames: the greatest of its ranks. */
+static void add_memory(const LinkedProgram *lp, int unit, UnitSummary *u)
+{
+    const Unit *of = &lp->model->unit[unit];
+    const Program *p = linked_program(lp, unit, 0, 0);
+    const size_t wide = dtype_bytes(dtype_wide(lp->model->dtype));
+    UnitSummary here = {.switches = u->switches,
+                        .grad_bytes = (size_t)lp->unit[unit].tied_count * wide};
     for (int i = 0; i < p->n_prepacked; i++)
-        if (m->prepacked[i] != NO_BASE) prepacked += align_up(p->prepacked[i].bytes);
-    u->state_bytes =
-        greater(u->state_bytes, (per_use ? home : pack) * narrow + (size_t)copies * home * wide);
-    u->grad_bytes = greater(u->grad_bytes, (grads + (size_t)m->tied_count) * wide + prepacked);
-    if (per_use) u->pack_bytes = greater(u->pack_bytes, pack * narrow);
-    if (m->grad_sums == NO_BASE) u->work_grad_bytes = greater(u->work_grad_bytes, pack * wide);
+        if (lp->unit[unit].prepacked[i] != NO_BASE)
+            here.grad_bytes += align_up(p->prepacked[i].bytes);
+    for (int i = of->first_pack; i < of->first_pack + of->n_packs; i++)
+        add_pack_memory(lp, i, &here);
+    u->state_bytes = greater(u->state_bytes, here.state_bytes);
+    u->grad_bytes = greater(u->grad_bytes, here.grad_bytes);
+    u->pack_bytes = greater(u->pack_bytes, here.pack_bytes);
+    u->work_grad_bytes = greater(u->work_grad_bytes, here.work_grad_bytes);
 }
 
 static double cells_of(const LinkedProgram *lp, int unit)
 {
-    const UnitMemory *m = &lp->unit[unit];
+    const Unit *of = &lp->model->unit[unit];
     int64_t cells = 0;
-    for (int i = 0; i < m->group.n; i++) cells += (m->counts[i] + lp->block - 1) / lp->block;
+    for (int p = of->first_pack; p < of->first_pack + of->n_packs; p++) {
+        const PackMemory *m = &lp->pack[p];
+        for (int i = 0; i < m->group.n; i++) cells += (m->counts[i] + lp->block - 1) / lp->block;
+    }
     return (double)cells;
+}
+
+/* The switches of the unit's packs, which a summary has once. */
+static Err take_switches(const Job *job, int unit, UnitSummary *u)
+{
+    const Unit *of = &job->model.unit[unit];
+    u->switches = (PackSwitches){0};
+    for (int p = of->first_pack; p < of->first_pack + of->n_packs; p++) {
+        const PackSwitches *row = &job->switches[p], *first = &job->switches[of->first_pack];
+        if (row->sharded != first->sharded || row->gather != first->gather ||
+            row->keep != first->keep || row->reduce != first->reduce)
+            return err_fail(ERR_CONFIG,
+                            "unit %s: its packs %d and %d have different ZeRO levels, which a "
+                            "summary of units cannot express; play the whole program instead",
+                            of->name, of->first_pack, p);
+        u->switches = *row;
+    }
+    return OK;
+}
+
+static bool reads_packs(const Unit *of, const PackSet *set)
+{
+    for (int p = of->first_pack; p < of->first_pack + of->n_packs; p++)
+        if (packs_has(set, p)) return true;
+    return false;
 }
 
 static Err summarize_unit(Summarizer *s, int unit, UnitSummary *u)
@@ -236,7 +283,7 @@ static Err summarize_unit(Summarizer *s, int unit, UnitSummary *u)
         if (!is_here(s, i, unit)) continue;
         const LinkedProgram *lp = &s->rank[i]->linked;
         job = s->rank[i];
-        u->switches = job->switches[unit];
+        TRY(take_switches(job, unit, u));
         for (int q = 0; q < lp->slices; q++) add_program(linked_program(lp, unit, 0, q), u);
         add_memory(lp, unit, u);
         u->norm_cells = larger(u->norm_cells, cells_of(lp, unit));
@@ -244,7 +291,8 @@ static Err summarize_unit(Summarizer *s, int unit, UnitSummary *u)
     const UnitPacks *packs;
     TRY(packs_of_model(&job->model, &job->programs, s->temp, &packs));
     for (int phase = 0; phase < N_PHASES; phase++)
-        if (packs_has(&packs[unit].reads[phase], unit)) u->reads |= (uint8_t)(1u << phase);
+        if (reads_packs(&job->model.unit[unit], &packs[unit].reads[phase]))
+            u->reads |= (uint8_t)(1u << phase);
     TRY(arena_string(s->arena, linked_program(&job->linked, unit, 0, 0)->kind, &u->kind));
     TRY(add_actions(s, &job->linked, unit, u));
     return play_runs(s, unit, u);

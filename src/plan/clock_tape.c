@@ -230,35 +230,35 @@ static Err add_scalar(TapeWriter *w, int which)
     return do_transfer(w, &t);
 }
 
-static double home_elements(const LinkedProgram *lp, int unit)
+static double home_elements(const LinkedProgram *lp, int pack)
 {
-    const UnitMemory *u = &lp->unit[unit];
-    return u->stage == lp->stage ? (double)u->counts[u->me] : 0;
+    const PackMemory *p = &lp->pack[pack];
+    return p->stage == lp->stage ? (double)p->counts[p->me] : 0;
 }
 
-/* Reads the gradients of the unit's home. */
-static Err add_squares(TapeWriter *w, int unit)
+/* Reads the gradients of the pack's home. */
+static Err add_squares(TapeWriter *w, int pack)
 {
-    const double each = (double)dtype_bytes(dtype_wide(w->lp->model->dtype));
-    return add_bytes(w, TIME_UPDATE, each * home_elements(w->lp, unit));
+    const double each = (double)dtype_bytes(w->lp->model->pack[pack].type.wide);
+    return add_bytes(w, TIME_UPDATE, each * home_elements(w->lp, pack));
 }
 
 /* Reads the gradients of the homes, then exchanges sums of squares. */
 static Err add_norm(TapeWriter *w)
 {
-    for (int u = 0; u < w->lp->model->n_units; u++) TRY(add_squares(w, u));
+    for (int p = 0; p < w->lp->model->n_packs; p++) TRY(add_squares(w, p));
     for (int i = 0; i < N_SCALARS; i++) TRY(add_scalar(w, i));
     return OK;
 }
 
 /* Reads the gradient, reads and writes master weights and moments, writes the weights. */
-static Err add_update(TapeWriter *w, int unit)
+static Err add_update(TapeWriter *w, int pack)
 {
     const LinkedProgram *lp = w->lp;
-    const DType narrow = lp->model->dtype, wide = dtype_wide(narrow);
+    const DType narrow = lp->model->pack[pack].type.use, wide = lp->model->pack[pack].type.wide;
     const double each = (3.0 + 2.0 * lp->n_moments) * (double)dtype_bytes(wide) +
                         (narrow == wide ? 0 : (double)dtype_bytes(narrow));
-    return add_bytes(w, TIME_UPDATE, each * home_elements(lp, unit));
+    return add_bytes(w, TIME_UPDATE, each * home_elements(lp, pack));
 }
 
 static Err add_action(TapeWriter *w, int at)
@@ -328,8 +328,8 @@ Err clock_record_part(StepClock *c, const LinkedProgram *lp, const ClockPart *pa
     case PART_AFTER:
         return add_steps(&w, l, l->begun + 1, l->n_steps);
     case PART_NORM:
-        return add_squares(&w, part->unit);
+        return add_squares(&w, part->pack);
     default:
-        return add_update(&w, part->unit);
+        return add_update(&w, part->pack);
     }
 }

@@ -49,10 +49,10 @@ typedef struct {
 } GradReduction;
 enum { MAX_GRAD_REDUCTIONS = 16 };
 
-/* A parameter of a unit on this rank. Spans are in elements of the rank's pack of unit `owner`. */
+/* A parameter of a unit on this rank. Spans are in elements of the rank's pack. */
 typedef struct {
     const char *name;
-    int owner;
+    int owner, pack_number; /* owner: the unit of the pack */
     bool decay;
     Shape whole, here; /* here: in the use layout */
     const char *use;   /* the use layout as text */
@@ -112,7 +112,7 @@ typedef struct {
 /* Local. True if the unit is on the rank's stage of the pipeline. */
 static inline bool unit_is_here(const LinkedProgram *lp, int unit)
 {
-    return lp->unit[unit].mine.pack_at != NULL;
+    return lp->unit[unit].stage == lp->stage;
 }
 
 /* Local. True if the class is of the kind that is printed. */

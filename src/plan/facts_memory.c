@@ -1,6 +1,6 @@
 /* facts_memory.c -- the contents of a rank's arenas, from the addresses that linking assigned.
  *
- *     state    packs or homes, master weights, moments          of each unit
+ *     state    packs or homes, master weights, moments          of each pack
  *     step     gradient sums, prepacked weights, inputs, losses, scalars
  *     work     tensors alive at the peak
  *     save     snapshot of the boxes to be saved, or a buffer for the last save; in no arena
@@ -33,9 +33,8 @@ size_t memory_sum(const Facts *f, ArenaId arena, const char *key)
 static void state_rows(Facts *f)
 {
     const LinkedProgram *lp = &f->job->linked;
-    const size_t narrow = dtype_bytes(lp->model->dtype),
-                 wide = dtype_bytes(dtype_wide(lp->model->dtype));
-    const bool cut = lp->unit[0].home.shard != 0;
+    bool cut = false;
+    for (int k = 0; k < lp->model->n_packs; k++) cut = cut || lp->pack[k].home.shard != 0;
     MemoryRow *packs = row_of(f, ARENA_STATE, "state", "packs",
                               cut ? "weights, gathered; homes are part of them" : "weights");
     MemoryRow *homes = row_of(f, ARENA_STATE, "state", "homes", "weights at home");
@@ -44,10 +43,12 @@ static void state_rows(Facts *f)
     MemoryRow *moments =
         row_of(f, ARENA_STATE, "state", "moments",
                cut ? "moments of the optimizer at home" : "moments of the optimizer");
-    for (int u = 0; u < lp->model->n_units; u++) {
-        const UnitMemory *p = &lp->unit[u];
+    for (int k = 0; k < lp->model->n_packs; k++) {
+        const PackMemory *p = &lp->pack[k];
+        const PackTypes type = lp->model->pack[k].type;
+        const size_t narrow = dtype_bytes(type.use), wide = dtype_bytes(type.wide);
         const size_t home = (size_t)(p->mine.shard.hi - p->mine.shard.lo);
-        if (p->pack != NO_BASE)
+        if (p->whole != NO_BASE)
             packs->bytes += align_up((size_t)p->mine.pack_count * narrow);
         else
             homes->bytes += align_up(home * narrow);
@@ -59,21 +60,24 @@ static void state_rows(Facts *f)
 static void step_rows(Facts *f)
 {
     const LinkedProgram *lp = &f->job->linked;
-    const size_t wide = dtype_bytes(dtype_wide(lp->model->dtype));
     MemoryRow *sums = row_of(f, ARENA_STEP, "step", "sums", "sums of gradients");
     MemoryRow *homes = row_of(f, ARENA_STEP, "step", "home_sums", "sums of gradients at home");
     MemoryRow *tied_grads =
         row_of(f, ARENA_STEP, "step", "tied_grads", "gradient sums of tied weights, other units");
     row_of(f, ARENA_STEP, "step", "prepacked", "prepacked weights (GEMM panels)")->bytes =
         linked_prepacked_bytes(lp);
-    for (int u = 0; u < lp->model->n_units; u++) {
-        const UnitMemory *p = &lp->unit[u];
+    for (int k = 0; k < lp->model->n_packs; k++) {
+        const PackMemory *p = &lp->pack[k];
+        const size_t wide = dtype_bytes(lp->model->pack[k].type.wide);
         if (p->grad_sums != NO_BASE)
             sums->bytes += align_up((size_t)p->mine.pack_count * wide);
         else if (p->reduced_grads != NO_BASE)
             homes->bytes += align_up((size_t)(p->mine.shard.hi - p->mine.shard.lo) * wide);
-        if (p->tied_grads != NO_BASE) tied_grads->bytes += align_up((size_t)p->tied_count * wide);
     }
+    for (int u = 0; u < lp->model->n_units; u++)
+        if (lp->unit[u].tied_grads != NO_BASE)
+            tied_grads->bytes += align_up((size_t)lp->unit[u].tied_count *
+                                          dtype_bytes(dtype_wide(lp->model->dtype)));
     row_of(f, ARENA_STEP, "step", "inputs", "inputs of the micro-batches")->bytes =
         lp->input_stride * (size_t)lp->micros;
     row_of(f, ARENA_STEP, "step", "losses", "losses of the micro-batches")->bytes =

@@ -2,30 +2,30 @@
  *
  *     pack of the rank    |  q  |  k  |  v  |  o  | norm |
  *     home of the rank             <--------->                 elements of k and v
- *     the unit's REDUCE   reduce-scatter over dp: all;  all-reduce over tp: norm
+ *     the pack's REDUCE   reduce-scatter over dp: all;  all-reduce over tp: norm
  *
- * The reductions of a parameter are the steps of the unit's first REDUCE that overlap its elements
+ * The reductions of a parameter are the steps of the pack's first REDUCE that overlap its elements
  * of the pack. */
 #include "plan/facts.h"
 #include "base/math.h"
 
-static int first_reduce(const LinkedProgram *lp, int unit)
+static int first_reduce(const LinkedProgram *lp, int pack)
 {
     for (int i = 0; i < lp->n; i++)
-        if (lp->list[i].action.kind == A_REDUCE && lp->list[i].action.unit == unit) return i;
+        if (lp->list[i].action.kind == A_REDUCE && lp->list[i].action.unit == pack) return i;
     return -1;
 }
 
-/* Offset of element 0 of the unit's gradients at this REDUCE. */
+/* Offset of element 0 of the pack's gradients at this REDUCE. */
 static size_t grads_base(const LinkedProgram *lp, int reduce)
 {
     const Action *r = &lp->list[reduce].action;
     for (int i = reduce; i >= 0 && r->micro >= 0; i--) {
         const LinkedAction *l = &lp->list[i];
-        if (l->program && l->action.unit == r->unit && l->action.micro == r->micro)
-            return l->grads.offset;
+        const PackAddress *g = pack_address(l->grads, l->n_grads, r->unit);
+        if (g && l->action.micro == r->micro) return g->at.offset;
     }
-    return lp->unit[r->unit].grad_sums;
+    return lp->pack[r->unit].grad_sums;
 }
 
 static bool same_ranks(RankList a, RankList b)
@@ -50,7 +50,7 @@ static Err add_reduction(ParamFacts *p, const LinkedStep *step)
 
 static Err find_reductions(const LinkedProgram *lp, ParamFacts *p)
 {
-    const int at = first_reduce(lp, p->owner);
+    const int at = first_reduce(lp, p->pack_number);
     if (at < 0) return OK;
     const size_t base = grads_base(lp, at);
     const int64_t wide = (int64_t)dtype_bytes(dtype_wide(lp->model->dtype));
@@ -62,15 +62,6 @@ static Err find_reductions(const LinkedProgram *lp, ParamFacts *p)
             TRY(add_reduction(p, step));
     }
     return OK;
-}
-
-/* Index of the parameter in the pack of `owner`. */
-static int pack_index(const Model *m, int owner, int param)
-{
-    int index = 0;
-    for (int i = 0; m->unit[owner].param[i] != param; i++)
-        index += m->param[m->unit[owner].param[i]].holder[0] == owner;
-    return index;
 }
 
 static Err use_text(const Layout *use, const Mesh *m, Arena *arena, const char **out)
@@ -86,12 +77,13 @@ static Err find_param(const Facts *f, int unit, int k, Arena *arena, ParamFacts 
     const LinkedProgram *lp = &f->job->linked;
     const Model *m = lp->model;
     const int param = m->unit[unit].param[k], owner = m->param[param].holder[0];
-    const UnitMemory *at = &lp->unit[owner];
-    const int i = pack_index(m, owner, param);
+    const int pack = m->param[param].pack, i = m->param[param].pack_index;
+    const PackMemory *at = &lp->pack[pack];
     const HomeParam *home = &at->home.param[i];
     const Holding held = holding_of(&home->use, lp->mesh, &home->shape, lp->rank);
     ParamFacts p = {.name = m->kind[m->unit[unit].kind].param[k].name,
                     .owner = owner,
+                    .pack_number = pack,
                     .decay = m->param[param].info.decay,
                     .whole = home->shape,
                     .here = {.ndim = home->shape.ndim}};

@@ -141,12 +141,13 @@ static void hash_units(const LinkedProgram *lp, uint64_t *hash)
 {
     const ProgramTable *t = &lp->programs;
     for (int u = 0; u < lp->model->n_units; u++) {
-        const UnitMemory *p = &lp->unit[u];
-        if (!p->mine.pack_at) continue;
-        if (u > 0 && lp->unit[u - 1].mine.pack_at && t->class_of[u] == t->class_of[u - 1])
+        const Unit *of = &lp->model->unit[u];
+        if (lp->unit[u].stage != lp->stage) continue;
+        if (u > 0 && lp->unit[u - 1].stage == lp->stage && t->class_of[u] == t->class_of[u - 1])
             continue; /* as the unit before */
-        *hash = mix(*hash, (uint64_t)p->mine.pack_count);
-        *hash = mix(*hash, (uint64_t)p->tied_count);
+        for (int p = of->first_pack; p < of->first_pack + of->n_packs; p++)
+            *hash = mix(*hash, (uint64_t)lp->pack[p].mine.pack_count);
+        *hash = mix(*hash, (uint64_t)lp->unit[u].tied_count);
         for (int v = 0; v < t->n_variants; v++) {
             const Program *program = &t->program[v * t->n_classes + t->class_of[u]];
             *hash = mix(*hash, (uint64_t)program->n_instr);

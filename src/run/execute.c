@@ -24,26 +24,23 @@ static char *weight_base(const InstrContext *s, const ProgTensor *t)
 {
     const LinkedProgram *lp = s->r->settings.program;
     const int param = lp->model->unit[s->l->action.unit].param[t->index];
-    const int unit = lp->model->param[param].holder[0];
-    for (int i = 0; i < s->l->n_packs; i++) {
-        const PackAddress *p = &s->l->pack[i];
-        if (p->unit == unit)
-            return s->r->base[p->weights.arena] + p->weights.offset +
-                   (size_t)lp->param_at[param] * dtype_bytes(lp->model->dtype);
-    }
-    MUST(false, "unit %d: the pack of %s is not gathered", s->l->action.unit, t->name);
-    return NULL;
+    const int pack = lp->model->param[param].pack;
+    const PackAddress *p = pack_address(s->l->pack, s->l->n_packs, pack);
+    MUST(p, "unit %d: the pack of %s is not gathered", s->l->action.unit, t->name);
+    return s->r->base[p->at.arena] + p->at.offset +
+           (size_t)lp->param_at[param] * dtype_bytes(lp->model->pack[pack].type.use);
 }
 
 static char *grad_base(const InstrContext *s, const ProgTensor *t)
 {
     const LinkedProgram *lp = s->r->settings.program;
     const int unit = s->l->action.unit, param = lp->model->unit[unit].param[t->index];
-    const bool own = lp->model->param[param].holder[0] == unit;
-    const Address at = own ? s->l->grads : s->l->tied_grads;
+    const int pack = lp->model->param[param].pack;
+    const PackAddress *own = pack_address(s->l->grads, s->l->n_grads, pack);
+    const Address at = own ? own->at : s->l->tied_grads;
     const int64_t element = own ? lp->param_at[param] : linked_tied_grad(lp, unit, t->index);
     return s->r->base[at.arena] + at.offset +
-           (size_t)element * dtype_bytes(dtype_wide(lp->model->dtype));
+           (size_t)element * dtype_bytes(lp->model->pack[pack].type.wide);
 }
 
 static char *region_base(const InstrContext *s, const ProgTensor *t, Region region)

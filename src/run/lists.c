@@ -1,7 +1,7 @@
 /* lists.c -- optimizer lists of a device: many tensors per launch, without the host.
  *
- *     squares   | block 0 of unit 0 | block 1 | ... | -> cells -> clip -> factor, norm
- *     update    | unit u: piece 0 | piece 1 | ... |     reads the factor where clip wrote it
+ *     squares   | block 0 of pack 0 | block 1 | ... | -> cells -> clip -> factor, norm
+ *     update    | pack p: piece 0 | piece 1 | ... |     reads the factor where clip wrote it
  *
  * A block whose elements this rank counts in several spans gets one sum per span. These sums are in
  * different lists, which run one after another. */
@@ -15,13 +15,13 @@ typedef struct {
     int n, rounds;
 } SquaresRounds;
 
-/* Appends the spans that the rank counts of a unit, split at block boundaries; only counts them
+/* Appends the spans that the rank counts of a pack, split at block boundaries; only counts them
  * while `piece` is NULL. */
-static void unit_pieces(const Rank *r, int unit, SquaresRounds *s)
+static void pack_pieces(const Rank *r, int pack, SquaresRounds *s)
 {
     const LinkedProgram *lp = r->settings.program;
-    const UnitMemory *at = &lp->unit[unit];
-    const Tensor home = rank_home(r, unit, PART_GRAD);
+    const PackMemory *at = &lp->pack[pack];
+    const Tensor home = rank_home(r, pack, PART_GRAD);
     int64_t begun = -1;
     int round = 0;
     for (int i = 0; i < at->n_owned; i++)
@@ -44,7 +44,7 @@ static void unit_pieces(const Rank *r, int unit, SquaresRounds *s)
 static void all_pieces(const Rank *r, SquaresRounds *s)
 {
     s->n = 0;
-    for (int u = 0; u < r->settings.program->model->n_units; u++) unit_pieces(r, u, s);
+    for (int p = 0; p < r->settings.program->model->n_packs; p++) pack_pieces(r, p, s);
 }
 
 /* Makes the list of one round, which contains each block at most once. */
@@ -81,7 +81,7 @@ static UpdatePiece update_piece(const Rank *r, const RankPiece *p)
     const OptimSettings *o = &r->settings.optim;
     const Model *m = r->settings.program->model;
     const Tensor grad = rank_piece_data(r, p, PART_GRAD);
-    const bool adamw = o->kind == OPTIM_ADAMW, narrow = m->dtype != grad.dtype;
+    const bool adamw = o->kind == OPTIM_ADAMW, narrow = m->pack[p->pack].type.use != grad.dtype;
     return (UpdatePiece){.grad = grad.data,
                          .master = rank_piece_data(r, p, PART_MASTER).data,
                          .m = adamw ? rank_piece_data(r, p, PART_MOMENT1).data : NULL,
@@ -92,17 +92,17 @@ static UpdatePiece update_piece(const Rank *r, const RankPiece *p)
                          .grad_type = grad.dtype};
 }
 
-static Err open_update(Rank *r, int unit)
+static Err open_update(Rank *r, int pack)
 {
-    const int n = rank_pieces(r, unit);
+    const int n = rank_pieces(r, pack);
     if (n == 0) return OK;
     UpdatePiece *piece = calloc((size_t)n, sizeof *piece);
     if (!piece) return err_fail(ERR_NOMEM, "no memory for a list of %d parameters", n);
     for (int i = 0; i < n; i++) {
-        const RankPiece p = rank_piece(r, unit, i);
+        const RankPiece p = rank_piece(r, pack, i);
         piece[i] = update_piece(r, &p);
     }
-    const Err err = r->runtime->lists->update_open(r->context, piece, n, &r->lists.update[unit]);
+    const Err err = r->runtime->lists->update_open(r->context, piece, n, &r->lists.update[pack]);
     free(piece);
     return err;
 }
@@ -110,15 +110,15 @@ static Err open_update(Rank *r, int unit)
 Err lists_open(Rank *r)
 {
     const LinkedProgram *lp = r->settings.program;
-    const int units = lp->model->n_units;
+    const int packs = lp->model->n_packs;
     if (!lists_available(r)) return OK;
     if (lp->model->dtype == F64)
         return err_fail(ERR_CONFIG,
                         "precision.compute=f64: device %s computes f32 and bf16; "
                         "run.device=ref computes f64",
                         r->settings.device->name);
-    r->lists.update = calloc((size_t)units + 1, sizeof *r->lists.update);
-    if (!r->lists.update) return err_fail(ERR_NOMEM, "no memory for lists of %d units", units);
+    r->lists.update = calloc((size_t)packs + 1, sizeof *r->lists.update);
+    if (!r->lists.update) return err_fail(ERR_NOMEM, "no memory for lists of %d packs", packs);
     for (int i = 0; i < lp->n; i++) {
         const Action *a = &lp->list[i].action;
         if (a->kind == A_NORM && !r->lists.squares) TRY(open_squares(r));
@@ -130,8 +130,8 @@ Err lists_open(Rank *r)
 void lists_close(Rank *r)
 {
     for (int i = 0; i < r->lists.n_squares; i++) r->runtime->lists->list_close(r->lists.squares[i]);
-    for (int u = 0; r->lists.update && u < r->settings.program->model->n_units; u++)
-        if (r->lists.update[u]) r->runtime->lists->list_close(r->lists.update[u]);
+    for (int p = 0; r->lists.update && p < r->settings.program->model->n_packs; p++)
+        if (r->lists.update[p]) r->runtime->lists->list_close(r->lists.update[p]);
     free(r->lists.squares);
     free(r->lists.update);
 }
@@ -169,7 +169,7 @@ Err lists_clip(Rank *r)
     return r->runtime->lists->clip(r->queue, &clip);
 }
 
-Err lists_update(Rank *r, int unit)
+Err lists_update(Rank *r, int pack)
 {
     const OptimSettings *o = &r->settings.optim;
     const UpdateNumbers numbers = {.beta1 = o->beta1,
@@ -177,6 +177,6 @@ Err lists_update(Rank *r, int unit)
                                    .eps = o->eps,
                                    .rates = &device_scalars(r)->rates,
                                    .factor = &device_scalars(r)->factor};
-    if (!r->lists.update[unit]) return OK;
-    return r->runtime->lists->update_run(r->queue, r->lists.update[unit], &numbers);
+    if (!r->lists.update[pack]) return OK;
+    return r->runtime->lists->update_run(r->queue, r->lists.update[pack], &numbers);
 }

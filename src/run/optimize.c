@@ -1,8 +1,8 @@
 /* optimize.c -- the end of a step: totals of live tokens and loss, the gradient's norm, the update.
  *
  * Backward differentiates the sum of token losses, so one factor on the gradients does both the
- * division by live tokens and the clip. The norm is a fold of f64 sums over blocks of a unit's
- * pack, in order: no shard boundary falls inside a block, so every layout folds the same numbers.
+ * division by live tokens and the clip. The norm is a fold of f64 sums over blocks of packs, in
+ * order: no shard boundary falls inside a block, so every layout folds the same numbers.
  * Scalars of several ranks are folded in rank order by each rank, so all have the same factor, to
  * the bit.
  *
@@ -115,13 +115,13 @@ static int64_t blocks_of(const LinkedProgram *lp, int64_t count)
     return (count + lp->block - 1) / lp->block;
 }
 
-/* Sums of squares over the blocks of the unit's home, of the elements that this rank counts. A home
+/* Sums of squares over the blocks of the pack's home, of the elements that this rank counts. A home
  * begins with a block. A block counted in several spans accumulates them. */
-static Err unit_squares(Rank *r, int unit)
+static Err pack_squares(Rank *r, int pack)
 {
     const LinkedProgram *lp = r->settings.program;
-    const UnitMemory *at = &lp->unit[unit];
-    const Tensor home = rank_home(r, unit, PART_GRAD);
+    const PackMemory *at = &lp->pack[pack];
+    const Tensor home = rank_home(r, pack, PART_GRAD);
     double *cell = optimize_blocks(r) + at->cell[at->me];
     int64_t begun = -1; /* the last block that has a summand */
     TRY(rank_fill(r, cell, 0, (size_t)blocks_of(lp, home.n[0]) * sizeof *cell));
@@ -138,17 +138,19 @@ static Err unit_squares(Rank *r, int unit)
     return OK;
 }
 
-/* Folds the units of a view by unit, and by block within a unit. */
+/* Folds the packs of a view by pack, and by block within a pack. */
 static double fold_blocks(const Rank *r, int view)
 {
     const LinkedProgram *lp = r->settings.program;
     const double *cell = cells_of(r, BLOCKS);
     double total = 0;
-    for (int u = 0; u < lp->model->n_units; u++)
-        for (int i = 0; lp->unit[u].home.view == view && i < lp->unit[u].group.n; i++) {
-            const int64_t n = blocks_of(lp, lp->unit[u].counts[i]);
-            for (int64_t b = 0; b < n; b++) total += cell[lp->unit[u].cell[i] + b];
+    for (int p = 0; p < lp->model->n_packs; p++) {
+        const PackMemory *at = &lp->pack[p];
+        for (int i = 0; at->home.view == view && i < at->group.n; i++) {
+            const int64_t n = blocks_of(lp, at->counts[i]);
+            for (int64_t b = 0; b < n; b++) total += cell[at->cell[i] + b];
         }
+    }
     return total;
 }
 
@@ -182,11 +184,11 @@ static Err send_factor(Rank *r)
 static Err sum_blocks(Rank *r)
 {
     if (lists_available(r)) return lists_squares(r);
-    for (int u = 0; u < r->settings.program->model->n_units; u++) TRY(unit_squares(r, u));
+    for (int p = 0; p < r->settings.program->model->n_packs; p++) TRY(pack_squares(r, p));
     return OK;
 }
 
-/* Adds the squares of the units of a view, which all ranks of the stages exchange. */
+/* Adds the squares of the packs of a view, which all ranks of the stages exchange. */
 static Err add_squares(Rank *r, int view, double *total)
 {
     const ScalarCells *s = &r->settings.program->scalar[SQUARES + view];
@@ -219,11 +221,11 @@ Err optimize_norm(Rank *r)
     return lists_available(r) ? send_factor(r) : OK;
 }
 
-Err optimize_publish(Rank *r, int unit)
+Err optimize_publish(Rank *r, int pack)
 {
     Call c = {.n_in = 1, .n_out = 1, .team = r->settings.team, .queue = r->queue};
-    c.in[0] = rank_home(r, unit, PART_MASTER);
-    c.out[0] = rank_home(r, unit, PART_WEIGHT);
+    c.in[0] = rank_home(r, pack, PART_MASTER);
+    c.out[0] = rank_home(r, pack, PART_WEIGHT);
     if (c.in[0].dtype == c.out[0].dtype) return OK;
     return r->settings.device->kernel[KERNEL_cast](&c);
 }
@@ -255,15 +257,15 @@ static Err update_piece(Rank *r, const RankPiece *p)
 }
 
 /* A skipped step leaves weights, moments and the programs' weights unchanged. */
-Err optimize_update(Rank *r, int unit)
+Err optimize_update(Rank *r, int pack)
 {
     if (r->step.decision != CLIP_BY_DEVICE) TRY(optimize_totals(r));
     if (lists_available(r) && r->step.decision == CLIP_UNDECIDED) TRY(send_factor(r));
     if (r->step.skipped) return OK;
-    if (lists_available(r)) return lists_update(r, unit); /* which also writes the weights */
-    for (int i = 0; i < rank_pieces(r, unit); i++) {
-        const RankPiece piece = rank_piece(r, unit, i);
+    if (lists_available(r)) return lists_update(r, pack); /* which also writes the weights */
+    for (int i = 0; i < rank_pieces(r, pack); i++) {
+        const RankPiece piece = rank_piece(r, pack, i);
         TRY(update_piece(r, &piece));
     }
-    return optimize_publish(r, unit);
+    return optimize_publish(r, pack);
 }

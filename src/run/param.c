@@ -9,56 +9,47 @@
 #include "base/philox.h"
 #include "run/rank_parts.h"
 
-static DType part_type(const LinkedProgram *lp, ParamPart part)
+static DType part_type(const LinkedProgram *lp, int pack, ParamPart part)
 {
     const bool weight = part == PART_WEIGHT || (part == PART_MASTER && lp->no_master);
-    return weight ? lp->model->dtype : dtype_wide(lp->model->dtype);
+    const PackTypes *type = &lp->model->pack[pack].type;
+    return weight ? type->use : type->wide;
 }
 
 /* Element 0 of the home. */
-static char *home_base(const Rank *r, int unit, ParamPart part)
+static char *home_base(const Rank *r, int pack, ParamPart part)
 {
-    const UnitMemory *at = &r->settings.program->unit[unit];
+    const PackMemory *at = &r->settings.program->pack[pack];
     const size_t place[] = {at->weights, at->master, at->reduced_grads, at->moments[0],
                             at->moments[1]};
-    MUST(place[part] != NO_BASE, "unit %d: the list has no memory for part %d", unit, (int)part);
+    MUST(place[part] != NO_BASE, "pack %d: the list has no memory for part %d", pack, (int)part);
     return r->base[part == PART_GRAD ? ARENA_STEP : ARENA_STATE] + place[part];
 }
 
-Tensor rank_home(const Rank *r, int unit, ParamPart part)
+Tensor rank_home(const Rank *r, int pack, ParamPart part)
 {
     const LinkedProgram *lp = r->settings.program;
-    const Span shard = lp->unit[unit].mine.shard;
-    return (Tensor){home_base(r, unit, part), part_type(lp, part), 1, {shard.hi - shard.lo}, {1}};
-}
-
-/* The index of a parameter among those of its pack. */
-static int pack_index(const LinkedProgram *lp, int param)
-{
-    const int unit = lp->model->param[param].holder[0];
-    const Unit *u = &lp->model->unit[unit];
-    int at = 0;
-    for (int k = 0; u->param[k] != param; k++)
-        at += lp->model->param[u->param[k]].holder[0] == unit;
-    return at;
+    const Span shard = lp->pack[pack].mine.shard;
+    return (Tensor){
+        home_base(r, pack, part), part_type(lp, pack, part), 1, {shard.hi - shard.lo}, {1}};
 }
 
 Tensor rank_param(const Rank *r, int param, ParamPart part)
 {
     const LinkedProgram *lp = r->settings.program;
     const Param *p = &lp->model->param[param];
-    const UnitMemory *at = &lp->unit[p->holder[0]];
-    const HomeParam *h = &at->home.param[pack_index(lp, param)];
+    const PackMemory *at = &lp->pack[p->pack];
+    const HomeParam *h = &at->home.param[p->pack_index];
     const Holding held = holding_of(&h->use, lp->mesh, &h->shape, lp->rank);
-    Tensor t = {.dtype = part_type(lp, part), .ndim = held.kept.ndim};
+    Tensor t = {.dtype = part_type(lp, p->pack, part), .ndim = held.kept.ndim};
     const int64_t from = lp->param_at[param] - at->mine.shard.lo;
-    if (part == PART_WEIGHT && at->pack != NO_BASE) {
+    if (part == PART_WEIGHT && at->whole != NO_BASE) {
         t.data =
-            r->base[ARENA_STATE] + at->pack + (size_t)lp->param_at[param] * dtype_bytes(t.dtype);
+            r->base[ARENA_STATE] + at->whole + (size_t)lp->param_at[param] * dtype_bytes(t.dtype);
     } else {
         MUST(from >= 0 && lp->param_at[param] + lp->param_count[param] <= at->mine.shard.hi,
              "rank %d has only pieces of %s at home", lp->rank, p->name);
-        t.data = home_base(r, p->holder[0], part) + (size_t)from * dtype_bytes(t.dtype);
+        t.data = home_base(r, p->pack, part) + (size_t)from * dtype_bytes(t.dtype);
     }
     for (int i = 0; i < t.ndim; i++) {
         t.n[i] = held.kept.n[i];
@@ -67,31 +58,28 @@ Tensor rank_param(const Rank *r, int param, ParamPart part)
     return t;
 }
 
-int rank_pieces(const Rank *r, int unit) { return r->settings.program->unit[unit].mine.n_pieces; }
+int rank_pieces(const Rank *r, int pack) { return r->settings.program->pack[pack].mine.n_pieces; }
 
-RankPiece rank_piece(const Rank *r, int unit, int i)
+RankPiece rank_piece(const Rank *r, int pack, int i)
 {
     const LinkedProgram *lp = r->settings.program;
-    const UnitMemory *at = &lp->unit[unit];
+    const PackMemory *at = &lp->pack[pack];
     const HomePiece *p = &at->mine.piece[i];
     const HomeParam *h = &at->home.param[p->param];
-    const Unit *u = &lp->model->unit[unit];
-    RankPiece out = {.unit = unit, .lo = p->lo, .hi = p->hi, .at = p->at};
-    for (int k = 0, n = -1; k < u->n_params; k++) {
-        n += lp->model->param[u->param[k]].holder[0] == unit;
-        if (n != p->param) continue;
-        const int copy_of = lp->model->param[u->param[k]].copy_of;
-        out.param = copy_of >= 0 ? copy_of : u->param[k];
-        break;
-    }
-    out.held = holding_of(&h->use, lp->mesh, &h->shape, lp->rank);
-    return out;
+    const int param = lp->model->pack[pack].param[p->param];
+    const int copy_of = lp->model->param[param].copy_of;
+    return (RankPiece){.param = copy_of >= 0 ? copy_of : param,
+                       .pack = pack,
+                       .lo = p->lo,
+                       .hi = p->hi,
+                       .at = p->at,
+                       .held = holding_of(&h->use, lp->mesh, &h->shape, lp->rank)};
 }
 
 Tensor rank_piece_data(const Rank *r, const RankPiece *p, ParamPart part)
 {
-    const DType dtype = part_type(r->settings.program, part);
-    return (Tensor){home_base(r, p->unit, part) + (size_t)p->at * dtype_bytes(dtype),
+    const DType dtype = part_type(r->settings.program, p->pack, part);
+    return (Tensor){home_base(r, p->pack, part) + (size_t)p->at * dtype_bytes(dtype),
                     dtype,
                     1,
                     {p->hi - p->lo},
@@ -144,10 +132,10 @@ static void init_tile(void *work, int64_t tile)
     }
 }
 
-/* The home of a unit on another stage is empty. */
+/* The home of a pack on another stage is empty. */
 Err rank_publish(Rank *r)
 {
-    for (int u = 0; u < r->settings.program->model->n_units; u++) TRY(optimize_publish(r, u));
+    for (int p = 0; p < r->settings.program->model->n_packs; p++) TRY(optimize_publish(r, p));
     return OK;
 }
 
@@ -175,12 +163,12 @@ static Err init_piece(Rank *r, InitRange *s)
 Err rank_init_weights(Rank *r, uint64_t seed)
 {
     const LinkedProgram *lp = r->settings.program;
-    MUST(part_type(lp, PART_MASTER) == dtype_wide(lp->model->dtype),
-         "initial weights of %s without a master copy", dtype_name(lp->model->dtype));
     TRY(rank_fill(r, r->base[ARENA_STATE], 0, lp->bytes[ARENA_STATE]));
-    for (int u = 0; u < lp->model->n_units; u++) {
-        for (int i = 0; i < rank_pieces(r, u); i++) {
-            const RankPiece piece = rank_piece(r, u, i);
+    for (int pack = 0; pack < lp->model->n_packs; pack++) {
+        MUST(part_type(lp, pack, PART_MASTER) == lp->model->pack[pack].type.wide,
+             "initial weights of %s without a master copy", dtype_name(lp->model->dtype));
+        for (int i = 0; i < rank_pieces(r, pack); i++) {
+            const RankPiece piece = rank_piece(r, pack, i);
             const Param *q = &lp->model->param[piece.param];
             InitRange s = {rank_piece_data(r, &piece, PART_MASTER),
                            0,

@@ -5,14 +5,18 @@
 Err poison_run(const Rank *r, const LinkedAction *l)
 {
     if (!r->settings.poison) return OK;
-    const UnitMemory *at = &r->settings.program->unit[l->action.unit];
-    const size_t wide = dtype_bytes(dtype_wide(r->settings.program->model->dtype));
-    if (l->begins & BEGINS_GRADS)
-        TRY(rank_fill(r, r->base[l->grads.arena] + l->grads.offset, 0xFF,
-                      (size_t)at->mine.pack_count * wide));
+    const LinkedProgram *lp = r->settings.program;
+    for (int i = 0; i < l->n_grads; i++) {
+        const PackAddress *g = &l->grads[i];
+        const size_t wide = dtype_bytes(lp->model->pack[g->pack].type.wide);
+        if (g->begins)
+            TRY(rank_fill(r, r->base[g->at.arena] + g->at.offset, 0xFF,
+                          (size_t)lp->pack[g->pack].mine.pack_count * wide));
+    }
     if (l->begins & BEGINS_TIED_GRADS)
         TRY(rank_fill(r, r->base[l->tied_grads.arena] + l->tied_grads.offset, 0xFF,
-                      (size_t)at->tied_count * wide));
+                      (size_t)lp->unit[l->action.unit].tied_count *
+                          dtype_bytes(dtype_wide(lp->model->dtype))));
     for (int region = 0; region < N_OWN_REGIONS; region++) {
         if (!(l->begins >> region & 1)) continue;
         const size_t bytes = region == REGION_SCRATCH ? l->program->scratch_bytes[l->action.phase]

@@ -93,7 +93,7 @@ typedef struct {
 typedef struct {
     DeviceList **squares; /* [n_squares] sums of squares of gradients, run one after another */
     int n_squares;
-    DeviceList **update; /* [units] updates; entry NULL: the rank has nothing of the unit at home */
+    DeviceList **update; /* [packs] updates; entry NULL: the rank has nothing of the pack at home */
 } RankLists;
 
 /* The side that computes the gradient scale, 1 / live tokens x clip coefficient (optimize.c), for a
@@ -255,22 +255,22 @@ typedef enum { PART_WEIGHT, PART_MASTER, PART_GRAD, PART_MOMENT1, PART_MOMENT2 }
 
 /* A contiguous part of a parameter that the rank has at home. */
 typedef struct {
-    int param;      /* for a tied copy, the index of the original */
-    int unit;       /* the unit whose pack it is in */
+    int param; /* for a tied copy, the index of the original */
+    int pack;
     int64_t lo, hi; /* element range in the rank's use shard of the parameter, row-major */
-    int64_t at;     /* element offset of lo in the rank's home of the unit */
+    int64_t at;     /* element offset of lo in the rank's home of the pack */
     Holding held;   /* the rank's use shard of the parameter */
 } RankPiece;
 
-/* Local. The number of pieces of a unit's pack in the rank's home; 0 for units of other stages. */
-int rank_pieces(const Rank *r, int unit);
-RankPiece rank_piece(const Rank *r, int unit, int i);
+/* Local. The number of pieces of a pack in the rank's home; 0 for packs of other stages. */
+int rank_pieces(const Rank *r, int pack);
+RankPiece rank_piece(const Rank *r, int pack, int i);
 /* Local. The data of a piece, flat, in the rank's memory: see rank_read. */
 Tensor rank_piece_data(const Rank *r, const RankPiece *p, ParamPart part);
 /* Local. The row-major index, in the whole parameter, of element i of the piece. */
 int64_t rank_piece_global(const RankPiece *p, int64_t i);
-/* Local. The rank's home of a unit's pack, flat, in the rank's memory. */
-Tensor rank_home(const Rank *r, int unit, ParamPart part);
+/* Local. The rank's home of a pack, flat, in the rank's memory. */
+Tensor rank_home(const Rank *r, int pack, ParamPart part);
 /* Local. The rank's use shard of a parameter, or of its gradient or moments, in its own shape.
  * Requires that the home contains all of the use shard, or, for PART_WEIGHT, that the pack stays
  * gathered for the step: then the weights are those of the last gather. */

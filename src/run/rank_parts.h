@@ -37,14 +37,14 @@ void jitter_sleep(Rank *r);
 
 /* lists.c. Local. True if the device runs the end of a step as optimizer lists. */
 static inline bool lists_available(const Rank *r) { return r->runtime && r->runtime->lists; }
-/* Local. Makes the lists: all sums of squares, one update per unit. Nothing if there are none. */
+/* Local. Makes the lists: all sums of squares, one update per pack. Nothing if there are none. */
 Err lists_open(Rank *r);
 void lists_close(Rank *r);
 /* Local. Sums of squares into the rank's cells; factor and norm, from these cells alone; the update
  * of a unit, weights included. */
 Err lists_squares(Rank *r);
 Err lists_clip(Rank *r);
-Err lists_update(Rank *r, int unit);
+Err lists_update(Rank *r, int pack);
 
 /* mailbox.c. Scalars of a step, stored behind the step arena and behind the mailbox. */
 typedef struct {
@@ -95,13 +95,13 @@ Err optimize_totals(Rank *r);
 /* Collective over all ranks. The norm of the gradient, the factor on gradients, and whether the
  * step updates anything. */
 Err optimize_norm(Rank *r);
-/* Local after optimize_totals. Updates the rank's home of the unit's pack, but not in a skipped
+/* Local after optimize_totals. Updates the rank's home of the pack, but not in a skipped
  * step. */
-Err optimize_update(Rank *r, int unit);
+Err optimize_update(Rank *r, int pack);
 /* Local. Cells of the sums of squares of blocks, in the rank's memory. */
 double *optimize_blocks(const Rank *r);
 /* Local. Casts the home's master to weights; nothing if the types are equal. */
-Err optimize_publish(Rank *r, int unit);
+Err optimize_publish(Rank *r, int pack);
 
 /* poison.c. Local. With settings.poison, writes NaN: to all memory whose lifetime begins in a RUN;
  * to the destination of a gather or a receive, except parts in place; to memory that is dead from a

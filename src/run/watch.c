@@ -15,7 +15,8 @@ static bool has_unit(const Action *a)
 
 static void write_action(RankWatch *w, const Rank *r, const Action *a)
 {
-    const char *name = has_unit(a) ? r->settings.program->model->unit[a->unit].name : "";
+    const LinkedProgram *lp = r->settings.program;
+    const char *name = has_unit(a) ? lp->model->unit[linked_unit(lp, a)].name : "";
     put(&w->instr, -1);
     put(&w->op, -1);
     for (int i = 0; i < WATCH_NAME_BYTES; i++) {
@@ -54,6 +55,7 @@ double watch_begin(Rank *r, const LinkedAction *l, int instr)
 Err watch_end(Rank *r, const LinkedAction *l, int instr, double begin_s)
 {
     RankTrace *t = r->settings.trace;
+    const int unit = has_unit(&l->action) ? linked_unit(r->settings.program, &l->action) : -1;
     if (!t || (instr == TRACE_ACTION && l->program))
         return OK; /* the instructions of a RUN are its events */
     if (t->n == t->cap) {
@@ -64,7 +66,7 @@ Err watch_end(Rank *r, const LinkedAction *l, int instr, double begin_s)
                                  .end_s = now_s(),
                                  .instr = instr,
                                  .op = instr < 0 ? -1 : (int32_t)l->program->instr[instr].op,
-                                 .unit = has_unit(&l->action) ? l->action.unit : (int16_t)-1,
+                                 .unit = (int16_t)unit,
                                  .micro = l->action.micro,
                                  .action = l->action.kind,
                                  .phase = l->action.phase};

@@ -12,18 +12,28 @@ const char *action_kind_name(ActionKind kind)
     return name[kind];
 }
 
-int schedule_chunk_of(const Schedule *s, int item)
+/* The last i below n with first[i] <= value. */
+static int find_range(const int16_t *first, int n, int value)
 {
-    if (s->level == OVER_CHUNKS) return item;
-    int low = 0, high = s->chunks; /* first_unit[low] <= item < first_unit[high] */
+    int low = 0, high = n; /* first[low] <= value < first[high] */
     while (high - low > 1) {
         const int middle = (low + high) / 2;
-        if (s->first_unit[middle] <= item)
+        if (first[middle] <= value)
             low = middle;
         else
             high = middle;
     }
     return low;
+}
+
+int schedule_chunk_of(const Schedule *s, int item)
+{
+    return s->level == OVER_CHUNKS ? item : find_range(s->first_unit, s->chunks, item);
+}
+
+int schedule_pack_unit(const Schedule *s, int pack)
+{
+    return s->first_pack ? find_range(s->first_pack, schedule_units(s), pack) : pack;
 }
 
 int schedule_stage_of(const Schedule *s, int item)
@@ -61,6 +71,8 @@ bool schedule_equal(const Schedule *a, const Schedule *b)
         if (a->stage_of[chunk] != b->stage_of[chunk] ||
             a->first_unit[chunk + 1] != b->first_unit[chunk + 1])
             return false;
+    for (int u = 0; a->level == OVER_UNITS && u <= schedule_units(a); u++)
+        if (schedule_first_pack(a, u) != schedule_first_pack(b, u)) return false;
     for (int stage = 0; stage < a->stages; stage++) {
         if (a->n[stage] != b->n[stage]) return false;
         for (int i = 0; i < a->n[stage]; i++)

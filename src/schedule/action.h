@@ -23,11 +23,11 @@ typedef enum {
     A_RUN,    /* executes `phase` of (unit, micro, slice) */
     A_SEND,   /* sends the output of F, or the input gradient of I or B, to stage `peer` */
     A_RECV,   /* receives it from `peer`; phase, unit, micro and slice name the producer in both */
-    A_GATHER, /* gathers the unit's parameters from their home layout to the use layout */
+    A_GATHER, /* gathers the pack's parameters from their home layout to the use layout */
     A_DROP,   /* frees the gathered parameters */
-    A_REDUCE, /* reduces the unit's gradients where they are partial; micro -1: the step's sum */
+    A_REDUCE, /* reduces the pack's gradients where they are partial; micro -1: the step's sum */
     A_NORM,   /* computes the norm of all gradients; every action before it has finished */
-    A_UPDATE, /* updates the unit's parameters by the optimizer */
+    A_UPDATE, /* updates the pack's parameters by the optimizer */
     A_EVICT,  /* moves the frame of (unit, micro, slice) to stage `peer`; -1: to the host */
     A_FETCH,  /* moves an evicted frame back */
     A_BIND,   /* binds a sub-program to slot `unit`; no generator writes it, only tests do */
@@ -36,8 +36,15 @@ typedef enum {
 
 typedef struct {
     uint8_t kind, phase;
-    int16_t unit, micro, slice, peer; /* peer -1: none */
+    /* unit: of GATHER, DROP, REDUCE and UPDATE, the pack; peer -1: none */
+    int16_t unit, micro, slice, peer;
 } Action;
+
+/* True if the action names a pack. */
+static inline bool action_names_pack(const Action *a)
+{
+    return a->kind == A_GATHER || a->kind == A_DROP || a->kind == A_REDUCE || a->kind == A_UPDATE;
+}
 
 typedef enum { OVER_CHUNKS, OVER_UNITS } ScheduleLevel;
 
@@ -46,8 +53,11 @@ typedef struct {
     int stages, chunks, micros, slices;
     const int16_t *stage_of;   /* [chunks]: the pipeline stage that holds the chunk */
     const int16_t *first_unit; /* [chunks + 1]: chunk c is first_unit[c] .. first_unit[c+1]-1 */
-    int *n;                    /* [stages]: actions in each list */
-    Action **list;             /* [stages][n[stage]] */
+    /* [units + 1]: the packs of unit u are first_pack[u] .. first_pack[u+1]-1. NULL: one each, with
+     * the number of the unit. Of schedules over units. */
+    const int16_t *first_pack;
+    int *n;        /* [stages]: actions in each list */
+    Action **list; /* [stages][n[stage]] */
     /* Of a schedule that has the list of one stage only (schedule/expand.h): [units], the row of
      * each unit in tables over cells. Units that the list does not name share the last row. NULL:
      * the lists of all stages, and the row of an item is its number. */
@@ -96,6 +106,17 @@ static inline int64_t action_tag(const Action *a, int number)
 }
 
 static inline int schedule_units(const Schedule *s) { return s->first_unit[s->chunks]; }
+
+/* The number of packs, and the first of a unit; `unit` may be the number of units. */
+static inline int schedule_first_pack(const Schedule *s, int unit)
+{
+    return s->first_pack ? s->first_pack[unit] : unit;
+}
+
+static inline int schedule_packs(const Schedule *s)
+{
+    return schedule_first_pack(s, schedule_units(s));
+}
 
 /* The number of items. The field `unit` of an action counts chunks before the expansion and units
  * after it; an item is either. */
@@ -146,6 +167,13 @@ const char *action_kind_name(ActionKind kind);
 /* The item's chunk, and the stage that holds the item. O(log chunks). */
 int schedule_chunk_of(const Schedule *s, int item);
 int schedule_stage_of(const Schedule *s, int item);
+/* The unit that owns the pack. O(log units). */
+int schedule_pack_unit(const Schedule *s, int pack);
+/* The unit that the action is about: of a pack, its owner. */
+static inline int schedule_action_unit(const Schedule *s, const Action *a)
+{
+    return action_names_pack(a) ? schedule_pack_unit(s, a->unit) : a->unit;
+}
 /* True if there are sends or receives. Every value that crosses stages must then have both. */
 bool schedule_has_moves(const Schedule *s);
 /* The number of actions of all stages. */

@@ -40,13 +40,19 @@ static void expand_move(Schedule *out, int stage, const Action *a)
     push(out, stage, move);
 }
 
+/* The first pack of a chunk's units. */
+static int first_pack_of(const Schedule *s, int chunk)
+{
+    return schedule_first_pack(s, s->first_unit[chunk]);
+}
+
 static void expand_end(Schedule *out, int stage)
 {
     push(out, stage, action_of(A_NORM, 0));
     for (int chunk = 0; chunk < out->chunks; chunk++)
-        for (int unit = out->first_unit[chunk];
-             unit < out->first_unit[chunk + 1] && out->stage_of[chunk] == stage; unit++)
-            push(out, stage, action_of(A_UPDATE, unit));
+        for (int pack = first_pack_of(out, chunk);
+             pack < first_pack_of(out, chunk + 1) && out->stage_of[chunk] == stage; pack++)
+            push(out, stage, action_of(A_UPDATE, pack));
 }
 
 /* The length of a stage's expanded list. */
@@ -57,7 +63,7 @@ static int count_actions(const Schedule *s, ExpandEnd end, int stage)
         n += is_move(&s->list[stage][at]) ? 1 : units_of(s, &s->list[stage][at]);
     for (int chunk = 0; chunk < s->chunks; chunk++)
         if (end == EXPAND_STEP && s->stage_of[chunk] == stage)
-            n += s->first_unit[chunk + 1] - s->first_unit[chunk];
+            n += first_pack_of(s, chunk + 1) - first_pack_of(s, chunk);
     return n;
 }
 

@@ -3,7 +3,7 @@
  * A residency is the range of RUNs during which a pack is gathered. Packs that are kept are
  * resident from their first use to the end that their row names. The others share `live` places: a
  * window slides over the uses in order of RUNs and holds as many uses as possible without naming
- * more than `live` packs. A pack is resident at a RUN if it is in the window:
+ * packs of more than `live` units. A pack is resident at a RUN if it is in the window:
  *
  *     uses    0 1 2 3 3 2 1 ...        live 2
  *     F0.0    0 1
@@ -36,12 +36,13 @@ typedef struct {
     int n_uses;
     Residency *residency; /* in order of pack or of time: sorted later */
     int n_residencies;
-    int *open;          /* [units]: the pack's current residency, or -1 */
-    int *inside;        /* [units]: uses of the pack in the window */
-    int high, n_inside; /* the first use after the window; packs in the window */
+    int *open;          /* [packs]: the pack's current residency, or -1 */
+    int *inside;        /* [packs]: uses of the pack in the window */
+    int *unit_inside;   /* [units]: uses of its packs in the window */
+    int high, n_inside; /* the first use after the window; units in the window */
 } GatherPass;
 
-static bool is_counted(const UnitSwitches *row) { return row->keep == KEEP_NO; }
+static bool is_counted(const PackSwitches *row) { return row->keep == KEEP_NO; }
 
 /* Returns the RUN to which F keeps a pack: the last of its (unit, micro, slice) that reads it. */
 static int end_of_use(const GatherPass *g, const int *run, const Action *a, int pack)
@@ -78,22 +79,34 @@ static Err check_room(const GatherPass *g, const Action *a, int counted)
                     g->in->live, phase_name((Phase)a->phase), a->unit, counted, counted);
 }
 
+static int64_t count_reads(const GatherPass *g, int stage)
+{
+    int64_t n = 0;
+    for (int i = 0; i < g->s->n[stage]; i++) {
+        const Action *a = &g->s->list[stage][i];
+        if (a->kind == A_RUN) n += g->in->packs[a->unit].reads[a->phase].n;
+    }
+    return n;
+}
+
 /* Lists the uses of sharded packs, in order. */
 static Err find_uses(GatherPass *g, int stage, Arena *temp)
 {
     const Schedule *s = g->s;
     int *run, n_runs = 0;
     TRY(number_runs(s, stage, temp, &run));
-    TRY(ARENA_NEW(temp, (int64_t)s->n[stage] * MAX_UNIT_PACKS + 1, &g->use));
+    TRY(ARENA_NEW(temp, count_reads(g, stage) + 1, &g->use));
     for (int i = 0; i < s->n[stage]; i++) {
         const Action *a = &s->list[stage][i];
         if (a->kind != A_RUN) continue;
         const PackSet *reads = &g->in->packs[a->unit].reads[a->phase];
-        int counted = 0;
+        int counted = 0, last = -1; /* units of counted packs: they ascend with the packs */
         for (int k = 0; k < reads->n; k++) {
-            const UnitSwitches *row = &g->in->row[reads->pack[k]];
+            const PackSwitches *row = &g->in->row[reads->pack[k]];
+            const int owner = schedule_pack_unit(s, reads->pack[k]);
             if (!row->sharded) continue;
-            counted += is_counted(row);
+            counted += is_counted(row) && owner != last;
+            if (is_counted(row)) last = owner;
             g->use[g->n_uses++] =
                 (Use){n_runs, end_of_use(g, run, a, reads->pack[k]), reads->pack[k]};
         }
@@ -115,7 +128,7 @@ static void place_kept(GatherPass *g)
 {
     for (int i = 0; i < g->n_uses; i++) {
         const Use *u = &g->use[i];
-        const UnitSwitches *row = &g->in->row[u->pack];
+        const PackSwitches *row = &g->in->row[u->pack];
         if (is_counted(row)) continue;
         const int open = g->open[u->pack];
         if (open < 0 || (row->keep != KEEP_STEP && u->run > g->residency[open].last + 2))
@@ -125,15 +138,16 @@ static void place_kept(GatherPass *g)
     }
 }
 
-/* Extends the window for RUN `run` while it names at most `live` packs. */
+/* Extends the window for RUN `run` while it names packs of at most `live` units. */
 static void widen(GatherPass *g, int run)
 {
     for (; g->high < g->n_uses; g->high++) {
-        const int pack = g->use[g->high].pack;
+        const int pack = g->use[g->high].pack, unit = schedule_pack_unit(g->s, pack);
         if (!is_counted(&g->in->row[pack])) continue;
-        if (g->inside[pack] == 0 && g->n_inside == g->in->live) return;
+        if (g->unit_inside[unit] == 0 && g->n_inside == g->in->live) return;
         if (g->open[pack] < 0) begin_residency(g, pack, run, g->use[g->high].run);
-        g->n_inside += g->inside[pack]++ == 0;
+        g->n_inside += g->unit_inside[unit]++ == 0;
+        g->inside[pack]++;
     }
 }
 
@@ -148,7 +162,8 @@ static void place_in_window(GatherPass *g)
             const int pack = g->use[next].pack;
             if (!is_counted(&g->in->row[pack])) continue;
             g->residency[g->open[pack]].last = run;
-            g->n_inside -= --g->inside[pack] == 0;
+            g->n_inside -= --g->unit_inside[schedule_pack_unit(g->s, pack)] == 0;
+            g->inside[pack]--;
         }
         widen(g, run + 1);
         for (int i = low; i < next; i++)
@@ -209,12 +224,13 @@ static Err gather_stage(GatherPass *g, int stage, Arena *arena, Schedule *out)
 
 static Err find_residencies(GatherPass *g, int stage, Arena *temp)
 {
-    const int units = schedule_units(g->s);
+    const int packs = schedule_packs(g->s);
     TRY(find_uses(g, stage, temp));
     TRY(ARENA_NEW(temp, g->n_uses + 1, &g->residency));
-    TRY(ARENA_NEW(temp, units, &g->open));
-    TRY(ARENA_NEW(temp, units, &g->inside));
-    for (int u = 0; u < units; u++) g->open[u] = -1;
+    TRY(ARENA_NEW(temp, packs, &g->open));
+    TRY(ARENA_NEW(temp, packs, &g->inside));
+    TRY(ARENA_NEW(temp, schedule_units(g->s), &g->unit_inside));
+    for (int p = 0; p < packs; p++) g->open[p] = -1;
     place_kept(g);
     place_in_window(g);
     return OK;
@@ -223,12 +239,12 @@ static Err find_residencies(GatherPass *g, int stage, Arena *temp)
 static Err check_rows(const Schedule *s, const GatherInput *in)
 {
     TRY(packs_check(s, in->packs));
-    for (int u = 0; u < schedule_units(s); u++)
-        if (in->row[u].gather == GATHER_STEP && in->row[u].keep != KEEP_STEP)
+    for (int p = 0; p < schedule_packs(s); p++)
+        if (in->row[p].gather == GATHER_STEP && in->row[p].keep != KEEP_STEP)
             return err_fail(ERR_CONFIG,
-                            "unit %d: its parameters are gathered once a step and not kept for the "
+                            "pack %d: its parameters are gathered once a step and not kept for the "
                             "step; keep them, or gather them for each use",
-                            u);
+                            p);
     return OK;
 }
 
@@ -239,7 +255,7 @@ Err schedule_gathers(const Schedule *s, const GatherInput *in, Arena *arena, Sch
     Arena temp;
     TRY(check_rows(s, in));
     TRY(schedule_init(s, NULL, arena, &made));
-    for (int u = 0; u < schedule_units(s); u++) counts[u] = (GatherCount){0};
+    for (int p = 0; p < schedule_packs(s); p++) counts[p] = (GatherCount){0};
     TRY(arena_open(&temp, "gathers", ARENA_PLENTY));
     Err err = OK;
     for (int stage = 0; stage < s->stages && err == OK; stage++) {
@@ -252,8 +268,8 @@ Err schedule_gathers(const Schedule *s, const GatherInput *in, Arena *arena, Sch
         arena_rewind(&temp, 0);
     }
     arena_close(&temp);
-    for (int u = 0; u < schedule_units(s); u++)
-        counts[u].saved = counts[u].uses - counts[u].gathers;
+    for (int p = 0; p < schedule_packs(s); p++)
+        counts[p].saved = counts[p].uses - counts[p].gathers;
     if (err == OK) *out = made;
     return err;
 }

@@ -9,9 +9,9 @@
  * after F3.0, since the head computes its gradients in F.
  *
  * A pack that is kept for the step, or to the backward phase, is gathered one RUN before its first
- * use. At most `live` of the other packs (KEEP_NO) are gathered at any time: those that the current
- * RUN reads, and those needed next. Each gather therefore overlaps with an earlier RUN, and a pack
- * that is needed again soon is not dropped. switches.h defines the rows of ZeRO 1 and 3. */
+ * use. The other packs (KEEP_NO) are gathered of at most `live` units at any time: those that the
+ * current RUN reads, and those needed next. Each gather therefore overlaps with an earlier RUN, and
+ * a pack that is needed again soon is not dropped. switches.h defines the rows of ZeRO 1 and 3. */
 #ifndef SCHEDULE_GATHER_H
 #define SCHEDULE_GATHER_H
 
@@ -20,9 +20,10 @@
 #include "schedule/switches.h"
 
 typedef struct {
-    const UnitSwitches *row; /* [units]; packs that are not sharded are never gathered */
+    const PackSwitches *row; /* [packs]; packs that are not sharded are never gathered */
     const UnitPacks *packs;  /* [units] */
-    int live; /* maximum number of KEEP_NO packs gathered at once (FSDP's limit_all_gathers) */
+    int live;                /* maximum number of units with KEEP_NO packs gathered at once (FSDP's
+               * limit_all_gathers) */
 } GatherInput;
 
 /* Counts of one pack in one step. */
@@ -33,9 +34,9 @@ typedef struct {
 } GatherCount;
 
 /* Local. Copies the lists of `s`, a schedule over units, and inserts GATHERs and DROPs. All other
- * actions keep their order. Writes counts[units]. ERR_CONFIG if one RUN reads more than `live`
- * packs, with the least value that works in the message, or if a row contradicts itself (gathered
- * once per step, but not kept). */
+ * actions keep their order. Writes counts[packs]. ERR_CONFIG if one RUN reads packs of more than
+ * `live` units, with the least value that works in the message, or if a row contradicts itself
+ * (gathered once per step, but not kept). */
 Err schedule_gathers(const Schedule *s, const GatherInput *in, Arena *arena, Schedule *out,
                      GatherCount *counts);
 

@@ -13,7 +13,7 @@ Err packs_add(PackSet *set, int pack)
     if (packs_has(set, pack)) return OK;
     if (set->n == MAX_UNIT_PACKS)
         return err_fail(ERR_CONFIG,
-                        "a unit has parameters in the packs of more than %d units; untie some",
+                        "a unit has parameters in more than %d packs; put several of them into one",
                         MAX_UNIT_PACKS);
     int at = set->n++;
     for (; at > 0 && set->pack[at - 1] > pack; at--) set->pack[at] = set->pack[at - 1];
@@ -49,7 +49,7 @@ Err packs_of_model(const Model *m, const ProgramTable *programs, Arena *arena,
                     params_read(&programs->program[v * programs->n_classes + c], (Phase)phase);
     for (int u = 0; u < m->n_units; u++)
         for (int k = 0; k < m->unit[u].n_params; k++) {
-            const int pack = m->param[m->unit[u].param[k]].holder[0];
+            const int pack = m->param[m->unit[u].param[k]].pack;
             TRY(packs_add(&packs[u].adds, pack));
             for (int phase = 0; phase < N_PHASES; phase++)
                 if (reads[programs->class_of[u]][phase] >> k & 1)
@@ -67,12 +67,13 @@ Err packs_check(const Schedule *s, const UnitPacks *packs)
                         "expand it first");
     for (int u = 0; u < schedule_units(s); u++)
         for (int i = 0; i < packs[u].adds.n; i++) {
-            const int pack = packs[u].adds.pack[i], stage = schedule_stage_of(s, u);
-            if (schedule_stage_of(s, pack) != stage)
+            const int owner = schedule_pack_unit(s, packs[u].adds.pack[i]);
+            const int stage = schedule_stage_of(s, u);
+            if (schedule_stage_of(s, owner) != stage)
                 return err_fail(ERR_CONFIG,
                                 "unit %d, on stage %d, holds a parameter of unit %d, on "
                                 "stage %d: not supported; put both on one stage, or untie them",
-                                u, stage, pack, schedule_stage_of(s, pack));
+                                u, stage, owner, schedule_stage_of(s, owner));
         }
     return OK;
 }

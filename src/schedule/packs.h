@@ -1,12 +1,12 @@
 /* packs.h -- the packs that the RUNs of a unit read, and those whose gradients it adds to.
  *
- *     unit       F reads            B reads            adds to the gradients of
- *     embed      embed              -                  embed
- *     layer.3    layer.3            layer.3            layer.3
- *     head       head, embed        -                  head, embed          (tied weights)
+ *     unit       its packs   F reads   B reads   adds to the gradients of
+ *     embed      0           0         -         0
+ *     layer.0    1, 2        1, 2      1, 2      1, 2          its experts are pack 2
+ *     head       3           0, 3      -         0, 3          tied weights
  *
- * A pack is named by the unit that owns it. A phase that does not read a parameter does not need it
- * gathered: the backward phase of an embedding, or W of a linear map. */
+ * A phase that does not read a parameter does not need it gathered: the backward phase of an
+ * embedding, or W of a linear map. */
 #ifndef SCHEDULE_PACKS_H
 #define SCHEDULE_PACKS_H
 
@@ -15,9 +15,9 @@
 #include "schedule/action.h"
 #include "schedule/programs.h"
 
-enum { MAX_UNIT_PACKS = 8 };
+enum { MAX_UNIT_PACKS = 32 };
 
-/* Ascending; the unit's own pack may be one of them. */
+/* Ascending; the unit's own packs may be among them. */
 typedef struct {
     int n;
     int16_t pack[MAX_UNIT_PACKS];

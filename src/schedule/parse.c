@@ -115,28 +115,43 @@ static Err read_counts(ScheduleReader *r, Schedule *s)
     return expect_end(r, "the number of slices");
 }
 
-/* Reads exactly one number per chunk. */
-static Err read_per_chunk(ScheduleReader *r, const Schedule *s, const char *what, int low,
-                          int16_t *out)
+/* Reads exactly one number per chunk or unit. */
+static Err read_numbers(ScheduleReader *r, int n, const char *of, const char *what, int low,
+                        int16_t *out)
 {
-    for (int chunk = 0, value; chunk < s->chunks; chunk++) {
+    for (int i = 0, value; i < n; i++) {
         TRY(read_number(r, what, low, MAX_SCHEDULE - 1 + low, &value));
-        out[chunk] = (int16_t)value;
+        out[i] = (int16_t)value;
     }
     char after[48];
-    snprintf(after, sizeof after, "one number for each of %d chunks", s->chunks);
+    snprintf(after, sizeof after, "one number for each of %d %ss", n, of);
     return expect_end(r, after);
 }
 
-static Err read_units(ScheduleReader *r, int chunks, int16_t *first_unit)
+/* Replaces counts by ends. */
+static Err add_counts(const ScheduleReader *r, int n, const char *of, const char *what,
+                      int16_t *first)
 {
-    for (int chunk = 0, total = 0; chunk < chunks; chunk++) {
-        total += first_unit[chunk + 1]; /* a count until here, an end from here on */
+    for (int i = 0, total = 0; i < n; i++) {
+        total += first[i + 1]; /* a count until here, an end from here on */
         if (total > MAX_SCHEDULE)
-            return err_fail(ERR_CONFIG, "%s:%d: %d units in chunks 0 to %d; allowed are %d in all",
-                            r->name, r->line, total, chunk, MAX_SCHEDULE);
-        first_unit[chunk + 1] = (int16_t)total;
+            return err_fail(ERR_CONFIG, "%s:%d: %d %ss in %ss 0 to %d; allowed are %d in all",
+                            r->name, r->line, total, what, of, i, MAX_SCHEDULE);
+        first[i + 1] = (int16_t)total;
     }
+    return OK;
+}
+
+/* Reads the rest of the line "packs 1 2 1", and the first word of the next one. */
+static Err read_packs(ScheduleReader *r, Arena *arena, Schedule *s, ScheduleWord *next)
+{
+    const int units = schedule_units(s);
+    int16_t *first_pack;
+    TRY(ARENA_NEW(arena, units + 1, &first_pack));
+    TRY(read_numbers(r, units, "unit", "the packs of each unit", 0, first_pack + 1));
+    TRY(add_counts(r, units, "unit", "pack", first_pack));
+    s->first_pack = first_pack;
+    *next = next_line(r);
     return OK;
 }
 
@@ -152,21 +167,24 @@ static Err read_header(ScheduleReader *r, Arena *arena, Schedule *s)
     TRY(ARENA_NEW(arena, s->chunks, &stage_of));
     TRY(ARENA_NEW(arena, s->chunks + 1, &first_unit));
     TRY(expect(r, next_line(r), r->version == 1 ? "place" : "stages"));
-    TRY(read_per_chunk(r, s, "the stage of each chunk", 0, stage_of));
+    TRY(read_numbers(r, s->chunks, "chunk", "the stage of each chunk", 0, stage_of));
     for (int chunk = 0; chunk < s->chunks; chunk++) first_unit[chunk + 1] = 1;
     ScheduleWord w = next_line(r);
     if (word_is(w, "units")) {
-        TRY(read_per_chunk(r, s, "the units of each chunk", 1, first_unit + 1));
+        TRY(read_numbers(r, s->chunks, "chunk", "the units of each chunk", 1, first_unit + 1));
         w = next_line(r);
     }
-    TRY(read_units(r, s->chunks, first_unit));
+    TRY(add_counts(r, s->chunks, "chunk", "unit", first_unit));
+    s->stage_of = stage_of;
+    s->first_unit = first_unit;
+    if (word_is(w, "packs")) TRY(read_packs(r, arena, s, &w));
     TRY(expect(r, w, "over"));
     w = next_word(r);
     if (!word_is(w, "chunks") && !word_is(w, "units"))
         return refuse(r, w, "expected `chunks` or `units` after `over`");
     s->level = word_is(w, "units") ? OVER_UNITS : OVER_CHUNKS;
-    s->stage_of = stage_of;
-    s->first_unit = first_unit;
+    if (s->level == OVER_CHUNKS && s->first_pack)
+        return refuse(r, w, "the line `packs` is for lists over units");
     return expect_end(r, "`over`");
 }
 

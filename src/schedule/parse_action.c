@@ -62,6 +62,12 @@ static bool scan_unit(ActionScan *scan, Action *a)
     return scan_index(scan, what, schedule_items(scan->s), &a->unit);
 }
 
+static bool scan_pack(ActionScan *scan, Action *a)
+{
+    if (scan->s->level != OVER_UNITS || !scan->s->first_pack) return scan_unit(scan, a);
+    return scan_index(scan, "pack", schedule_packs(scan->s), &a->unit);
+}
+
 static bool scan_micro(ActionScan *scan, Action *a)
 {
     return scan_char(scan, '.', "micro-batch") &&
@@ -119,11 +125,11 @@ static FormPart *const form[N_ACTION_KINDS][5] = {
     [A_RUN] = {scan_phase, scan_unit, scan_micro, scan_slice},
     [A_SEND] = {scan_phase, scan_unit, scan_micro, scan_slice, scan_peer},
     [A_RECV] = {scan_phase, scan_unit, scan_micro, scan_slice, scan_peer},
-    [A_GATHER] = {scan_unit},
-    [A_DROP] = {scan_unit},
-    [A_REDUCE] = {scan_unit, scan_maybe_micro},
+    [A_GATHER] = {scan_pack},
+    [A_DROP] = {scan_pack},
+    [A_REDUCE] = {scan_pack, scan_maybe_micro},
     [A_NORM] = {NULL},
-    [A_UPDATE] = {scan_unit},
+    [A_UPDATE] = {scan_pack},
     [A_EVICT] = {scan_unit, scan_micro, scan_slice, scan_peer},
     [A_FETCH] = {scan_unit, scan_micro, scan_slice, scan_peer},
     [A_BIND] = {scan_slot},

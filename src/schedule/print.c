@@ -85,6 +85,11 @@ Err schedule_print(const Schedule *s, Arena *arena, const char **out)
         for (int chunk = 0; chunk < s->chunks; chunk++)
             text_add(&t, " %d", s->first_unit[chunk + 1] - s->first_unit[chunk]);
     }
+    if (s->level == OVER_UNITS && s->first_pack) {
+        text_add(&t, "\npacks");
+        for (int u = 0; u < schedule_units(s); u++)
+            text_add(&t, " %d", s->first_pack[u + 1] - s->first_pack[u]);
+    }
     text_add(&t, "\nover %s\n", s->level == OVER_UNITS ? "units" : "chunks");
     for (int stage = 0; stage < s->stages; stage++) print_stage(&t, s, stage);
     return text_done(&t, out);

@@ -23,7 +23,7 @@ typedef struct {
 typedef struct {
     const Schedule *s;
     const ReduceInput *in;
-    PackSums *pack;                       /* [units] */
+    PackSums *pack;                       /* [packs] */
     UnitGroups (*adding)[MAX_UNIT_PACKS]; /* [units], in the order of their `adds` */
     int *sums;                            /* [units] */
 } ReducePass;
@@ -36,11 +36,11 @@ static Err open_packs(ReducePass *r, Arena *temp)
     for (int u = 0; u < schedule_units(s); u++)
         for (int k = 0; k < r->in->packs[u].adds.n; k++)
             r->pack[r->in->packs[u].adds.pack[k]].holders++;
-    for (int p = 0; p < schedule_units(s); p++) {
+    for (int p = 0; p < schedule_packs(s); p++) {
         PackSums *sums = &r->pack[p];
         const int group = r->in->group[p];
         if (group < 0 || group > s->micros)
-            return err_fail(ERR_CHECK, "unit %d: reduced after %d micro-batches; there are %d", p,
+            return err_fail(ERR_CHECK, "pack %d: reduced after %d micro-batches; there are %d", p,
                             group, s->micros);
         if (sums->holders == 0 || (sums->holders == 1 && group == 0)) continue;
         sums->group = group > 0 ? group : s->micros;
@@ -48,11 +48,11 @@ static Err open_packs(ReducePass *r, Arena *temp)
         TRY(ARENA_NEW(temp, sums->n, &sums->last));
         for (int g = 0; g < sums->n; g++) sums->last[g] = -1;
         if (sums->n > 1 && r->in->late && r->in->late[p])
-            return err_fail(ERR_CHECK, "unit %d is reduced after all RUNs, and in %d groups", p,
+            return err_fail(ERR_CHECK, "pack %d is reduced after all RUNs, and in %d groups", p,
                             sums->n);
         if (sums->n > 1 && !in_order)
             return err_fail(ERR_CHECK,
-                            "unit %d is reduced after every %d micro-batches, and the "
+                            "pack %d is reduced after every %d micro-batches, and the "
                             "schedule does not run micro-batches in order",
                             p, sums->group);
     }
@@ -100,14 +100,19 @@ static void end_group(ReducePass *r, int pack, int from, int to)
 
 static void push(Schedule *out, int stage, Action a) { out->list[stage][out->n[stage]++] = a; }
 
+static int pack_stage(const Schedule *s, int pack)
+{
+    return schedule_stage_of(s, schedule_pack_unit(s, pack));
+}
+
 static bool is_late(const ReducePass *r, int pack) { return r->in->late && r->in->late[pack]; }
 
-/* Writes the late REDUCEs in order of units, so that all stages of a shared pack meet in one
+/* Writes the late REDUCEs in order of packs, so that all stages of a shared pack meet in one
  * order. */
 static void write_late(ReducePass *r, int stage, Schedule *out)
 {
-    for (int p = 0; p < schedule_units(r->s); p++)
-        if (is_late(r, p) && r->pack[p].n > 0 && schedule_stage_of(r->s, p) == stage)
+    for (int p = 0; p < schedule_packs(r->s); p++)
+        if (is_late(r, p) && r->pack[p].n > 0 && pack_stage(r->s, p) == stage)
             push(out, stage, action_of(A_REDUCE, p));
 }
 
@@ -139,8 +144,8 @@ static Err reduce_stage(ReducePass *r, int stage, Arena *arena, Schedule *out)
     const Schedule *s = r->s;
     int room = s->n[stage];
     find_last(r, stage);
-    for (int p = 0; p < schedule_units(s); p++)
-        if (schedule_stage_of(s, p) == stage) room += r->pack[p].n;
+    for (int p = 0; p < schedule_packs(s); p++)
+        if (pack_stage(s, p) == stage) room += r->pack[p].n;
     TRY(ARENA_NEW(arena, room + 1, &out->list[stage]));
     bool done = false;
     for (int i = 0; i < s->n[stage]; i++) {
@@ -157,7 +162,7 @@ static Err reduce_stage(ReducePass *r, int stage, Arena *arena, Schedule *out)
 static Err reduce_all(ReducePass *r, Arena *arena, Arena *temp, Schedule *out)
 {
     const int units = schedule_units(r->s);
-    TRY(ARENA_NEW(temp, units, &r->pack));
+    TRY(ARENA_NEW(temp, schedule_packs(r->s), &r->pack));
     TRY(ARENA_NEW(temp, units, &r->adding));
     TRY(open_packs(r, temp));
     for (int u = 0; u < units; u++) r->sums[u] = 1;

@@ -6,9 +6,9 @@
  *     each     F0.0 F1.0 reduce.1.0 B1.0 B0.0 reduce.0.0 F0.1 F1.1 reduce.1.1 B1.1 B0.1 reduce.0.1
  *
  * A REDUCE stands right after the last RUN that adds to its sum: a W or a B, but F in the head. If
- * two units hold a parameter, that is the last RUN of both, and the pack's unit names the REDUCE. A
- * REDUCE sums the gradients of `group` micro-batches and is named by the last of them. It is named
- * by none (-1) if there is one group and its sums are not kept apart. */
+ * two units hold a parameter, that is the last RUN of both. The first number of a REDUCE is its
+ * pack, here one per unit. It sums the gradients of `group` micro-batches and is named by the last
+ * of them. It is named by none (-1) if there is one group and its sums are not kept apart. */
 #ifndef SCHEDULE_REDUCE_H
 #define SCHEDULE_REDUCE_H
 
@@ -17,13 +17,13 @@
 
 typedef struct {
     const UnitPacks *packs; /* [units] */
-    /* [units]: micro-batches per REDUCE of the unit's pack. 0: nothing is partial over ranks; there
+    /* [packs]: micro-batches per REDUCE of the pack. 0: nothing is partial over ranks; there
      * is one REDUCE a step if several units hold its parameters, otherwise none. */
     const int *group;
-    /* [units]: the step's sums are stored apart from the gradients of a micro-batch, even if there
+    /* [packs]: the step's sums are stored apart from the gradients of a micro-batch, even if there
      * is only one micro-batch; its number then names the REDUCE. NULL: false for all. */
     const bool *apart;
-    /* [units]: the REDUCE of the unit's pack stands after all RUNs of the list. Other stages take
+    /* [packs]: the REDUCE of the pack stands after all RUNs of the list. Other stages take
      * part in it, and these may wait for a RUN that this stage has still to execute. Once a step.
      * NULL: false for all. */
     const bool *late;

@@ -4,6 +4,7 @@
  *     chunks 2 micros 2 slices 1
  *     stages 0 1                 the stage of each chunk
  *     units 3 2                  units in each chunk; left out: one each
+ *     packs 1 2 2 1              packs of each unit, if over units; left out: one each
  *     over chunks                or: over units
  *     stage 0: F0.0 F0.1 B0.0    RUNs: phase, chunk (or unit), micro-batch
  *     stage 0: B0.1              a list may continue on another line
@@ -11,7 +12,7 @@
  *
  *     F0.1 I0.1 W0.1 B0.1        a slice is the third number, if slices > 1: F0.1.2
  *     send.F0.1>1  recv.F0.1<0   the value that F0.1 makes, to stage 1, from stage 0 (or I, or B)
- *     gather.3  drop.3           the parameters of unit 3
+ *     gather.3  drop.3           the parameters of pack 3
  *     reduce.3  reduce.3.1       the gradients of the step; those up to micro-batch 1
  *     norm  update.3
  *     evict.0.1>3  fetch.0.1<3   the frame of unit 0, micro-batch 1; to stage 3, or to `host`

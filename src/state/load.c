@@ -57,7 +57,7 @@ static ParamPart part_of(const Load *l, int tensor)
 /* Returns the view of a move's box in the rank's home. */
 static BoxView at_home(const Load *l, int tensor, const LoadMove *m)
 {
-    const Tensor home = rank_home(l->s->rank, m->want->unit, part_of(l, tensor));
+    const Tensor home = rank_home(l->s->rank, m->want->pack, part_of(l, tensor));
     const size_t element = dtype_bytes(home.dtype);
     BoxView at = {.data = (char *)home.data + m->want->at * (int64_t)element};
     memcpy(at.stride, m->want->stride, sizeof at.stride);
@@ -69,7 +69,7 @@ static BoxView at_home(const Load *l, int tensor, const LoadMove *m)
 static Err put_home(const Load *l, int tensor, const LoadMove *m, const BoxView *in)
 {
     const DType file = l->plan.tensors.tensor[tensor].dtype;
-    const Tensor home = rank_home(l->s->rank, m->want->unit, part_of(l, tensor));
+    const Tensor home = rank_home(l->s->rank, m->want->pack, part_of(l, tensor));
     const BoxView out = at_home(l, tensor, m);
     if (home.dtype == file) return home_write(l->s->rank, &m->box, dtype_bytes(file), &out, in);
     const BoxView dense = box_dense(&m->box, l->narrow);

@@ -108,7 +108,7 @@ static void put_wants(LoadPlan *p, const StateParts *of, int rank, int64_t *next
         const StatePart *s = &of->part[i];
         if (s->tensor % p->roles != STATE_WEIGHT) continue;
         LoadTarget *w = &p->want[next[s->tensor / p->roles]++];
-        *w = (LoadTarget){.rank = rank, .unit = s->unit, .box = s->box, .at = s->at};
+        *w = (LoadTarget){.rank = rank, .pack = s->pack, .box = s->box, .at = s->at};
         memcpy(w->stride, s->stride, sizeof w->stride);
     }
 }

@@ -15,7 +15,7 @@
 /* A box of a parameter in a rank's home. */
 typedef struct {
     int32_t rank;
-    int unit;
+    int pack;
     Box box;
     int64_t at, stride[MAX_DIMS]; /* as in StatePart */
     int64_t reach;                /* largest end row of this box and those before it */

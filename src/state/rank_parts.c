@@ -1,16 +1,16 @@
 /* rank_parts.c -- lists the contents of a rank's homes as boxes of tensors.
  *
- *     home of a unit   |piece of q: elements 20..48 of the rank's `use` shard|piece of k ...
+ *     home of a pack   |piece of q: elements 20..48 of the rank's `use` shard|piece of k ...
  *     boxes of q       the end of a row, whole rows, the start of a row; with offsets at home
  *
- * Everything follows from the layouts and the unit's stage, so it can be computed for any rank. */
+ * Everything follows from the layouts and the pack's stage, so it can be computed for any rank. */
 #include "state/tensors.h"
 
 #include <stdlib.h>
 
 /* A piece of a parameter: a range of elements of the `use` shard, and its boxes. */
 typedef struct {
-    int param, unit;
+    int param, pack;
     int64_t at; /* offset of the piece in the home */
     Holding held;
     const HeldPiece *piece;
@@ -27,27 +27,17 @@ typedef struct {
     int64_t boxes;
 } PartLister;
 
-/* Returns the parameter at that index of the unit's pack. */
-static int param_in_pack(const Model *m, int unit, int place)
-{
-    const Unit *u = &m->unit[unit];
-    for (int k = 0; k < u->n_params; k++)
-        if (m->param[u->param[k]].holder[0] == unit && place-- == 0) return u->param[k];
-    MUST(false, "the pack of unit %s has no place %d", u->name, place);
-    return -1;
-}
-
 /* Adds the row-major elements [lo, hi) of the rank's `use` shard. */
-static Err add_piece(PartLister *l, int unit, const HomePiece *p)
+static Err add_piece(PartLister *l, int pack, const HomePiece *p)
 {
-    const Home *home = &l->lp->unit[unit].home;
+    const Home *home = &l->lp->pack[pack].home;
     const HomeParam *h = &home->param[p->param];
     const Model *m = l->lp->model;
     ParamRange *s = &l->range[l->n];
-    const int param = param_in_pack(m, unit, p->param), copy_of = m->param[param].copy_of;
+    const int param = m->pack[pack].param[p->param], copy_of = m->param[param].copy_of;
     if (copy_of >= 0 && l->owned) return OK; /* written with the original */
     *s = (ParamRange){copy_of >= 0 ? copy_of : param,
-                      unit,
+                      pack,
                       p->at,
                       holding_of(&h->use, home->mesh, &h->shape, l->rank),
                       NULL,
@@ -61,9 +51,9 @@ static Err add_piece(PartLister *l, int unit, const HomePiece *p)
     return OK;
 }
 
-static Err list_unit(PartLister *l, int unit, const HomePiece **piece, int *n)
+static Err list_pack(PartLister *l, int pack, const HomePiece **piece, int *n)
 {
-    const Home *home = &l->lp->unit[unit].home;
+    const Home *home = &l->lp->pack[pack].home;
     HomeRank has;
     TRY(home_rank(home, l->rank, l->arena, &has));
     *piece = has.piece;
@@ -71,24 +61,24 @@ static Err list_unit(PartLister *l, int unit, const HomePiece **piece, int *n)
     return l->owned ? home_owned(home, &has, l->rank, l->arena, piece, n) : OK;
 }
 
-/* Lists all pieces of the rank, unit by unit. */
+/* Lists all pieces of the rank, pack by pack. */
 static Err list_all(PartLister *l)
 {
     const LinkedProgram *lp = l->lp;
     const unsigned pp = mesh_axes(lp->mesh, VIEW_DENSE, "pp");
-    const int stage = mesh_part(lp->mesh, VIEW_DENSE, pp, l->rank), units = lp->model->n_units;
+    const int stage = mesh_part(lp->mesh, VIEW_DENSE, pp, l->rank), packs = lp->model->n_packs;
     const HomePiece **piece;
     int *n, total = 0;
-    TRY(ARENA_NEW(l->arena, units, &piece));
-    TRY(ARENA_NEW(l->arena, units, &n));
-    for (int u = 0; u < units; u++) {
-        if (lp->unit[u].stage != stage) continue;
-        TRY(list_unit(l, u, &piece[u], &n[u]));
-        total += n[u];
+    TRY(ARENA_NEW(l->arena, packs, &piece));
+    TRY(ARENA_NEW(l->arena, packs, &n));
+    for (int p = 0; p < packs; p++) {
+        if (lp->pack[p].stage != stage) continue;
+        TRY(list_pack(l, p, &piece[p], &n[p]));
+        total += n[p];
     }
     TRY(ARENA_NEW(l->arena, total, &l->range));
-    for (int u = 0; u < units; u++)
-        for (int i = 0; i < n[u]; i++) TRY(add_piece(l, u, &piece[u][i]));
+    for (int p = 0; p < packs; p++)
+        for (int i = 0; i < n[p]; i++) TRY(add_piece(l, p, &piece[p][i]));
     return OK;
 }
 
@@ -110,7 +100,7 @@ static void fill_boxes(const PartLister *l, StatePart *part)
         for (int64_t k = 0; k < s->n; k++) {
             StatePart *p = &part[n++];
             *p = (StatePart){.tensor = s->param,
-                             .unit = s->unit,
+                             .pack = s->pack,
                              .box = s->piece[k].box,
                              .at = s->at + s->piece[k].at};
             for (int d = 0; d < p->box.ndim; d++) p->stride[d] = s->held.stride[d];

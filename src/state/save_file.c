@@ -45,7 +45,7 @@ static BoxView at_home(const SaveParts *p, const Rank *r, int64_t part)
 {
     static const ParamPart of_role[N_STATE_ROLES] = {PART_MASTER, PART_MOMENT1, PART_MOMENT2};
     const StatePart *s = &p->parts.part[part];
-    const Tensor home = rank_home(r, s->unit, of_role[p->tensors.tensor[s->tensor].role]);
+    const Tensor home = rank_home(r, s->pack, of_role[p->tensors.tensor[s->tensor].role]);
     BoxView at = {.data = (char *)home.data + s->at * (int64_t)dtype_bytes(home.dtype)};
     memcpy(at.stride, s->stride, sizeof at.stride);
     return at;

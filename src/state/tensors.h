@@ -32,9 +32,9 @@ typedef struct {
 
 /* A box of a tensor in one rank's home. */
 typedef struct {
-    int tensor, unit;
+    int tensor, pack;
     Box box;
-    int64_t at;               /* offset of its first element in the rank's home of the unit */
+    int64_t at;               /* offset of its first element in the rank's home of the pack */
     int64_t stride[MAX_DIMS]; /* strides of the home's storage, in elements */
 } StatePart;
 

@@ -11,7 +11,7 @@
 static Tensor home_of(const Replicas *r, const StatePart *p)
 {
     static const ParamPart part[N_STATE_ROLES] = {PART_MASTER, PART_MOMENT1, PART_MOMENT2};
-    return rank_home(r->rank, p->unit, part[r->tensors.tensor[p->tensor].role]);
+    return rank_home(r->rank, p->pack, part[r->tensors.tensor[p->tensor].role]);
 }
 
 /* Hash of the hashes of the cell's chunks. */

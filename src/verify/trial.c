@@ -63,17 +63,17 @@ void trial_fill(Rank *r, const Job *job, const TrialSettings *s, int64_t step)
 }
 
 /* True if the rank is the first of those with the same home. */
-static bool is_first_copy(const LinkedProgram *lp, const UnitMemory *u)
+static bool is_first_copy(const LinkedProgram *lp, const PackMemory *p)
 {
-    const unsigned same = mesh_data_axes(lp->mesh, u->home.view) & ~u->home.shard;
-    return mesh_part(lp->mesh, u->home.view, same, lp->rank) == 0;
+    const unsigned same = mesh_data_axes(lp->mesh, p->home.view) & ~p->home.shard;
+    return mesh_part(lp->mesh, p->home.view, same, lp->rank) == 0;
 }
 
-/* True if this rank owns element `at` of the unit's home. */
-static bool is_owned(const UnitMemory *u, int64_t at)
+/* True if this rank owns element `at` of the pack's home. */
+static bool is_owned(const PackMemory *p, int64_t at)
 {
-    for (int i = 0; i < u->n_owned; i++)
-        if (at >= u->owned[i].lo && at < u->owned[i].hi) return true;
+    for (int i = 0; i < p->n_owned; i++)
+        if (at >= p->owned[i].lo && at < p->owned[i].hi) return true;
     return false;
 }
 
@@ -92,16 +92,16 @@ static Err piece_here(const Rank *r, const RankPiece *p, ParamPart part, Arena *
 static Err assemble(const Rank *r, Arena *temp, Trial *out)
 {
     const LinkedProgram *lp = r->settings.program;
-    for (int u = 0; u < lp->model->n_units; u++)
-        for (int i = 0; i < rank_pieces(r, u) && is_first_copy(lp, &lp->unit[u]); i++) {
-            const RankPiece p = rank_piece(r, u, i);
+    for (int pack = 0; pack < lp->model->n_packs; pack++)
+        for (int i = 0; i < rank_pieces(r, pack) && is_first_copy(lp, &lp->pack[pack]); i++) {
+            const RankPiece p = rank_piece(r, pack, i);
             const size_t mark = arena_mark(temp);
             Tensor weight, gradient;
             TRY(piece_here(r, &p, PART_MASTER, temp, &weight));
             TRY(piece_here(r, &p, PART_GRAD, temp, &gradient));
             for (int64_t k = 0; k < p.hi - p.lo; k++) {
                 const int64_t global = out->at[p.param] + rank_piece_global(&p, k);
-                if (!is_owned(&lp->unit[u], p.at + k)) continue;
+                if (!is_owned(&lp->pack[pack], p.at + k)) continue;
                 out->weight[global] = element(&weight, k);
                 out->gradient[global] = element(&gradient, k);
             }
@@ -115,9 +115,9 @@ static Err compare_copies(const Rank *r, const Trial *out, Arena *temp, double *
 {
     const LinkedProgram *lp = r->settings.program;
     *most = 0;
-    for (int u = 0; u < lp->model->n_units; u++)
-        for (int i = 0; i < rank_pieces(r, u); i++) {
-            const RankPiece p = rank_piece(r, u, i);
+    for (int pack = 0; pack < lp->model->n_packs; pack++)
+        for (int i = 0; i < rank_pieces(r, pack); i++) {
+            const RankPiece p = rank_piece(r, pack, i);
             const size_t mark = arena_mark(temp);
             Tensor weight;
             TRY(piece_here(r, &p, PART_MASTER, temp, &weight));

@@ -61,7 +61,7 @@ static Err read_state(Work *k, char **out)
     size_t at = 0;
     *out = malloc(k->job.linked.bytes[ARENA_STATE] + 1);
     if (!*out) return err_fail(ERR_NOMEM, "no memory for the state");
-    for (int u = 0; u < k->job.model.n_units; u++)
+    for (int u = 0; u < k->job.model.n_packs; u++)
         for (int i = 0; i < parts; i++) {
             const ParamPart part = i ? (ParamPart)(PART_MOMENT1 + i - 1) : PART_MASTER;
             const Tensor home = rank_home(&k->rank, u, part);

@@ -167,7 +167,7 @@ Err state_collect(StateRank *r, StateWhole *h)
     const LinkedProgram *lp = &r->job->linked;
     Err err = OK;
     pthread_mutex_lock(&h->lock);
-    for (int u = 0; u < lp->model->n_units; u++)
+    for (int u = 0; u < lp->model->n_packs; u++)
         for (int i = 0; i < rank_pieces(&r->rank, u); i++) {
             const RankPiece piece = rank_piece(&r->rank, u, i);
             for (int k = 0; k < h->tensors.n && err == OK; k++)
@@ -181,7 +181,7 @@ Err state_collect(StateRank *r, StateWhole *h)
 void state_fill(StateRank *r, uint64_t seed)
 {
     const LinkedProgram *lp = &r->job->linked;
-    for (int u = 0; u < lp->model->n_units; u++)
+    for (int u = 0; u < lp->model->n_packs; u++)
         for (int i = 0; i < rank_pieces(&r->rank, u); i++) {
             const RankPiece piece = rank_piece(&r->rank, u, i);
             for (int role = 0; role <= lp->n_moments; role++) {

@@ -36,8 +36,7 @@ void rank_fill_weights(Rank *r, uint64_t seed)
     for (int p = 0; p < lp->model->n_params; p++) {
         const Param *q = &lp->model->param[p];
         const Random random = random_named(seed, q->name);
-        const bool sums =
-            lp->unit[q->holder[0]].reduced_grads != NO_BASE; /* none without backward */
+        const bool sums = lp->pack[q->pack].reduced_grads != NO_BASE; /* none without backward */
         const Tensor w = rank_param(r, p, PART_WEIGHT);
         const Tensor dw = sums ? rank_param(r, p, PART_GRAD) : w;
         for (int64_t i = 0; i < q->count; i++) {

@@ -65,7 +65,7 @@ static Err open_staging(Worker *k)
 static Err fill_weights(Worker *k)
 {
     const Model *m = &k->job.model;
-    for (int u = 0; u < m->n_units; u++)
+    for (int u = 0; u < m->n_packs; u++)
         for (int i = 0; i < rank_pieces(&k->rank, u); i++) {
             const RankPiece piece = rank_piece(&k->rank, u, i);
             const Param *p = &m->param[piece.param];
@@ -135,7 +135,7 @@ static Err collect(Worker *k)
 {
     const Recorder *r = comm_recorder(k->comm);
     WorldResult *out = k->out;
-    for (int u = 0; u < k->job.model.n_units; u++)
+    for (int u = 0; u < k->job.model.n_packs; u++)
         for (int i = 0; i < rank_pieces(&k->rank, u); i++) {
             const RankPiece piece = rank_piece(&k->rank, u, i);
             TRY(collect_piece(k, &piece));
@@ -356,8 +356,8 @@ static Err run_all(const World *w, WorldResult *out, Worker *worker)
         TRY(compile(&worker[i]));
     }
     const Job *job = &worker[0].job;
-    for (int u = 0; u < job->model.n_units; u++)
-        out->gathered += job->gathers[u].gathers * job->linked.unit[u].mine.pack_count;
+    for (int p = 0; p < job->model.n_packs; p++)
+        out->gathered += job->gathers[p].gathers * job->linked.pack[p].mine.pack_count;
     CommWorld *world;
     TRY(local_start(out->ranks, &world));
     for (int i = 0; i < out->ranks; i++) worker[i].world = world;

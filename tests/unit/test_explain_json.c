@@ -80,7 +80,7 @@ static void compare_job(const json_t *all, Compiled *c)
     assert_int_equal(json_array_size(at_path(all, "units")), m->n_units);
     for (int u = 0; u < m->n_units; u++)
         assert_int_equal(number(json_array_get(at_path(all, "units"), (size_t)u), "elements"),
-                         m->unit[u].pack_count);
+                         m->unit[u].count);
     assert_int_equal(json_array_size(at_path(all, "programs")), m->n_kinds);
     for (int k = 0; k < m->n_kinds; k++)
         compare_program(json_array_get(at_path(all, "programs"), (size_t)k), &job->program[k]);

@@ -66,10 +66,10 @@ static void compare_places(const json_t *all, const char *arena, Places *p, size
 
 static void find_state(const LinkedProgram *lp, Places *p)
 {
-    for (int u = 0; u < lp->model->n_units; u++) {
-        const UnitMemory *at = &lp->unit[u];
-        if (at->pack != NO_BASE)
-            note(p, at->pack, "packs");
+    for (int k = 0; k < lp->model->n_packs; k++) {
+        const PackMemory *at = &lp->pack[k];
+        if (at->whole != NO_BASE)
+            note(p, at->whole, "packs");
         else
             note(p, at->weights, "homes");
         if (dtype_wide(lp->model->dtype) != lp->model->dtype) note(p, at->master, "master");
@@ -79,12 +79,15 @@ static void find_state(const LinkedProgram *lp, Places *p)
 
 static void find_step(const LinkedProgram *lp, Places *p)
 {
-    for (int u = 0; u < lp->model->n_units; u++) {
-        const UnitMemory *at = &lp->unit[u];
+    for (int k = 0; k < lp->model->n_packs; k++) {
+        const PackMemory *at = &lp->pack[k];
         if (at->grad_sums != NO_BASE)
             note(p, at->grad_sums, "sums");
         else
             note(p, at->reduced_grads, "home_sums");
+    }
+    for (int u = 0; u < lp->model->n_units; u++) {
+        const UnitMemory *at = &lp->unit[u];
         note(p, at->tied_grads, "tied_grads");
         for (int i = 0; i < programs_of_unit(&lp->programs, u)->n_prepacked; i++)
             note(p, at->prepacked[i], "prepacked");

@@ -146,7 +146,7 @@ static void params_of_rank(const json_t *all, const Compiled *c)
         int unit = 0;
         int64_t pack = 0, home = 0;
         while (lp->model->unit[unit].kind != (int)k) unit++;
-        const UnitMemory *at = &lp->unit[unit];
+        const PackMemory *at = &lp->pack[lp->model->unit[unit].first_pack];
         const unsigned rest = mesh_axes(m, VIEW_DENSE, "dp") & ~at->home.shard;
         json_array_foreach((json_t *)at_path(program, "parameters"), i, param)
         {

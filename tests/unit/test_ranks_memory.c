@@ -71,8 +71,8 @@ static void sharded_gradients(void **state)
         set.parallel.zero = 3;
         DO(arena_open(&arena, "shares", ARENA_PLENTY));
         DO(job_compile(&set, &arena, &job));
-        for (int u = 0; u < job.model.n_units; u++)
-            assert_true(job.linked.unit[u].grad_sums == NO_BASE);
+        for (int p = 0; p < job.model.n_packs; p++)
+            assert_true(job.linked.pack[p].grad_sums == NO_BASE);
         arena_close(&arena);
     }
 }

@@ -146,7 +146,7 @@ static void state_by_stage(void **state)
         for (int r = 0; r < 3; r++) {
             const Job job = compile_stage(&set, r, &arena);
             whole = model_param_count(&job.model);
-            for (int u = 0; u < job.model.n_units; u++) sum += job.linked.unit[u].mine.pack_count;
+            for (int p = 0; p < job.model.n_packs; p++) sum += job.linked.pack[p].mine.pack_count;
         }
         assert_int_equal(sum, whole + (tied ? config.vocab * config.width : 0));
         arena_close(&arena);

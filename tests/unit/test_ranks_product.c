@@ -30,8 +30,8 @@ static void add_rank(const Job *job, Totals *t)
         if (row->kind == COMM_ALL_REDUCE) t->reduce += bytes;
     }
     if (mesh_part(&job->mesh, VIEW_DENSE, dp, job->linked.rank) == 0)
-        for (int u = 0; u < job->model.n_units; u++)
-            t->weights += 8 * job->linked.unit[u].mine.pack_count;
+        for (int p = 0; p < job->model.n_packs; p++)
+            t->weights += 8 * job->linked.pack[p].mine.pack_count;
 }
 
 /* The formulas in f64: p ranks share a pack of n bytes; m micro-batches. */

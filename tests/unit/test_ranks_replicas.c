@@ -28,7 +28,7 @@ typedef struct {
 
 static void note_pieces(Bench *b, const Rank *r)
 {
-    for (int u = 0; u < r->settings.program->model->n_units; u++)
+    for (int u = 0; u < r->settings.program->model->n_packs; u++)
         for (int i = 0; i < rank_pieces(r, u); i++) {
             const RankPiece p = rank_piece(r, u, i);
             assert_true(p.param < MAX_PARAMS);
@@ -44,10 +44,10 @@ static void flip(Bench *b, const Rank *r, int trial)
     static const ParamPart part[] = {PART_MASTER, PART_MOMENT1, PART_MOMENT2};
     const Model *m = r->settings.program->model;
     const Random random = random_named((uint64_t)trial, "flip");
-    int unit = (int)(random_bits(&random, 0) % (uint64_t)m->n_units);
-    while (rank_pieces(r, unit) == 0) unit = (unit + 1) % m->n_units;
+    int pack = (int)(random_bits(&random, 0) % (uint64_t)m->n_packs);
+    while (rank_pieces(r, pack) == 0) pack = (pack + 1) % m->n_packs;
     const RankPiece p =
-        rank_piece(r, unit, (int)(random_bits(&random, 1) % (uint64_t)rank_pieces(r, unit)));
+        rank_piece(r, pack, (int)(random_bits(&random, 1) % (uint64_t)rank_pieces(r, pack)));
     const Tensor x = rank_piece_data(r, &p, part[b->c->kind == OPTIM_ADAMW ? trial % 3 : 0]);
     const int64_t at = (int64_t)(random_bits(&random, 2) % (uint64_t)x.n[0]);
     ((unsigned char *)x.data)[at * 8 + trial % 8] ^= (unsigned char)(1 << trial % 7);

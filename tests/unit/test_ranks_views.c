@@ -12,9 +12,14 @@ static Err use_expert_view(Job *job, Arena *arena)
     Layout *use;
     const JobSettings *set = &job->settings;
     TRY(ARENA_NEW(arena, job->model.n_params, &use));
-    for (int u = 0; u < job->model.n_units; u++)
-        for (int i = 0; i < job->model.unit[u].n_params; i++)
-            use[job->model.unit[u].param[i]] = layout_replicate(u % 2 ? VIEW_EXPERT : VIEW_DENSE);
+    for (int p = 0; p < job->model.n_packs; p++) {
+        Pack *pack = &job->model.pack[p];
+        pack->view = pack->unit % 2 ? VIEW_EXPERT : VIEW_DENSE;
+        for (int i = 0; i < pack->n_params; i++) {
+            job->model.param[pack->param[i]].info.view = (uint8_t)pack->view;
+            use[pack->param[i]] = layout_replicate(pack->view);
+        }
+    }
     const LinkInput in = {.model = &job->model,
                           .programs = &job->programs,
                           .n_moments = job->linked.n_moments,

@@ -7,7 +7,7 @@ enum { MAX_RUNS = 128 };
 
 typedef struct {
     UnitPacks packs[MAX_UNITS];
-    UnitSwitches row[MAX_UNITS];
+    PackSwitches row[MAX_UNITS];
     GatherCount count[MAX_UNITS];
     int live;
 } Table;
@@ -23,13 +23,13 @@ static Schedule gather(Arena *a, const Schedule *s, Table *t)
 /* Gives each unit its own random legal row. */
 static void random_rows(Table *t, int units, const Random *random, uint64_t *draw)
 {
-    static const UnitSwitches row[] = {
-        {GATHER_STEP, KEEP_STEP, REDUCE_AFTER_LAST, false},
-        {GATHER_STEP, KEEP_STEP, REDUCE_AFTER_EACH, true},
-        {GATHER_USE, KEEP_STEP, REDUCE_AFTER_EACH, true},
-        {GATHER_USE, KEEP_TO_BACKWARD, REDUCE_AFTER_EACH, true},
-        {GATHER_USE, KEEP_NO, REDUCE_AFTER_EACH, true},
-        {GATHER_USE, KEEP_NO, REDUCE_AFTER_LAST, true},
+    static const PackSwitches row[] = {
+        {GATHER_STEP, KEEP_STEP, REDUCE_AFTER_LAST, false, PLACE_DEVICE},
+        {GATHER_STEP, KEEP_STEP, REDUCE_AFTER_EACH, true, PLACE_DEVICE},
+        {GATHER_USE, KEEP_STEP, REDUCE_AFTER_EACH, true, PLACE_DEVICE},
+        {GATHER_USE, KEEP_TO_BACKWARD, REDUCE_AFTER_EACH, true, PLACE_DEVICE},
+        {GATHER_USE, KEEP_NO, REDUCE_AFTER_EACH, true, PLACE_DEVICE},
+        {GATHER_USE, KEEP_NO, REDUCE_AFTER_LAST, true, PLACE_DEVICE},
     };
     const bool all = random_uniform(random, (*draw)++) < 0.3; /* KEEP_NO everywhere */
     for (int u = 0; u < units; u++)
@@ -46,7 +46,7 @@ static int reads_of(const Schedule *s, int stage, const Table *t, bool counted, 
         const PackSet *set = &t->packs[a->unit].reads[a->phase];
         reads[n] = 0;
         for (int k = 0; k < set->n; k++) {
-            const UnitSwitches *row = &t->row[set->pack[k]];
+            const PackSwitches *row = &t->row[set->pack[k]];
             if (row->sharded && (row->keep == KEEP_NO) == counted) reads[n] |= 1u << set->pack[k];
         }
         n++;
@@ -261,9 +261,9 @@ static void invalid_requests_are_refused(void **state)
     assert_int_equal(schedule_gathers(&two, &more, *state, &out, t.count), ERR_CONFIG);
     assert_non_null(strstr(err_text(), "unit 2, on stage 1, holds a parameter of unit 0"));
 
-    t.row[1] = (UnitSwitches){GATHER_STEP, KEEP_NO, REDUCE_AFTER_LAST, true};
+    t.row[1] = (PackSwitches){GATHER_STEP, KEEP_NO, REDUCE_AFTER_LAST, true, PLACE_DEVICE};
     assert_int_equal(schedule_gathers(&s, &more, *state, &out, t.count), ERR_CONFIG);
-    assert_non_null(strstr(err_text(), "unit 1: its parameters are gathered once a step and not"));
+    assert_non_null(strstr(err_text(), "pack 1: its parameters are gathered once a step and not"));
 }
 
 /* Lists with one change: the check must find it. */
@@ -273,10 +273,10 @@ static void faults_are_found(void **state)
         const char *list, *reason;
     } row[] = {
         {"gather.0 gather.1 F0.0 F1.0 drop.0 drop.1 B1.0 B0.0", NULL},
-        {"gather.1 F0.0 F1.0 drop.1 B1.0 B0.0", "it reads the parameters of unit 0"},
-        {"gather.0 F0.0 F1.0 drop.0 B1.0 B0.0", "it reads the parameters of unit 1"},
+        {"gather.1 F0.0 F1.0 drop.1 B1.0 B0.0", "it reads the parameters of pack 0"},
+        {"gather.0 F0.0 F1.0 drop.0 B1.0 B0.0", "it reads the parameters of pack 1"},
         {"gather.0 gather.1 F0.0 drop.0 F1.0 drop.1 B1.0 B0.0",
-         "F1.0: it reads the parameters of unit 0"},
+         "F1.0: it reads the parameters of pack 0"},
         {"gather.0 gather.1 F0.0 F1.0 drop.0 B1.0 B0.0", "drop.1 is missing"},
         {"gather.0 gather.0 gather.1 F0.0 F1.0 drop.0 drop.1 B1.0 B0.0", "it is gathered already"},
         {"gather.0 gather.1 F0.0 F1.0 drop.0 drop.1 drop.1 B1.0 B0.0", "it is not gathered here"},

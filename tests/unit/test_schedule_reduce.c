@@ -85,7 +85,7 @@ static void check_one(Arena *a, Table *t, const Schedule *before, bool tied)
 {
     const Schedule s = reduce(a, before, t);
     const int units = schedule_units(&s);
-    UnitSwitches row[MAX_UNITS] = {{0}};
+    PackSwitches row[MAX_UNITS] = {{0}};
     int n = 0, in_list = 0;
     must(schedule_check(&s, a));
     must(schedule_check_packs(&s, &(PackRules){row, t->packs, 1, t->group}, a));
@@ -159,7 +159,7 @@ static void sums_of_a_tied_head_wait(void **state)
     const Schedule one = reduce(*state, &f, &t);
     assert_non_null(strstr(list_text(*state, &one, 0), "B0.3 reduce.0 norm"));
     assert_int_equal(one.n[0], f.n[0] + 1);
-    const UnitSwitches row[3] = {{0}};
+    const PackSwitches row[3] = {{0}};
     const PackRules rules = {row, t.packs, 1, t.group};
     must(schedule_check_packs(&one, &rules, *state));
     assert_int_equal(schedule_check_packs(&f, &rules, *state), ERR_CHECK);
@@ -188,7 +188,7 @@ static void both_passes_together(void **state)
 {
     enum { UNITS = 5, MICROS = 3, LIVE = 2 };
     Table t = {0};
-    UnitSwitches row[UNITS];
+    PackSwitches row[UNITS];
     GatherCount count[UNITS];
     Schedule a, b, c;
     fill_packs(t.packs, UNITS, true);
@@ -217,7 +217,7 @@ static void invalid_requests_are_refused(void **state)
     const ReduceInput in = {t.packs, t.group, NULL, NULL};
     fill_packs(t.packs, 2, false);
     assert_int_equal(schedule_reduces(&s, &in, *state, &out, t.sums), ERR_CHECK);
-    assert_non_null(strstr(err_text(), "unit 1: reduced after 3 micro-batches; there are 2"));
+    assert_non_null(strstr(err_text(), "pack 1: reduced after 3 micro-batches; there are 2"));
     t.group[1] = 2;
     const Action swap = s.list[0][5]; /* B0.0 and B0.1 */
     s.list[0][5] = s.list[0][7];
@@ -247,7 +247,7 @@ static void faults_are_found(void **state)
          "1"},
     };
     Table t = {.group = {1, 1}};
-    UnitSwitches none[2] = {{0}};
+    PackSwitches none[2] = {{0}};
     fill_packs(t.packs, 2, true);
     for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
         char text[512];

@@ -177,8 +177,8 @@ static void bytes_equal_the_formulas(void **state)
             for (int i = 0; i < s.traffic.n; i++)
                 if (!s.traffic.row[i].scalar)
                     sent[s.traffic.row[i].kind] += s.traffic.row[i].sent_bytes / 8;
-            for (int u = 0; u < job.model.n_units; u++)
-                gathered += job.gathers[u].gathers * job.model.unit[u].pack_count;
+            for (int u = 0; u < job.model.n_packs; u++)
+                gathered += job.gathers[u].gathers * job.model.pack[u].count;
             assert_int_equal(sent[COMM_ALL_REDUCE], zero == 0 ? 2 * (p - 1) * psi : 0);
             assert_int_equal(sent[COMM_REDUCE_SCATTER], zero ? (p - 1) * psi * times : 0);
             assert_int_equal(sent[COMM_ALL_GATHER], zero ? (p - 1) * gathered : 0);

@@ -158,7 +158,7 @@ static Err fill_and_save(StateRank *r, void *work)
 /* The weights that programs use are the master weights rounded to bf16. */
 static Err weights_are_rounded(const StateRank *r)
 {
-    for (int u = 0; u < r->job->model.n_units; u++) {
+    for (int u = 0; u < r->job->model.n_packs; u++) {
         const Tensor narrow = rank_home(&r->rank, u, PART_WEIGHT),
                      wide = rank_home(&r->rank, u, PART_MASTER);
         if (narrow.dtype != BF16) continue;

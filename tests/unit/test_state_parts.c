@@ -46,7 +46,7 @@ static void count(void *counts, const StatePart *p, int64_t global, int64_t at)
     of[p->tensor][global]++;
 }
 
-/* A unit's home on one rank: the parameter and element of each position, from its pieces. */
+/* The home of a pack on one rank: the parameter and element of each position, from its pieces. */
 typedef struct {
     const char *where;
     const LinkedProgram *lp;
@@ -57,12 +57,12 @@ typedef struct {
 static void homes_open(Homes *h, const Rank *r, Arena *a)
 {
     const LinkedProgram *lp = h->lp;
-    const int units = lp->model->n_units;
+    const int units = lp->model->n_packs;
     DO(ARENA_NEW(a, units, &h->global));
     DO(ARENA_NEW(a, units, &h->param));
     DO(ARENA_NEW(a, units, &h->seen));
     for (int u = 0; u < units; u++) {
-        const int64_t n = lp->unit[u].mine.shard.hi - lp->unit[u].mine.shard.lo;
+        const int64_t n = lp->pack[u].mine.shard.hi - lp->pack[u].mine.shard.lo;
         DO(ARENA_NEW(a, n, &h->global[u]));
         DO(ARENA_NEW(a, n, &h->param[u]));
         DO(ARENA_NEW(a, n, &h->seen[u]));
@@ -80,21 +80,21 @@ static void check_home(void *homes, const StatePart *p, int64_t global, int64_t 
 {
     Homes *h = homes;
     const int roles = 1 + h->lp->n_moments;
-    if (h->global[p->unit][at] != global || h->param[p->unit][at] != p->tensor / roles)
-        fail_msg("%s: element %lld of the home of unit %d is %lld of parameter %d, not %lld of "
+    if (h->global[p->pack][at] != global || h->param[p->pack][at] != p->tensor / roles)
+        fail_msg("%s: element %lld of the home of pack %d is %lld of parameter %d, not %lld of "
                  "tensor %d",
-                 h->where, (long long)at, p->unit, (long long)h->global[p->unit][at],
-                 h->param[p->unit][at], (long long)global, p->tensor);
-    h->seen[p->unit][at]++;
+                 h->where, (long long)at, p->pack, (long long)h->global[p->pack][at],
+                 h->param[p->pack][at], (long long)global, p->tensor);
+    h->seen[p->pack][at]++;
 }
 
 static void all_seen(const Homes *h)
 {
-    for (int u = 0; u < h->lp->model->n_units; u++) {
-        const Span shard = h->lp->unit[u].mine.shard;
+    for (int u = 0; u < h->lp->model->n_packs; u++) {
+        const Span shard = h->lp->pack[u].mine.shard;
         for (int64_t i = 0; i < shard.hi - shard.lo; i++)
             if (h->seen[u][i] != 1 + h->lp->n_moments)
-                fail_msg("%s: element %lld of unit %d is in %d parts", h->where, (long long)i, u,
+                fail_msg("%s: element %lld of pack %d is in %d parts", h->where, (long long)i, u,
                          h->seen[u][i]);
     }
 }

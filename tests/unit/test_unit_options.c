@@ -182,7 +182,7 @@ static void state_follows_levels(void **state)
         DO(arena_open(&a, "state", ARENA_PLENTY));
         DO(job_compile(&w.set, &a, &job));
         for (int u = 0; u < UNITS; u++) {
-            const Span shard = job.linked.unit[u].mine.shard;
+            const Span shard = job.linked.pack[u].mine.shard;
             if (run < 4)
                 of[run][u] = (size_t)(shard.hi - shard.lo);
             else

@@ -73,28 +73,55 @@ static json_t *plan_json(const Facts *f)
     return o;
 }
 
-/* Per unit: elements of the whole pack, of this rank's pack in use, and of its home. */
+/* Of a pack: elements in total, of this rank's part in use, and of its home. */
+static void set_pack(const Facts *f, int pack, json_t *o)
+{
+    const Pack *p = &f->job->model.pack[pack];
+    const HomeRank *mine = &f->job->linked.pack[pack].mine;
+    const size_t element = dtype_bytes(p->type.use);
+    set_count(o, "elements", p->count);
+    set_bytes(o, "bytes", (size_t)p->count * element);
+    set_count(o, "use_elements", mine->pack_count);
+    set_bytes(o, "use_bytes", (size_t)mine->pack_count * element);
+    set_count(o, "home_elements", mine->shard.hi - mine->shard.lo);
+    set_bytes(o, "home_bytes", (size_t)(mine->shard.hi - mine->shard.lo) * element);
+    set(o, "home", span_json(mine->shard));
+}
+
+static json_t *packs_json(const Facts *f, const Unit *unit)
+{
+    const Model *m = &f->job->model;
+    json_t *list = json_array();
+    for (int p = unit->first_pack; p < unit->first_pack + unit->n_packs; p++) {
+        json_t *o = json_object(), *names = json_array();
+        for (int i = 0; i < m->pack[p].n_params; i++)
+            json_array_append_new(names, json_string(m->param[m->pack[p].param[i]].name));
+        set_count(o, "pack", p);
+        set_text(o, "view", view_name(m->pack[p].view));
+        set(o, "parameters", names);
+        set_pack(f, p, o);
+        json_array_append_new(list, o);
+    }
+    return list;
+}
+
+/* Per unit: its parameters, and its pack; a list of packs unless there is one. */
 static json_t *units_json(const Facts *f)
 {
     const Model *m = &f->job->model;
-    const size_t element = dtype_bytes(m->dtype);
     json_t *list = json_array();
     for (int u = 0; u < m->n_units; u++) {
         const Unit *unit = &m->unit[u];
-        const HomeRank *mine = &f->job->linked.unit[u].mine;
         json_t *o = json_object(), *names = json_array();
         for (int i = 0; i < unit->n_params; i++)
             json_array_append_new(names, json_string(m->param[unit->param[i]].name));
         set_text(o, "name", unit->name);
         set_text(o, "kind", m->kind[unit->kind].kind);
         set(o, "parameters", names);
-        set_count(o, "elements", unit->pack_count);
-        set_bytes(o, "bytes", (size_t)unit->pack_count * element);
-        set_count(o, "use_elements", mine->pack_count);
-        set_bytes(o, "use_bytes", (size_t)mine->pack_count * element);
-        set_count(o, "home_elements", mine->shard.hi - mine->shard.lo);
-        set_bytes(o, "home_bytes", (size_t)(mine->shard.hi - mine->shard.lo) * element);
-        set(o, "home", span_json(mine->shard));
+        if (unit->n_packs == 1)
+            set_pack(f, unit->first_pack, o);
+        else
+            set(o, "packs", packs_json(f, unit));
         json_array_append_new(list, o);
     }
     return list;

@@ -74,7 +74,7 @@ json_t *actions_json(const Facts *f)
         json_t *o = json_object(), *base = json_object();
         set_text(o, "action", action_text(&l->action, f->job->units.slices, text));
         if (l->action.kind != A_NORM && l->action.kind != A_BIND)
-            set_text(o, "unit", lp->model->unit[l->action.unit].name);
+            set_text(o, "unit", lp->model->unit[linked_unit(lp, &l->action)].name);
         /* Regions after REGION_DY are parameters and inputs, which have their own addresses. */
         for (int r = 0; r <= REGION_DY && l->program; r++)
             if (l->base[r] != NO_BASE) set_bytes(base, region_name((Region)r), l->base[r]);
@@ -95,11 +95,13 @@ json_t *actions_json(const Facts *f)
 static json_t *gathers_json(const Facts *f)
 {
     json_t *list = json_array();
-    for (int u = 0; u < f->job->model.n_units; u++) {
-        const GatherCount *g = &f->job->gathers[u];
-        json_array_append_new(list,
-                              json_pack("{s:s, s:i, s:i, s:i}", "unit", f->job->model.unit[u].name,
-                                        "uses", g->uses, "gathers", g->gathers, "saved", g->saved));
+    const Model *m = &f->job->model;
+    for (int p = 0; p < m->n_packs; p++) {
+        const GatherCount *g = &f->job->gathers[p];
+        json_t *o = json_pack("{s:s, s:i, s:i, s:i}", "unit", m->unit[m->pack[p].unit].name, "uses",
+                              g->uses, "gathers", g->gathers, "saved", g->saved);
+        if (m->unit[m->pack[p].unit].n_packs > 1) set_count(o, "pack", p);
+        json_array_append_new(list, o);
     }
     return list;
 }

@@ -74,7 +74,7 @@ static PickedActions pick(const LinkedProgram *lp, int unit)
     int n[N_ACTION_KINDS] = {0};
     for (int i = 0; i < lp->n; i++) {
         const LinkedAction *l = &lp->list[i];
-        if (l->n_steps == 0 || l->action.unit != unit) continue;
+        if (l->n_steps == 0 || linked_unit(lp, &l->action) != unit) continue;
         p.all++;
         if (n[l->action.kind]++ >= SHOWN) continue;
         p.at[p.n++] = i;

@@ -57,28 +57,47 @@ static void transfer_row(const Facts *f, const TransferRow *row, TextTable *t)
 }
 
 /* One line for consecutive units of one kind with equal counts. */
+/* True if two units are of one kind and their packs have equal counts. */
+static bool same_units(const Facts *f, int a, int b)
+{
+    const Unit *x = &f->job->model.unit[a], *y = &f->job->model.unit[b];
+    return x->kind == y->kind && x->n_packs == y->n_packs &&
+           memcmp(&f->job->gathers[x->first_pack], &f->job->gathers[y->first_pack],
+                  (size_t)x->n_packs * sizeof(GatherCount)) == 0;
+}
+
+/* One row per pack of the first unit of a run of units whose packs have equal counts. */
+static void gathers_rows(const Facts *f, int first, int last, Text *t)
+{
+    const Model *m = &f->job->model;
+    const Unit *u = &m->unit[first];
+    for (int i = 0; i < u->n_packs; i++) {
+        const GatherCount *count = &f->job->gathers[u->first_pack + i];
+        char name[64], pack[24] = "";
+        if (u->n_packs > 1) snprintf(pack, sizeof pack, ", pack %d", u->first_pack + i);
+        snprintf(name, sizeof name, last > first ? "%s to %s" : "%s", u->name, m->unit[last].name);
+        strncat(name, pack, sizeof name - strlen(name) - 1);
+        text_add(t, "  %-24s %8d %8d %12d%s\n", name, count->uses, count->gathers, count->saved,
+                 last > first ? "  each" : "");
+    }
+}
+
 static void gathers_text(const Facts *f, Text *t)
 {
     const Model *m = &f->job->model;
     const GatherCount *count = f->job->gathers;
     GatherCount all = {0};
-    for (int u = 0; u < m->n_units; u++) {
-        all.uses += count[u].uses;
-        all.gathers += count[u].gathers;
-        all.saved += count[u].saved;
+    for (int p = 0; p < m->n_packs; p++) {
+        all.uses += count[p].uses;
+        all.gathers += count[p].gathers;
+        all.saved += count[p].saved;
     }
     if (all.uses == 0) return; /* no pack is sharded */
     text_add(t, "\nGATHERS of a step: all-gathers of sharded parameters\n");
     text_add(t, "  %-24s %8s %8s %12s\n", "unit", "uses", "gathers", "resident");
     for (int u = 0, last; u < m->n_units; u = last + 1) {
-        char name[64];
-        for (last = u; last + 1 < m->n_units && m->unit[last + 1].kind == m->unit[u].kind &&
-                       memcmp(&count[last + 1], &count[u], sizeof *count) == 0;)
-            last++;
-        snprintf(name, sizeof name, last > u ? "%s to %s" : "%s", m->unit[u].name,
-                 m->unit[last].name);
-        text_add(t, "  %-24s %8d %8d %12d%s\n", name, count[u].uses, count[u].gathers,
-                 count[u].saved, last > u ? "  each" : "");
+        for (last = u; last + 1 < m->n_units && same_units(f, u, last + 1);) last++;
+        gathers_rows(f, u, last, t);
     }
     text_add(t, "  %-24s %8d %8d %12d\n", "all", all.uses, all.gathers, all.saved);
 }

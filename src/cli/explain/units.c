@@ -9,7 +9,16 @@
 #include "cli/explain/explain.h"
 #include "cli/table.h"
 
-static int64_t home_of(const UnitMemory *p) { return p->mine.shard.hi - p->mine.shard.lo; }
+/* Elements of the rank's packs [first, end): in use, and at home. */
+static void count_packs(const LinkedProgram *lp, int first, int end, int64_t *use, int64_t *home)
+{
+    *use = *home = 0;
+    for (int p = first; p < end; p++) {
+        const HomeRank *mine = &lp->pack[p].mine;
+        *use += mine->pack_count;
+        *home += mine->shard.hi - mine->shard.lo;
+    }
+}
 
 static void count_cells(TextTable *t, int64_t count, size_t element)
 {
@@ -22,17 +31,18 @@ static void unit_row(const Facts *f, int class, TextTable *t)
 {
     const Model *m = &f->job->model;
     const ClassFacts *c = &f->class[class];
-    const int unit = c->first, n = c->units;
-    const UnitMemory *at = &f->job->linked.unit[unit];
+    const int unit = c->first, n = c->units, first = m->unit[unit].first_pack;
     const size_t element = dtype_bytes(m->dtype);
+    int64_t use, home;
+    count_packs(&f->job->linked, first, first + m->unit[unit].n_packs, &use, &home);
     if (n > 1)
         table_cell(t, "%s x %d", c->label, n);
     else
         table_cell(t, "%s", c->label);
     table_cell(t, "%d", m->unit[unit].n_params);
-    count_cells(t, m->unit[unit].pack_count, element);
-    count_cells(t, at->mine.pack_count, element);
-    count_cells(t, home_of(at), element);
+    count_cells(t, m->unit[unit].count, element);
+    count_cells(t, use, element);
+    count_cells(t, home, element);
     if (c->here < n)
         table_cell(t, "%d on this stage", c->here);
     else
@@ -47,16 +57,13 @@ static Err units_table(const Facts *f, Arena *temp, Text *out)
                                        "weights", "at home",    "weights",  ""};
     const Model *m = &f->job->model;
     const size_t element = dtype_bytes(m->dtype);
-    int64_t use = 0, home = 0;
+    int64_t use, home;
     TextTable t;
     TRY(table_open(&t, 9, f->job->programs.n_classes + 2, temp));
     for (int i = 1; i <= 7; i++) table_right(&t, i);
     for (int i = 0; i < 9; i++) table_cell(&t, "%s", head[i]);
     for (int c = 0; c < f->job->programs.n_classes; c++) unit_row(f, c, &t);
-    for (int u = 0; u < m->n_units; u++) {
-        use += f->job->linked.unit[u].mine.pack_count;
-        home += home_of(&f->job->linked.unit[u]);
-    }
+    count_packs(&f->job->linked, 0, m->n_packs, &use, &home);
     table_cell(&t, "all");
     table_cell(&t, "%d", m->n_params);
     count_cells(&t, model_param_count(m), element);

@@ -11,11 +11,12 @@
 typedef struct {
     const Schedule *s;
     const PackRules *rules;
-    bool *gathered;  /* [units] */
-    int live;        /* KEEP_NO packs gathered now */
-    int *reduced;    /* [units]: micro-batches of the pack that are reduced, from the first */
-    int *holders;    /* [units] */
-    int32_t *writes; /* [units][micros]: RUNs still to come that add to the pack */
+    bool *gathered;  /* [packs] */
+    int *open;       /* [units]: its KEEP_NO packs that are gathered now */
+    int live;        /* units with such packs */
+    int *reduced;    /* [packs]: micro-batches of the pack that are reduced, from the first */
+    int *holders;    /* [packs] */
+    int32_t *writes; /* [packs][micros]: RUNs still to come that add to the pack */
 } PackWalk;
 
 static bool adds(const Schedule *s, const Action *a)
@@ -31,7 +32,7 @@ static Err walk_run(PackWalk *p, int stage, int at)
     for (int k = 0; k < reads->n; k++)
         if (p->rules->row[reads->pack[k]].sharded && !p->gathered[reads->pack[k]])
             return schedule_fail(p->s, stage, at,
-                                 "it reads the parameters of unit %d, which are not gathered here",
+                                 "it reads the parameters of pack %d, which are not gathered here",
                                  reads->pack[k]);
     for (int k = 0; adds(p->s, a) && k < unit->adds.n; k++)
         p->writes[(int64_t)unit->adds.pack[k] * p->s->micros + a->micro]--;
@@ -41,7 +42,7 @@ static Err walk_run(PackWalk *p, int stage, int at)
 static Err walk_gather(PackWalk *p, int stage, int at)
 {
     const Action *a = &p->s->list[stage][at];
-    const UnitSwitches *row = &p->rules->row[a->unit];
+    const PackSwitches *row = &p->rules->row[a->unit];
     const bool gather = a->kind == A_GATHER;
     if (!row->sharded)
         return schedule_fail(p->s, stage, at, "its parameters are not sharded: nothing to gather");
@@ -49,7 +50,9 @@ static Err walk_gather(PackWalk *p, int stage, int at)
         return schedule_fail(p->s, stage, at,
                              gather ? "it is gathered already" : "it is not gathered here");
     p->gathered[a->unit] = gather;
-    if (row->keep == KEEP_NO) p->live += gather ? 1 : -1;
+    int *open = &p->open[schedule_pack_unit(p->s, a->unit)];
+    if (row->keep == KEEP_NO && gather) p->live += (*open)++ == 0;
+    if (row->keep == KEEP_NO && !gather) p->live -= --*open == 0;
     if (p->live > p->rules->live)
         return schedule_fail(p->s, stage, at, "%d units are gathered at once; allowed are %d",
                              p->live, p->rules->live);
@@ -76,17 +79,17 @@ static Err walk_reduce(PackWalk *p, int stage, int at)
 static Err check_end(const PackWalk *p)
 {
     const Schedule *s = p->s;
-    for (int u = 0; u < schedule_units(s); u++) {
-        const int stage = schedule_stage_of(s, u);
-        if (p->gathered[u])
-            return schedule_missing(s, stage, action_of(A_DROP, u), "it is gathered to the end");
-        const bool needs =
-            p->rules->group && p->holders[u] > 0 && (p->rules->group[u] > 0 || p->holders[u] > 1);
-        if (needs && p->reduced[u] < s->micros)
-            return schedule_missing(s, stage, action_of(A_REDUCE, u),
+    for (int pack = 0; pack < schedule_packs(s); pack++) {
+        const int stage = schedule_stage_of(s, schedule_pack_unit(s, pack));
+        if (p->gathered[pack])
+            return schedule_missing(s, stage, action_of(A_DROP, pack), "it is gathered to the end");
+        const bool needs = p->rules->group && p->holders[pack] > 0 &&
+                           (p->rules->group[pack] > 0 || p->holders[pack] > 1);
+        if (needs && p->reduced[pack] < s->micros)
+            return schedule_missing(s, stage, action_of(A_REDUCE, pack),
                                     "%d of %d micro-batches are reduced; %d units hold its "
                                     "parameters",
-                                    p->reduced[u], s->micros, p->holders[u]);
+                                    p->reduced[pack], s->micros, p->holders[pack]);
     }
     return OK;
 }
@@ -94,11 +97,12 @@ static Err check_end(const PackWalk *p)
 static Err packs_init(PackWalk *p, Arena *temp)
 {
     const Schedule *s = p->s;
-    const int units = schedule_units(s);
-    TRY(ARENA_NEW(temp, units, &p->gathered));
-    TRY(ARENA_NEW(temp, units, &p->reduced));
-    TRY(ARENA_NEW(temp, units, &p->holders));
-    TRY(ARENA_NEW(temp, (int64_t)units * s->micros, &p->writes));
+    const int units = schedule_units(s), packs = schedule_packs(s);
+    TRY(ARENA_NEW(temp, packs, &p->gathered));
+    TRY(ARENA_NEW(temp, units, &p->open));
+    TRY(ARENA_NEW(temp, packs, &p->reduced));
+    TRY(ARENA_NEW(temp, packs, &p->holders));
+    TRY(ARENA_NEW(temp, (int64_t)packs * s->micros, &p->writes));
     for (int u = 0; u < units; u++)
         for (int k = 0; k < p->rules->packs[u].adds.n; k++)
             p->holders[p->rules->packs[u].adds.pack[k]]++;

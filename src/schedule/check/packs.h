@@ -1,8 +1,8 @@
 /* packs.h -- checks that packs are gathered where they are read, and all gradients are reduced.
  *
  *     gathered    a RUN finds every pack that it reads, its own or another's; no pack is gathered
- *                 or dropped twice, or left gathered at the end; at most `live` KEEP_NO packs are
- *                 gathered at once
+ *                 or dropped twice, or left gathered at the end; KEEP_NO packs of at most `live`
+ *                 units are gathered at once
  *     reduced     a REDUCE comes after all RUNs of all holders that add to it; none is missing
  *
  * schedule_check proves the rest; this check needs the tables that the passes were given. */
@@ -14,10 +14,10 @@
 #include "schedule/switches.h"
 
 typedef struct {
-    const UnitSwitches *row; /* [units] */
+    const PackSwitches *row; /* [packs] */
     const UnitPacks *packs;  /* [units] */
     int live;
-    const int *group; /* [units], as for schedule_reduces; NULL: a list without reductions */
+    const int *group; /* [packs], as for schedule_reduces; NULL: a list without reductions */
 } PackRules;
 
 /* Local. ERR_CHECK for the first fault found. Only tests call it. */

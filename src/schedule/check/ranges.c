@@ -19,6 +19,12 @@ static Err check_shape(const Schedule *s)
                             "before and has at least one",
                             chunk, s->first_unit[chunk], s->first_unit[chunk + 1] - 1);
     }
+    for (int u = 0; s->level == OVER_UNITS && s->first_pack && u < schedule_units(s); u++)
+        if (s->first_pack[0] != 0 || s->first_pack[u + 1] < s->first_pack[u])
+            return err_fail(ERR_CHECK,
+                            "schedule: unit %d has packs %d to %d; packs are numbered by unit, "
+                            "from 0",
+                            u, s->first_pack[u], s->first_pack[u + 1] - 1);
     if (!s->row && schedule_cells(s) > schedule_length(s) + spare_cells)
         return err_fail(ERR_CHECK,
                         "schedule: %lld (item, micro-batch, slice) to run, only %lld actions",
@@ -52,9 +58,10 @@ static Err check_peer(const Schedule *s, int stage, int at)
 static Err check_holder(const Schedule *s, int stage, int at)
 {
     const Action *a = &s->list[stage][at];
-    const char *what = s->level == OVER_UNITS ? "unit" : "chunk";
-    TRY(check_index(s, stage, at, what, a->unit, schedule_items(s)));
-    const int holder = schedule_stage_of(s, a->unit);
+    const bool pack = s->level == OVER_UNITS && s->first_pack && action_names_pack(a);
+    const char *what = pack ? "pack" : s->level == OVER_UNITS ? "unit" : "chunk";
+    TRY(check_index(s, stage, at, what, a->unit, pack ? schedule_packs(s) : schedule_items(s)));
+    const int holder = schedule_stage_of(s, pack ? schedule_pack_unit(s, a->unit) : a->unit);
     if (holder != (a->kind == A_RECV ? a->peer : stage))
         return schedule_fail(s, stage, at, "%s %d is held by stage %d", what, a->unit, holder);
     return OK;
@@ -85,7 +92,7 @@ static Err check_action(const Schedule *s, int stage, int at)
         return check_holder(s, stage, at);
     case A_RUN:
         break;
-    default: /* actions of a whole unit */
+    default: /* actions of a whole pack */
         return check_holder(s, stage, at);
     }
     TRY(check_cell_index(s, stage, at));

@@ -1,7 +1,8 @@
 /* state.c -- checks the state that actions need: parameters gathered, gradients complete, frames
  * fetched.
  *
- * One walk over each list. An item is on one stage, so its state needs no index by stage:
+ * One walk over each list. An item and its packs are on one stage, so their state needs no index by
+ * stage:
  *
  *     gather.1 F1.0 drop.1 ... gather.1 B1.0 drop.1 reduce.1 norm update.1
  *
@@ -10,11 +11,11 @@
 #include "schedule/check/check_parts.h"
 
 typedef struct {
-    int runs, reduces; /* still to come */
-    int reduced;       /* micro-batches that are reduced, from the first */
-    bool sums, parts;  /* has reductions of the step's sum; of micro-batches */
+    int reduces;      /* still to come */
+    int reduced;      /* micro-batches that are reduced, from the first */
+    bool sums, parts; /* has reductions of the step's sum; of micro-batches */
     bool gathers, gathered, updated;
-} ItemState;
+} PackState;
 
 typedef struct {
     bool away;
@@ -24,7 +25,8 @@ typedef struct {
 typedef struct {
     Check *c;
     const Schedule *s;
-    ItemState *item;   /* [items] */
+    PackState *pack;   /* [packs]; over chunks: [items] */
+    int *runs;         /* [items]: still to come */
     int16_t *writes;   /* [rows][micros]: RUNs still to come that add to gradients */
     FrameState *frame; /* [items][micros][slices] */
     int *bound;        /* [slots]: the stage + 1 that bound it last */
@@ -37,16 +39,26 @@ static int16_t *writes_of(const StateWalk *st, const Action *a)
     return &st->writes[schedule_row(st->s, a->unit) * st->s->micros + a->micro];
 }
 
+/* The packs of an item; a chunk counts as one. */
+static int first_pack(const Schedule *s, int item)
+{
+    return s->level == OVER_UNITS ? schedule_first_pack(s, item) : item;
+}
+
+static int pack_item(const Schedule *s, int pack)
+{
+    return s->level == OVER_UNITS ? schedule_pack_unit(s, pack) : pack;
+}
+
 static void count_action(StateWalk *st, const Action *a)
 {
-    ItemState *item = &st->item[a->kind == A_NORM || a->kind == A_BIND ? 0 : a->unit];
     if (a->kind == A_BIND && st->n_slots <= a->unit) st->n_slots = a->unit + 1;
-    if (a->kind == A_GATHER) item->gathers = true;
-    if (a->kind == A_REDUCE) item->reduces++;
-    if (a->kind == A_REDUCE && a->micro < 0) item->sums = true;
-    if (a->kind == A_REDUCE && a->micro >= 0) item->parts = true;
+    if (a->kind == A_GATHER) st->pack[a->unit].gathers = true;
+    if (a->kind == A_REDUCE) st->pack[a->unit].reduces++;
+    if (a->kind == A_REDUCE && a->micro < 0) st->pack[a->unit].sums = true;
+    if (a->kind == A_REDUCE && a->micro >= 0) st->pack[a->unit].parts = true;
     if (a->kind != A_RUN) return;
-    item->runs++;
+    st->runs[a->unit]++;
     if (schedule_writes(st->s, a)) ++*writes_of(st, a);
 }
 
@@ -54,7 +66,8 @@ static Err state_init(Check *c, StateWalk *st)
 {
     const Schedule *s = c->s;
     *st = (StateWalk){.c = c, .s = s};
-    TRY(ARENA_NEW(c->temp, schedule_items(s), &st->item));
+    TRY(ARENA_NEW(c->temp, first_pack(s, schedule_items(s)), &st->pack));
+    TRY(ARENA_NEW(c->temp, schedule_items(s), &st->runs));
     TRY(ARENA_NEW(c->temp, schedule_rows(s) * s->micros, &st->writes));
     TRY(ARENA_NEW(c->temp, schedule_cells(s), &st->frame));
     for (int stage = 0; stage < s->stages; stage++)
@@ -65,16 +78,16 @@ static Err state_init(Check *c, StateWalk *st)
 static Err walk_run(StateWalk *st, int stage, int at)
 {
     const Action *a = &st->s->list[stage][at];
-    ItemState *item = &st->item[a->unit];
     const FrameState *frame = &st->frame[schedule_cell(st->s, a->unit, a->micro, a->slice)];
     if (st->normed) return schedule_fail(st->s, stage, at, "runs after the norm");
     /* Every unit reads its parameters in F; schedule_check_packs checks the other phases. */
-    if (item->gathers && !item->gathered && a->phase == PHASE_F)
-        return schedule_fail(st->s, stage, at, "its parameters are not gathered here");
+    for (int p = first_pack(st->s, a->unit); p < first_pack(st->s, a->unit + 1); p++)
+        if (st->pack[p].gathers && !st->pack[p].gathered && a->phase == PHASE_F)
+            return schedule_fail(st->s, stage, at, "its parameters are not gathered here");
     if (frame->away && a->phase != PHASE_F)
         return schedule_fail(st->s, stage, at, "its frame was evicted and not fetched");
     st->ran = true;
-    item->runs--;
+    st->runs[a->unit]--;
     if (schedule_writes(st->s, a)) --*writes_of(st, a);
     return OK;
 }
@@ -82,12 +95,12 @@ static Err walk_run(StateWalk *st, int stage, int at)
 static Err walk_gather(StateWalk *st, int stage, int at)
 {
     const Action *a = &st->s->list[stage][at];
-    ItemState *item = &st->item[a->unit];
+    PackState *pack = &st->pack[a->unit];
     const bool gather = a->kind == A_GATHER;
-    if (gather && item->gathered) return schedule_fail(st->s, stage, at, "it is gathered already");
-    if (!gather && !item->gathered)
+    if (gather && pack->gathered) return schedule_fail(st->s, stage, at, "it is gathered already");
+    if (!gather && !pack->gathered)
         return schedule_fail(st->s, stage, at, "it is not gathered here");
-    item->gathered = gather;
+    pack->gathered = gather;
     return OK;
 }
 
@@ -95,20 +108,21 @@ static Err walk_gather(StateWalk *st, int stage, int at)
 static Err walk_reduce(StateWalk *st, int stage, int at)
 {
     const Action *a = &st->s->list[stage][at];
-    ItemState *item = &st->item[a->unit];
+    PackState *pack = &st->pack[a->unit];
     const int end = a->micro < 0 ? st->s->micros : a->micro + 1;
-    const int16_t *writes = &st->writes[schedule_row(st->s, a->unit) * st->s->micros];
+    const int item = pack_item(st->s, a->unit);
+    const int16_t *writes = &st->writes[schedule_row(st->s, item) * st->s->micros];
     int left = 0;
-    if (item->sums && item->parts)
+    if (pack->sums && pack->parts)
         return schedule_fail(st->s, stage, at, "reduced as a sum and by micro-batch: choose one");
-    if (end <= item->reduced) return schedule_fail(st->s, stage, at, "reduced twice");
-    for (int i = item->reduced; i < end; i++) left += writes[i];
+    if (end <= pack->reduced) return schedule_fail(st->s, stage, at, "reduced twice");
+    for (int i = pack->reduced; i < end; i++) left += writes[i];
     if (left > 0)
         return schedule_fail(st->s, stage, at, "RUNs that still write its gradients: %d", left);
     if (st->normed) return schedule_fail(st->s, stage, at, "reduced after the norm");
-    item->reduced = end;
-    item->reduces--;
-    if (item->reduces == 0 && end < st->s->micros)
+    pack->reduced = end;
+    pack->reduces--;
+    if (pack->reduces == 0 && end < st->s->micros)
         return schedule_fail(st->s, stage, at, "only %d of %d micro-batches are reduced", end,
                              st->s->micros);
     return OK;
@@ -125,17 +139,17 @@ static Err walk_norm(StateWalk *st, int stage, int at)
 static Err walk_update(StateWalk *st, int stage, int at)
 {
     const Action *a = &st->s->list[stage][at];
-    ItemState *item = &st->item[a->unit];
-    if (item->updated) return schedule_fail(st->s, stage, at, "updated twice");
-    if (item->runs > 0)
-        return schedule_fail(st->s, stage, at, "RUNs of it that come after: %d", item->runs);
+    PackState *pack = &st->pack[a->unit];
+    if (pack->updated) return schedule_fail(st->s, stage, at, "updated twice");
+    const int runs = st->runs[pack_item(st->s, a->unit)];
+    if (runs > 0) return schedule_fail(st->s, stage, at, "RUNs of it that come after: %d", runs);
     if (st->norms && !st->normed) return schedule_fail(st->s, stage, at, "updated before the norm");
-    if (item->reduces > 0)
+    if (pack->reduces > 0)
         return schedule_fail(st->s, stage, at, "updated before its gradients are reduced");
-    if (item->gathered)
+    if (pack->gathered)
         return schedule_fail(st->s, stage, at,
                              "updated while it is gathered: the gathered copy would be stale");
-    item->updated = true;
+    pack->updated = true;
     return OK;
 }
 

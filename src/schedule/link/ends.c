@@ -13,7 +13,7 @@
 #include "base/math.h"
 
 typedef struct {
-    int *reader; /* [units]: the next RUN that reads the pack, or the next DROP */
+    int *reader; /* [packs]: the next RUN that reads the pack, or the next DROP */
     int reduce;  /* the next REDUCE, or another reader of gradients */
     int norm;    /* the next NORM or UPDATE */
     int *taker;  /* [cells][N_DIRECTIONS]: the next RUN that reads the value of F, or of I or B */
@@ -88,7 +88,7 @@ static int end_of(const Linker *k, int i, const NextUses *next)
     if (k->in->in_order) return i;
     if (is_frame(a)) return end_of_frame(k, i, next);
     if (is_move(a)) return end_of_move(k, a, next);
-    if (a->kind == A_GATHER) return k->lp->unit[a->unit].group.n > 1 ? next->reader[a->unit] : i;
+    if (a->kind == A_GATHER) return k->lp->pack[a->unit].group.n > 1 ? next->reader[a->unit] : i;
     if (a->kind != A_REDUCE || !k->plan[a->unit].begins) return i;
     return k->grouped[a->unit] ? next->reduce : next->norm;
 }
@@ -151,10 +151,10 @@ Err link_ends(Linker *k)
     const int64_t values = schedule_cells(k->s) * N_DIRECTIONS;
     NextUses next = {.reduce = lp->n, .norm = lp->n, .forward = lp->n};
     TRY(packs_of_model(lp->model, &lp->programs, k->arena, &k->packs));
-    TRY(ARENA_NEW(k->arena, lp->model->n_units, &next.reader));
+    TRY(ARENA_NEW(k->arena, lp->model->n_packs, &next.reader));
     TRY(ARENA_NEW(k->arena, values, &next.taker));
     TRY(ARENA_NEW(k->arena, k->s->stages * N_DIRECTIONS, &next.send));
-    for (int u = 0; u < lp->model->n_units; u++) next.reader[u] = lp->n;
+    for (int p = 0; p < lp->model->n_packs; p++) next.reader[p] = lp->n;
     TRY(ARENA_NEW(k->arena, schedule_cells(k->s), &next.use));
     for (int64_t i = 0; i < values; i++) next.taker[i] = lp->n;
     for (int64_t i = 0; i < schedule_cells(k->s); i++) next.use[i] = lp->n;

@@ -1,4 +1,4 @@
-/* homes.c -- the rank's part of each unit's pack. */
+/* homes.c -- the rank's part of each pack. */
 #include "schedule/link/link_parts.h"
 
 static Shape param_shape(const Param *p)
@@ -8,65 +8,60 @@ static Shape param_shape(const Param *p)
     return s;
 }
 
-/* Lists the parameters of the unit's pack, in its order. */
-static Err list_params(Linker *k, int unit, HomeParam **out, int *n)
+/* Lists the parameters of a pack, in its order. */
+static Err list_params(Linker *k, const Pack *pack, HomeParam **out)
 {
-    const Unit *u = &k->lp->model->unit[unit];
-    TRY(ARENA_NEW(k->arena, u->n_params + 1, out));
-    *n = 0;
-    for (int i = 0; i < u->n_params; i++) {
-        const Param *p = param_of(k->lp, unit, i);
-        if (p->holder[0] != unit) continue;
-        k->pack_index[u->param[i]] = *n;
-        (*out)[(*n)++] =
+    const Model *m = k->lp->model;
+    TRY(ARENA_NEW(k->arena, pack->n_params, out));
+    for (int i = 0; i < pack->n_params; i++) {
+        const Param *p = &m->param[pack->param[i]];
+        (*out)[i] =
             (HomeParam){p->name, param_shape(p),
-                        k->in->use ? k->in->use[u->param[i]] : layout_replicate(VIEW_DENSE)};
+                        k->in->use ? k->in->use[pack->param[i]] : layout_replicate(p->info.view)};
     }
     return OK;
 }
 
-static Err place_params(Linker *k, int unit)
+static void place_params(Linker *k, int pack)
+{
+    LinkedProgram *lp = k->lp;
+    const Pack *p = &lp->model->pack[pack];
+    const int64_t *at = lp->pack[pack].mine.pack_at;
+    for (int i = 0; pack_on_stage(k, pack) && i < p->n_params; i++) {
+        lp->param_at[p->param[i]] = at[i];
+        lp->param_count[p->param[i]] = at[i + 1] - at[i];
+    }
+}
+
+/* Counts the elements of the unit that are in packs of other units. */
+static Err count_tied(Linker *k, int unit)
 {
     LinkedProgram *lp = k->lp;
     const Unit *u = &lp->model->unit[unit];
-    UnitMemory *at = &lp->unit[unit];
-    int owner = -1;
+    int other = -1;
+    lp->unit[unit].stage = schedule_stage_of(k->s, unit);
     for (int i = 0; on_stage(k, unit) && i < u->n_params; i++) {
         const Param *p = param_of(lp, unit, i);
-        if (p->holder[0] == unit) {
-            const int64_t *begin = &at->mine.pack_at[k->pack_index[u->param[i]]];
-            lp->param_at[u->param[i]] = begin[0];
-            lp->param_count[u->param[i]] = begin[1] - begin[0];
-            continue;
-        }
-        if (owner >= 0 && owner != p->holder[0])
+        if (p->holder[0] == unit) continue;
+        if (other >= 0 && other != p->pack)
             return err_fail(ERR_CHECK,
-                            "unit %s holds parameters of the packs of %s and %s; besides its "
-                            "own it may hold those of one pack",
-                            u->name, lp->model->unit[owner].name,
+                            "unit %s holds parameters of packs %d and %d, of %s and %s; besides "
+                            "its own it may hold those of one pack",
+                            u->name, other, p->pack,
+                            lp->model->unit[lp->model->pack[other].unit].name,
                             lp->model->unit[p->holder[0]].name);
-        owner = p->holder[0];
-        at->tied_count += lp->param_count[u->param[i]];
+        other = p->pack;
+        lp->unit[unit].tied_count += lp->param_count[u->param[i]];
     }
     return OK;
-}
-
-int pack_param(const Linker *k, int unit, int i)
-{
-    const Unit *u = &k->lp->model->unit[unit];
-    for (int n = 0; n < u->n_params; n++)
-        if (param_of(k->lp, unit, n)->holder[0] == unit && k->pack_index[u->param[n]] == i)
-            return u->param[n];
-    MUST(false, "unit %s has no parameter %d in its pack", u->name, i);
-    return -1;
 }
 
 /* Finds the spans of the home that the rank counts in the norm. Ranks along data axes with the
  * same home have the same gradient there, and each counts it for itself. Copies of a parameter of
  * another stage are counted there. */
-static Err find_owned(Linker *k, int unit)
+static Err find_owned(Linker *k, int pack)
 {
-    UnitMemory *at = &k->lp->unit[unit];
+    PackMemory *at = &k->lp->pack[pack];
     const LinkedProgram *lp = k->lp;
     const unsigned same = mesh_data_axes(lp->mesh, at->home.view) & ~at->home.shard;
     const int first = mesh_move(lp->mesh, at->home.view, same, 0, lp->rank);
@@ -77,7 +72,8 @@ static Err find_owned(Linker *k, int unit)
     TRY(ARENA_NEW(k->arena, n + 1, &span));
     for (int i = 0; i < n; i++) {
         const int64_t lo = piece[i].at, hi = lo + piece[i].hi - piece[i].lo;
-        if (lp->model->param[pack_param(k, unit, piece[i].param)].copy_of >= 0) continue;
+        const int param = lp->model->pack[pack].param[piece[i].param];
+        if (lp->model->param[param].copy_of >= 0) continue;
         if (at->n_owned > 0 && span[at->n_owned - 1].hi == lo)
             span[at->n_owned - 1].hi = hi;
         else
@@ -87,26 +83,51 @@ static Err find_owned(Linker *k, int unit)
     return OK;
 }
 
-static Err unit_home(Linker *k, int unit)
+static Err check_place(const Linker *k, int pack)
+{
+    if (!k->in->switches || k->in->switches[pack].place == PLACE_DEVICE) return OK;
+    return err_fail(
+        ERR_CONFIG,
+        "pack %d, of unit %s, is placed on the host: not supported yet; place it on the "
+        "device",
+        pack, k->lp->model->unit[k->lp->model->pack[pack].unit].name);
+}
+
+static Err pack_home(Linker *k, int pack)
 {
     LinkedProgram *lp = k->lp;
-    UnitMemory *at = &lp->unit[unit];
-    const bool sharded = k->in->switches && k->in->switches[unit].sharded;
+    PackMemory *at = &lp->pack[pack];
+    const Pack *of = &lp->model->pack[pack];
+    const bool sharded = k->in->switches && k->in->switches[pack].sharded;
+    const unsigned shard = sharded ? mesh_shard_axes(lp->mesh, of->view) : 0;
     HomeParam *param;
-    int n;
-    at->stage = schedule_stage_of(k->s, unit);
-    TRY(list_params(k, unit, &param, &n));
-    const int view = n > 0 ? param[0].use.view : VIEW_DENSE;
-    const unsigned shard = sharded ? mesh_shard_axes(lp->mesh, view) : 0;
-    TRY(home_init(&at->home, lp->mesh, shard, lp->block, param, n));
+    TRY(check_place(k, pack));
+    at->stage = schedule_stage_of(k->s, of->unit);
+    TRY(list_params(k, of, &param));
+    TRY(home_init(&at->home, lp->mesh, shard, lp->block, param, of->n_params));
+    MUST(at->home.view == of->view, "pack %d of view %d has layouts of view %d", pack, of->view,
+         at->home.view);
     TRY(home_rank(&at->home, lp->rank, k->arena, &at->mine)); /* the same on every stage */
     TRY(home_counts(&at->home, &at->mine, k->arena, &at->counts));
     TRY(mesh_group(lp->mesh, at->home.view, at->home.shard, lp->rank, k->arena, &at->group));
     at->me = mesh_part(lp->mesh, at->home.view, at->home.shard, lp->rank);
-    if (on_stage(k, unit)) return find_owned(k, unit);
+    if (pack_on_stage(k, pack)) return find_owned(k, pack);
     int64_t *nowhere; /* every parameter begins and ends at 0 */
-    TRY(ARENA_NEW(k->arena, n + 1, &nowhere));
+    TRY(ARENA_NEW(k->arena, of->n_params + 1, &nowhere));
     at->mine = (HomeRank){.pack_at = nowhere};
+    return OK;
+}
+
+/* Numbers the rows of the stage's packs; one more is for all others. */
+static Err number_rows(Linker *k)
+{
+    const int n = k->lp->model->n_packs;
+    TRY(ARENA_NEW(k->arena, n, &k->pack_row));
+    for (int p = 0; p < n; p++)
+        if (pack_on_stage(k, p)) k->pack_row[p] = (int32_t)k->pack_rows++;
+    for (int p = 0; p < n; p++)
+        if (!pack_on_stage(k, p)) k->pack_row[p] = (int32_t)k->pack_rows;
+    k->pack_rows++;
     return OK;
 }
 
@@ -115,10 +136,11 @@ Err link_homes(Linker *k)
     LinkedProgram *lp = k->lp;
     const Model *m = lp->model;
     TRY(ARENA_NEW(k->arena, m->n_units, &lp->unit));
+    TRY(ARENA_NEW(k->arena, m->n_packs, &lp->pack));
     TRY(ARENA_NEW(k->arena, m->n_params, &lp->param_at));
     TRY(ARENA_NEW(k->arena, m->n_params, &lp->param_count));
-    TRY(ARENA_NEW(k->arena, m->n_params, &k->pack_index));
-    for (int u = 0; u < m->n_units; u++) TRY(unit_home(k, u));
-    for (int u = 0; u < m->n_units; u++) TRY(place_params(k, u));
-    return OK;
+    for (int p = 0; p < m->n_packs; p++) TRY(pack_home(k, p));
+    for (int p = 0; p < m->n_packs; p++) place_params(k, p);
+    for (int u = 0; u < m->n_units; u++) TRY(count_tied(k, u));
+    return number_rows(k);
 }

@@ -20,8 +20,8 @@ static Err find_groups(Linker *k)
 {
     const LinkedProgram *lp = k->lp;
     const Model *m = lp->model;
-    const int64_t rows = schedule_rows(k->s), cells = rows * lp->micros;
-    TRY(ARENA_NEW(k->arena, m->n_units, &k->grouped));
+    const int64_t rows = k->pack_rows, cells = rows * lp->micros;
+    TRY(ARENA_NEW(k->arena, m->n_packs, &k->grouped));
     TRY(ARENA_NEW(k->arena, cells, &k->close));
     TRY(ARENA_NEW(k->arena, cells + rows, &k->reduce_at));
     for (int64_t i = 0; i < cells + rows; i++) k->reduce_at[i] = -1;
@@ -31,15 +31,15 @@ static Err find_groups(Linker *k)
         *reduce_of(k, a->unit, a->micro) = i;
         if (a->micro >= 0) k->grouped[a->unit] = true;
     }
-    for (int u = 0; u < m->n_units; u++)
-        for (int micro = lp->micros - 1, close = -1; micro >= 0 && on_stage(k, u); micro--) {
-            if (*reduce_of(k, u, micro) >= 0) close = micro;
-            *close_of(k, u, micro) = close;
-            if (k->grouped[u] && close < 0)
+    for (int p = 0; p < m->n_packs; p++)
+        for (int micro = lp->micros - 1, close = -1; micro >= 0 && pack_on_stage(k, p); micro--) {
+            if (*reduce_of(k, p, micro) >= 0) close = micro;
+            *close_of(k, p, micro) = close;
+            if (k->grouped[p] && close < 0)
                 return err_fail(ERR_CHECK,
                                 "unit %s: the list has no reduce.%d.%d or later: the gradients of "
                                 "micro-batch %d would be lost",
-                                m->unit[u].name, u, micro, micro);
+                                m->unit[m->pack[p].unit].name, p, micro, micro);
         }
     return OK;
 }
@@ -55,17 +55,17 @@ static Err check_reduced(const Linker *k, const Param *p, int at, int reduce)
             ERR_CHECK,
             "parameter %s is held by %d units, and the list has no reduce.%d after the last of "
             "them has run: their sums would not be added",
-            p->name, p->n_holders, p->holder[0]);
+            p->name, p->n_holders, p->pack);
     if (reduce >= 0)
         return err_fail(ERR_CHECK,
                         "parameter %s: position %d adds to its gradient, and position "
                         "%d has reduced it",
                         p->name, at, reduce);
-    if (k->plan[p->holder[0]].n > 0)
+    if (k->plan[p->pack].n > 0)
         return err_fail(ERR_CHECK,
                         "parameter %s: the list has no reduce.%d, and ranks share the gradients of "
                         "unit %s",
-                        p->name, p->holder[0], m->unit[p->holder[0]].name);
+                        p->name, p->pack, m->unit[p->holder[0]].name);
     return OK;
 }
 
@@ -77,7 +77,7 @@ static int holder_index(const Param *p, int unit)
 }
 
 /* Marks the sums that this RUN overwrites: it is their first writer in this step, or since the last
- * REDUCE. written: [rows][micros + 1][MAX_HOLDERS], bits by index in the pack. */
+ * REDUCE. written: [pack rows][micros + 1][MAX_HOLDERS], bits by index in the pack. */
 static Err mark_fresh(Linker *k, int at, uint64_t *written)
 {
     LinkedProgram *lp = k->lp;
@@ -85,13 +85,13 @@ static Err mark_fresh(Linker *k, int at, uint64_t *written)
     const int unit = l->action.unit;
     for (int i = 0; i < lp->model->unit[unit].n_params; i++) {
         const Param *p = param_of(lp, unit, i);
-        const int owner = p->holder[0], close = *close_of(k, owner, l->action.micro);
-        const uint64_t bit = (uint64_t)1 << k->pack_index[lp->model->unit[unit].param[i]];
+        const int close = *close_of(k, p->pack, l->action.micro);
+        const int64_t row = k->pack_row[p->pack];
+        const uint64_t bit = (uint64_t)1 << p->pack_index;
         if (!writes_param(l, i)) continue;
-        TRY(check_reduced(k, p, at, *reduce_of(k, owner, close)));
+        TRY(check_reduced(k, p, at, *reduce_of(k, p->pack, close)));
         uint64_t *seen =
-            &written[(schedule_row(k->s, owner) * (lp->micros + 1) + close + 1) * MAX_HOLDERS +
-                     holder_index(p, unit)];
+            &written[(row * (lp->micros + 1) + close + 1) * MAX_HOLDERS + holder_index(p, unit)];
         if (!(*seen & bit)) l->fresh |= (uint64_t)1 << i;
         *seen |= bit;
     }
@@ -118,7 +118,7 @@ static Err bind_runs(Linker *k)
     LinkedProgram *lp = k->lp;
     uint64_t *written;
     const size_t mark = arena_mark(k->arena);
-    TRY(ARENA_NEW(k->arena, schedule_rows(k->s) * (lp->micros + 1) * MAX_HOLDERS, &written));
+    TRY(ARENA_NEW(k->arena, k->pack_rows * (lp->micros + 1) * MAX_HOLDERS, &written));
     for (int i = 0; i < lp->n; i++) {
         if (!lp->list[i].program) continue;
         TRY(mark_fresh(k, i, written));
@@ -157,6 +157,21 @@ static Err check_stage(const Linker *k)
                     lp->stage, k->s->stages, lp->rank, part, lp->pp_group.n);
 }
 
+/* Checks that list and model number the same packs. */
+static Err check_packs(const Schedule *s, const Model *m)
+{
+    for (int u = 0; u < m->n_units; u++)
+        if (schedule_first_pack(s, u) != m->unit[u].first_pack ||
+            schedule_first_pack(s, u + 1) != m->unit[u].first_pack + m->unit[u].n_packs)
+            return err_fail(
+                ERR_CHECK,
+                "unit %s has packs %d to %d in the list, and %d to %d in the model: set "
+                "Schedule.first_pack",
+                m->unit[u].name, schedule_first_pack(s, u), schedule_first_pack(s, u + 1) - 1,
+                m->unit[u].first_pack, m->unit[u].first_pack + m->unit[u].n_packs - 1);
+    return OK;
+}
+
 Err schedule_link(const Schedule *s, int stage, const LinkInput *in, Arena *arena,
                   LinkedProgram *out)
 {
@@ -173,6 +188,7 @@ Err schedule_link(const Schedule *s, int stage, const LinkInput *in, Arena *aren
     if (s->level != OVER_UNITS || schedule_units(s) != in->model->n_units)
         return err_fail(ERR_CHECK, "the schedule has %d units, the model %d; expand it first",
                         schedule_units(s), in->model->n_units);
+    TRY(check_packs(s, in->model));
     TRY(take_mesh(&k));
     TRY(link_slices(&k));
     TRY(check_stage(&k));

@@ -92,15 +92,16 @@ typedef struct {
     size_t offset, bytes;
 } FreedRange;
 
+/* The whole pack in use: its weights, or its gradients. */
 typedef struct {
-    int unit;
-    Address weights; /* of element 0 of that unit's whole pack */
+    int pack;
+    bool begins; /* gradients in the work arena whose lifetime begins here */
+    Address at;  /* of element 0 */
 } PackAddress;
 
-/* Bits of LinkedAction.begins for gradients in the work arena. They use the numbers of two regions
- * that are not own regions. Own regions are those below N_OWN_REGIONS: scratch, frame, carry, host,
- * y, dx, which belong to one (unit, micro, slice), and micro, dmicro, of one (unit, micro). */
-#define BEGINS_GRADS (1u << REGION_DPARAM)     /* LinkedAction.grads */
+/* Bit of LinkedAction.begins for tied gradients in the work arena: the number of a region that is
+ * not an own region. Own regions are those below N_OWN_REGIONS: scratch, frame, carry, host, y, dx,
+ * which belong to one (unit, micro, slice), and micro, dmicro, of one (unit, micro). */
 #define BEGINS_TIED_GRADS (1u << REGION_PARAM) /* LinkedAction.tied_grads */
 
 typedef struct {
@@ -114,10 +115,10 @@ typedef struct {
     /* REGION_FRAME_I or REGION_FRAME_W: the part of the frame that this EVICT or FETCH moves, or
      * this SEND or RECV of phase W, which is its other end. */
     uint8_t region;
-    uint32_t begins;         /* bit r: the lifetime of own region r begins here; and BEGINS_* */
-    const PackAddress *pack; /* of a RUN: the packs of its parameters */
-    int n_packs;
-    Address grads;      /* of a RUN: gradients of parameters in its own pack */
+    uint32_t begins;          /* bit r: the lifetime of own region r begins here; and BEGINS_* */
+    const PackAddress *pack;  /* of a RUN: weights of the packs that it reads */
+    const PackAddress *grads; /* of a RUN: gradients of the unit's own packs */
+    int n_packs, n_grads;
     Address tied_grads; /* of a RUN: gradients of parameters in another unit's pack, in order */
     uint64_t prepacks;  /* bit i: writes prepacked weight i of the program before it runs */
     /* Steps [0, begun) run here. Step `begun` is the asynchronous one: it starts here and overlaps
@@ -131,17 +132,12 @@ typedef struct {
     int n_freed;
 } LinkedAction;
 
-/* The memory of one unit's parameters on this rank. Offsets are those of element 0, in the arena
- * that the comment names. For a unit of another stage `mine` is empty, and home and counts are
- * those of the ranks there.
- *
- * A tied parameter is in the pack of another unit of this stage. This unit's gradient of it has a
- * sum of its own, in tied_grads, in the order of the unit's parameters. So each unit's gradient is
- * summed over micro-batches by itself, in the same order in every schedule; REDUCE then adds the
- * sums of all units that hold the parameter. */
+/* The memory of a pack on this rank. Offsets are those of element 0, in the arena that the comment
+ * names. For a pack of another stage `mine` is empty, and home and counts are those of the ranks
+ * there. */
 typedef struct {
-    int stage;             /* the pipeline stage of the unit */
-    Home home;             /* of the parameters in the unit's pack */
+    int stage;             /* the pipeline stage of its unit */
+    Home home;             /* of its parameters */
     HomeRank mine;         /* the rank's part */
     RankList group;        /* the ranks over which the pack is sharded */
     int me;                /* the rank's index in the group */
@@ -149,18 +145,28 @@ typedef struct {
     const Span *owned;     /* the parts of the home that the rank counts in the norm */
     int n_owned;
     const int64_t *cell; /* [group.n] first cell of each member's sums of squares, from BLOCKS on */
-    int64_t tied_count;  /* elements of tied_grads */
     size_t weights;      /* state: the home shard's weights, as programs read them */
     size_t master;       /* state: the home shard's master weights; `weights` if there are none */
     size_t moments[2];   /* state: the home shard's moments */
-    size_t pack;         /* state: the whole pack; NO_BASE: it is gathered to the work arena */
+    size_t whole;        /* state: the whole pack; NO_BASE: it is gathered to the work arena */
     /* step: sums of the whole pack over micro-batches, before REDUCE; NO_BASE: in the work arena */
     size_t grad_sums;
-    size_t tied_grads; /* step: sums of tied parameters; NO_BASE: in the work arena, or none */
     /* step: the home shard's gradient of the step, after REDUCE: the home's part of grad_sums, or,
      * if those are in the work arena, memory of its own */
     size_t reduced_grads;
-    size_t session; /* session: keys and values of the unit */
+} PackMemory;
+
+/* The memory of a unit on this rank, besides its packs.
+ *
+ * A tied parameter is in a pack of another unit of this stage. This unit's gradient of it has a
+ * sum of its own, in tied_grads, in the order of the unit's parameters. So each unit's gradient is
+ * summed over micro-batches by itself, in the same order in every schedule; REDUCE then adds the
+ * sums of all units that hold the parameter. */
+typedef struct {
+    int stage;          /* the pipeline stage of the unit */
+    int64_t tied_count; /* elements of tied_grads */
+    size_t tied_grads;  /* step: sums of tied parameters; NO_BASE: in the work arena, or none */
+    size_t session;     /* session: keys and values of the unit */
     /* step: [n_prepacked of its program]; NO_BASE: the GEMM packs the weight itself */
     const size_t *prepacked;
 } UnitMemory;
@@ -172,15 +178,15 @@ typedef struct {
  *     TOTALS    dp, pp, and the axes     per member: live tokens, its part   members
  *               over which the loss      of the loss
  *               is partial
- *     BLOCKS    shard axes and pp        per block of the member's homes:    units, then members,
+ *     BLOCKS    shard axes and pp        per block of the member's homes:    packs, then members,
  *                                        the sum of squares                  then blocks
  *     SQUARES   the model axes: all      per member: its fold of BLOCKS      members
  *               but data axes and pp
  *
- * BLOCKS and SQUARES are one each for the units of a view, over axes of that view: experts are on
+ * BLOCKS and SQUARES are one each for the packs of a view, over axes of that view: experts are on
  * other ranks than the dense parameters of a stage. Views are added in order.
  *
- * The fold by units makes the norm independent of the stages. A pack that is not sharded is equal
+ * The fold by packs makes the norm independent of the stages. A pack that is not sharded is equal
  * on all members of its stage; the first one counts it. */
 enum {
     TOTALS,
@@ -212,7 +218,8 @@ typedef struct {
     int n;
     LinkedAction *list;     /* [n + 1]: the last has no action, only waits */
     UnitMemory *unit;       /* [model->n_units] */
-    int64_t *param_at;      /* [model->n_params]: first element in the pack of holder[0] */
+    PackMemory *pack;       /* [model->n_packs] */
+    int64_t *param_at;      /* [model->n_params]: first element in its pack */
     int64_t *param_count;   /* [model->n_params]: elements on this rank */
     size_t input[N_INPUTS]; /* step arena: of micro-batch 0; the next is input_stride later */
     /* Rows of the micro-batch that the rank holds of each input, in order: they ascend. */
@@ -241,7 +248,7 @@ typedef struct {
     int rank;                     /* of the mesh */
     const Layout *use;            /* [model->n_params]; NULL: replicate */
     int64_t block;                /* as LinkedProgram.block; 0 means 65,536 */
-    const UnitSwitches *switches; /* [model->n_units]; NULL: nothing is sharded */
+    const PackSwitches *switches; /* [model->n_packs]; NULL: nothing is sharded */
     int fold;                     /* as LinkedProgram.fold; 0 means 1 */
     const int64_t *slice_at;      /* [slices + 1]; NULL: micro-batches run whole */
     bool in_order;                /* every transfer is waited for where it starts: no overlap */
@@ -264,6 +271,20 @@ static inline const Program *linked_program(const LinkedProgram *lp, int unit, i
  * slice's rows. */
 double linked_flops(const LinkedProgram *lp, const LinkedAction *l, const Program *p,
                     const Instr *i);
+
+/* Local. The unit that an action is about: of a pack, its owner. */
+static inline int linked_unit(const LinkedProgram *lp, const Action *a)
+{
+    return action_names_pack(a) ? lp->model->pack[a->unit].unit : a->unit;
+}
+
+/* Local. The address of the pack in one of the lists of a RUN; NULL: it is not there. */
+static inline const PackAddress *pack_address(const PackAddress *list, int n, int pack)
+{
+    for (int i = 0; i < n; i++)
+        if (list[i].pack == pack) return &list[i];
+    return NULL;
+}
 
 /* Local. The first element of parameter k of a unit in its tied_grads. */
 int64_t linked_tied_grad(const LinkedProgram *lp, int unit, int k);

@@ -5,7 +5,7 @@
  *     list       the list with receives posted early                  moves.c
  *     homes      the rank's part of each pack                         homes.c
  *     groups     the REDUCE that takes a RUN's gradients; fresh sums  link.c
- *     plan       the transfers of a unit's REDUCE, without addresses  plan.c
+ *     plan       the transfers of a pack's REDUCE, without addresses  plan.c
  *     ends       the position at which each transfer is waited for    ends.c
  *     static     state, step and session arenas                       memory_static.c
  *     prepacked  prepacked weights                                    prepacked.c
@@ -26,7 +26,7 @@ typedef struct {
     CommKind kind;
     RankList group;
     int64_t lo, hi;
-    int32_t tag;      /* the same on all members; 0: the number of the unit */
+    int32_t tag;      /* the same on all members; 0: the number of the pack */
     bool home, begun; /* begun: the transfer that overlaps with later actions */
 } ReducePart;
 
@@ -46,33 +46,42 @@ typedef struct {
     const Action *from;         /* [n_from]: the stage's list, before receives move */
     const uint8_t *from_region; /* [n_from]: region of a frame's move; NULL: no frames move */
     int n_from;
-    int32_t *pack_index; /* [params]: index in the pack */
-    int64_t **cell;      /* [units][group.n]: UnitMemory.cell, while it is written */
-    bool writes;         /* some RUN adds to gradients */
-    bool *grouped;       /* [units]: gradients are reduced several times a step */
-    /* [rows][micros]: the micro-batch whose REDUCE takes the gradients that this one adds to the
-     * unit's pack; -1: the step's REDUCE, or none */
+    /* [packs]: row of tables over packs and micro-batches: those of the stage are numbered, all
+     * others share the last */
+    int32_t *pack_row;
+    int64_t pack_rows;
+    int64_t **cell; /* [packs][group.n]: PackMemory.cell, while it is written */
+    bool writes;    /* some RUN adds to gradients */
+    bool *grouped;  /* [packs]: gradients are reduced several times a step */
+    /* [pack rows][micros]: the micro-batch whose REDUCE takes the gradients that this one adds to
+     * the pack; -1: the step's REDUCE, or none */
     int32_t *close;
-    /* [rows][micros + 1]: position of the step's REDUCE, then of each micro-batch's; -1: none */
+    /* [pack rows][micros + 1]: position of the step's REDUCE, then of each micro-batch's; or -1 */
     int32_t *reduce_at;
     /* [cells][N_DIRECTIONS]: position at which the value of F, or of I or B, is sent or received;
      * -1: nowhere */
     int32_t *move_at;
-    ReducePlan *plan;       /* [units] */
+    ReducePlan *plan;       /* [packs] */
     const UnitPacks *packs; /* [units] */
     size_t *pack_off;       /* [positions]: offset of a GATHER into the work arena */
-    size_t *grads_off;      /* [rows][micros]: offsets of grouped gradients, by closing micro */
-    size_t *tied_grads_off; /* [rows][micros]: the same for tied gradients */
+    size_t *grads_off; /* [pack rows][micros]: offsets of grouped gradients, by closing micro */
+    size_t *tied_grads_off; /* [rows][micros]: the same for tied gradients, by unit */
 } Linker;
 
-static inline int32_t *close_of(const Linker *k, int unit, int micro)
+static inline int32_t *close_of(const Linker *k, int pack, int micro)
 {
-    return &k->close[schedule_row(k->s, unit) * k->lp->micros + micro];
+    return &k->close[(int64_t)k->pack_row[pack] * k->lp->micros + micro];
 }
 
-static inline int32_t *reduce_of(const Linker *k, int unit, int micro)
+static inline int32_t *reduce_of(const Linker *k, int pack, int micro)
 {
-    return &k->reduce_at[schedule_row(k->s, unit) * (k->lp->micros + 1) + micro + 1];
+    return &k->reduce_at[(int64_t)k->pack_row[pack] * (k->lp->micros + 1) + micro + 1];
+}
+
+/* The offset of the pack's grouped gradients that the REDUCE of `close` takes. */
+static inline size_t *grads_of(const Linker *k, int pack, int close)
+{
+    return &k->grads_off[(int64_t)k->pack_row[pack] * k->lp->micros + close];
 }
 
 static inline bool is_move(const Action *a) { return a->kind == A_SEND || a->kind == A_RECV; }
@@ -103,22 +112,28 @@ static inline const Param *param_of(const LinkedProgram *lp, int unit, int k)
     return &lp->model->param[lp->model->unit[unit].param[k]];
 }
 
-/* The unit whose pack holds this unit's tied parameters, or -1. */
-static inline int tied_owner(const LinkedProgram *lp, int unit)
+/* The pack of another unit that holds this unit's tied parameters, or -1. */
+static inline int tied_pack(const LinkedProgram *lp, int unit)
 {
     for (int k = 0; k < lp->model->unit[unit].n_params; k++)
-        if (param_of(lp, unit, k)->holder[0] != unit) return param_of(lp, unit, k)->holder[0];
+        if (param_of(lp, unit, k)->holder[0] != unit) return param_of(lp, unit, k)->pack;
     return -1;
 }
 
-/* True if the pack is gathered to the work arena, from GATHER to DROP. */
-static inline bool gathered_per_use(const Linker *k, int unit)
+/* True if the pack is on this stage. */
+static inline bool pack_on_stage(const Linker *k, int pack)
 {
-    const UnitSwitches *row = k->in->switches;
-    return row && row[unit].sharded && row[unit].gather == GATHER_USE;
+    return k->lp->pack[pack].stage == k->lp->stage;
 }
 
-static inline int64_t home_count(const UnitMemory *p)
+/* True if the pack is gathered to the work arena, from GATHER to DROP. */
+static inline bool gathered_per_use(const Linker *k, int pack)
+{
+    const PackSwitches *row = k->in->switches;
+    return row && row[pack].sharded && row[pack].gather == GATHER_USE;
+}
+
+static inline int64_t home_count(const PackMemory *p)
 {
     return p->mine.shard.hi - p->mine.shard.lo;
 }
@@ -169,8 +184,6 @@ unsigned input_axes(const LinkedProgram *lp, Input which);
 Err place_prepacked(Linker *k, int unit, size_t *at);
 Err bind_prepacked(Linker *k);
 
-/* Local. The model's number of parameter i of a unit's pack. */
-int pack_param(const Linker *k, int unit, int i);
 /* Local. Writes the step of a SEND or a RECV, or of a frame's move, once its address is known. */
 void move_step(const Linker *k, int at, LinkedStep *out);
 void frame_step(const Linker *k, int at, LinkedStep *out);
@@ -183,7 +196,8 @@ enum { PIECE_PACK = N_OWN_REGIONS, PIECE_GRADS, PIECE_TIED_GRADS, PIECE_EVICTED,
 /* A piece of the work arena or the host arena, and its owner. */
 typedef struct {
     Piece piece;
-    int unit, micro, slice; /* micro: for gradients, the one that closes the group */
+    int unit, micro, slice; /* unit: the pack, of gathered packs and of gradients, except tied ones;
+                             * micro: for gradients, the one that closes the group */
     int kind;               /* an own Region, or one of the kinds above */
     int in, out;            /* of frames: positions of the moves in and out; -1: a RUN */
 } MemoryPiece;

@@ -1,48 +1,54 @@
 /* memory_static.c -- arenas without lifetimes: state, step and session, back to back.
  *
- *     state    for each unit    pack | master | moment 1 | moment 2     the pack stays gathered,
+ *     state    for each pack    pack | master | moment 1 | moment 2     the pack stays gathered,
  *                                ^^^^ the home                          with its home inside
  *              or               home | master | moment 1 | moment 2     it is gathered per use
  *              Inference has weights only: no master weights, no moments.
- *     step     for each unit    gradient sums of the pack, or of the home; prepacked weights
+ *     step     for each unit    gradient sums of its packs, or homes; prepacked weights
  *              inputs of all micro-batches, losses, scalars that ranks exchange
  *     session  for each unit    keys and values of all sequences */
 #include "schedule/link/link_parts.h"
 
-static void place_state(const Linker *k, int unit, size_t *at)
+static void place_state(const Linker *k, int pack, size_t *at)
 {
     const LinkedProgram *lp = k->lp;
-    UnitMemory *p = &lp->unit[unit];
-    const size_t narrow = dtype_bytes(lp->model->dtype),
-                 wide = dtype_bytes(dtype_wide(lp->model->dtype));
+    PackMemory *p = &lp->pack[pack];
+    const PackTypes type = lp->model->pack[pack].type;
+    const size_t narrow = dtype_bytes(type.use), wide = dtype_bytes(type.wide);
     const size_t home = (size_t)home_count(p);
-    p->pack = NO_BASE;
-    if (gathered_per_use(k, unit)) {
+    p->whole = NO_BASE;
+    if (gathered_per_use(k, pack)) {
         p->weights = link_take(at, home * narrow);
     } else {
-        p->pack = link_take(at, (size_t)p->mine.pack_count * narrow);
-        p->weights = p->pack + (size_t)p->mine.shard.lo * narrow;
+        p->whole = link_take(at, (size_t)p->mine.pack_count * narrow);
+        p->weights = p->whole + (size_t)p->mine.shard.lo * narrow;
     }
     p->master = wide == narrow || lp->no_master ? p->weights : link_take(at, home * wide);
     for (int m = 0; m < lp->n_moments; m++) p->moments[m] = link_take(at, home * wide);
 }
 
-static void place_sums(const Linker *k, int unit, size_t *at)
+static void place_sums(const Linker *k, int pack, size_t *at)
 {
-    const LinkedProgram *lp = k->lp;
-    UnitMemory *p = &lp->unit[unit];
-    const size_t wide = dtype_bytes(dtype_wide(lp->model->dtype));
-    const int owner = tied_owner(lp, unit);
-    p->grad_sums = p->tied_grads = p->reduced_grads = NO_BASE;
+    PackMemory *p = &k->lp->pack[pack];
+    const size_t wide = dtype_bytes(k->lp->model->pack[pack].type.wide);
+    p->grad_sums = p->reduced_grads = NO_BASE;
     if (!k->writes) return; /* a list that computes only the loss has no gradients */
-    if (k->grouped[unit]) {
+    if (k->grouped[pack]) {
         p->reduced_grads = link_take(at, (size_t)home_count(p) * wide);
     } else {
         p->grad_sums = link_take(at, (size_t)p->mine.pack_count * wide);
         p->reduced_grads = p->grad_sums + (size_t)p->mine.shard.lo * wide;
     }
-    if (owner >= 0 && !k->grouped[owner])
-        p->tied_grads = link_take(at, (size_t)p->tied_count * wide);
+}
+
+static void place_tied(const Linker *k, int unit, size_t *at)
+{
+    UnitMemory *u = &k->lp->unit[unit];
+    const int pack = tied_pack(k->lp, unit);
+    u->tied_grads = NO_BASE;
+    if (!k->writes || pack < 0 || k->grouped[pack]) return;
+    u->tied_grads =
+        link_take(at, (size_t)u->tied_count * dtype_bytes(k->lp->model->pack[pack].type.wide));
 }
 
 /* Places the keys and values of the units of this stage. */
@@ -61,21 +67,21 @@ static int64_t blocks_of(const LinkedProgram *lp, int64_t count)
     return (count + lp->block - 1) / lp->block;
 }
 
-/* The axes over which the units of a view are sharded; *any: there are such units. */
+/* The axes over which the packs of a view are sharded; *any: there are such packs. */
 static unsigned view_shard(const LinkedProgram *lp, int view, bool *any)
 {
     unsigned shard = 0;
     *any = false;
-    for (int u = 0; u < lp->model->n_units; u++) {
-        if (lp->unit[u].home.view != view) continue;
-        shard |= lp->unit[u].home.shard;
+    for (int p = 0; p < lp->model->n_packs; p++) {
+        if (lp->pack[p].home.view != view) continue;
+        shard |= lp->pack[p].home.shard;
         *any = true;
     }
     return shard;
 }
 
-/* Places the cells of each member's blocks of each unit of a view: by stage and member, then by
- * unit, so that one all-gather exchanges them. Blocks that every member of a stage has are sent by
+/* Places the cells of each member's blocks of each pack of a view: by stage and member, then by
+ * pack, so that one all-gather exchanges them. Blocks that every member of a stage has are sent by
  * the first. */
 static Err place_blocks(Linker *k, int view, const int64_t **counts)
 {
@@ -90,12 +96,11 @@ static Err place_blocks(Linker *k, int view, const int64_t **counts)
         const int stage = mesh_part(lp->mesh, view, pp, b->group.rank[i]);
         const int member = mesh_part(lp->mesh, view, shard, b->group.rank[i]);
         const int64_t first = at;
-        for (int u = 0; u < lp->model->n_units; u++) {
-            UnitMemory *p = &lp->unit[u];
-            if (p->home.view != view || schedule_stage_of(k->s, u) != stage) continue;
-            if (member >= p->group.n) continue;
-            k->cell[u][member] = at;
-            at += blocks_of(lp, p->counts[member]);
+        for (int p = 0; p < lp->model->n_packs; p++) {
+            const PackMemory *of = &lp->pack[p];
+            if (of->home.view != view || of->stage != stage || member >= of->group.n) continue;
+            k->cell[p][member] = at;
+            at += blocks_of(lp, of->counts[member]);
         }
         if (b->group.rank[i] == lp->rank) b->mine = first;
         count[i] = at - first;
@@ -162,15 +167,15 @@ static Err find_token_owners(Linker *k, unsigned loss)
     return OK;
 }
 
-/* Counts the cells of units from the first cell of BLOCKS on, whatever their view. */
+/* Counts the cells of packs from the first cell of BLOCKS on, whatever their view. */
 static void shift_cells(Linker *k)
 {
     const LinkedProgram *lp = k->lp;
-    for (int u = 0; u < lp->model->n_units; u++) {
-        const size_t at = lp->scalar[BLOCKS + lp->unit[u].home.view].at - lp->scalar[BLOCKS].at;
-        for (int i = 0; i < lp->unit[u].group.n; i++)
-            k->cell[u][i] += (int64_t)(at / sizeof(double));
-        lp->unit[u].cell = k->cell[u];
+    for (int p = 0; p < lp->model->n_packs; p++) {
+        const size_t at = lp->scalar[BLOCKS + lp->pack[p].home.view].at - lp->scalar[BLOCKS].at;
+        for (int i = 0; i < lp->pack[p].group.n; i++)
+            k->cell[p][i] += (int64_t)(at / sizeof(double));
+        lp->pack[p].cell = k->cell[p];
     }
 }
 
@@ -181,9 +186,9 @@ static Err place_scalars(Linker *k, size_t *at)
     const int64_t *counts[MAX_VIEWS];
     unsigned loss;
     TRY(scalar_groups(k, &loss));
-    TRY(ARENA_NEW(k->arena, lp->model->n_units, &k->cell));
-    for (int u = 0; u < lp->model->n_units; u++)
-        TRY(ARENA_NEW(k->arena, lp->unit[u].group.n, &k->cell[u]));
+    TRY(ARENA_NEW(k->arena, lp->model->n_packs, &k->cell));
+    for (int p = 0; p < lp->model->n_packs; p++)
+        TRY(ARENA_NEW(k->arena, lp->pack[p].group.n, &k->cell[p]));
     for (int view = 0; view < MAX_VIEWS; view++) TRY(place_blocks(k, view, &counts[view]));
     s[TOTALS].cells = 2 * s[TOTALS].group.n;
     for (int i = 0; i < N_SCALARS; i++)
@@ -203,8 +208,12 @@ Err link_static(Linker *k)
     LinkedProgram *lp = k->lp;
     size_t state = 0, step = 0;
     for (int u = 0; u < lp->model->n_units; u++) {
-        place_state(k, u, &state);
-        place_sums(k, u, &step);
+        const Unit *of = &lp->model->unit[u];
+        for (int p = of->first_pack; p < of->first_pack + of->n_packs; p++) {
+            place_state(k, p, &state);
+            place_sums(k, p, &step);
+        }
+        place_tied(k, u, &step);
         TRY(place_prepacked(k, u, &step));
     }
     TRY(place_inputs(lp, &step));

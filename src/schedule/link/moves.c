@@ -51,7 +51,7 @@ Err link_list(Linker *k)
     for (int64_t i = 0; i < moves; i++) k->move_at[i] = -1;
     for (int i = 0; i <= lp->n; i++) {
         LinkedAction *l = &lp->list[i];
-        l->grads = l->tied_grads = (Address){ARENA_STEP, NO_BASE};
+        l->tied_grads = (Address){ARENA_STEP, NO_BASE};
         for (int r = 0; r <= REGION_DY; r++) l->base[r] = NO_BASE;
     }
     order_list(k);

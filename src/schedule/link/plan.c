@@ -1,4 +1,4 @@
-/* plan.c -- the transfers of a unit's REDUCE, before addresses are known.
+/* plan.c -- the transfers of a pack's REDUCE, before addresses are known.
  *
  *     pack      q q q q k k k k v v v v o o o o n n n       tp=2 sp, dp=2, keys and values copied
  *     stages    tied weights that another stage also holds: all-reduce over the two
@@ -26,7 +26,7 @@ static unsigned partial_of(const LinkedProgram *lp, int unit, int param)
 {
     const Unit *u = &lp->model->unit[unit];
     const Program *p = programs_of_unit(&lp->programs, unit);
-    const int view = lp->unit[unit].home.view;
+    const int view = lp->model->param[param].info.view;
     unsigned partial = batch_axes(lp->mesh, view);
     if (view != VIEW_DENSE) return partial; /* edp: all ranks with other tokens, also along cp */
     for (int i = 0; i < p->n_out; i++)
@@ -47,10 +47,10 @@ static Err check_scattered(const Home *h, int i, unsigned partial)
                     h->param[i].name, equal);
 }
 
-static Err reduce_axes(const Linker *k, int unit, int i, HomeReduce *out)
+static Err reduce_axes(const Linker *k, int pack, int i, HomeReduce *out)
 {
     const LinkedProgram *lp = k->lp;
-    const int param = pack_param(k, unit, i);
+    const int unit = lp->model->pack[pack].unit, param = lp->model->pack[pack].param[i];
     const Param *p = &lp->model->param[param];
     const unsigned partial = partial_of(lp, unit, param);
     for (int h = 1; h < p->n_holders; h++)
@@ -61,9 +61,9 @@ static Err reduce_axes(const Linker *k, int unit, int i, HomeReduce *out)
                             p->name, partial, lp->model->unit[unit].name,
                             partial_of(lp, p->holder[h], param),
                             lp->model->unit[p->holder[h]].name);
-    *out = home_reduce(&lp->unit[unit].home, i, partial);
+    *out = home_reduce(&lp->pack[pack].home, i, partial);
     if (programs_of_unit(&lp->programs, unit)->n_out == 0) return OK; /* the loss alone */
-    return check_scattered(&lp->unit[unit].home, i, partial);
+    return check_scattered(&lp->pack[pack].home, i, partial);
 }
 
 /* The stages that hold a parameter or a copy of it, in order. */
@@ -96,11 +96,11 @@ static Err stages_of(const Linker *k, int unit, int param, RankList *out)
 }
 
 /* The tag of the sum, the same on all stages: the number of the parameter that is copied. */
-static int32_t stages_tag(const Linker *k, int unit, int i)
+static int32_t stages_tag(const Linker *k, int pack, int i)
 {
     const Model *m = k->lp->model;
-    const int param = pack_param(k, unit, i);
-    return m->n_units + (m->param[param].copy_of >= 0 ? m->param[param].copy_of : param);
+    const int param = m->pack[pack].param[i];
+    return m->n_packs + (m->param[param].copy_of >= 0 ? m->param[param].copy_of : param);
 }
 
 static void push(ReducePlan *plan, ReducePart part)
@@ -108,9 +108,9 @@ static void push(ReducePlan *plan, ReducePart part)
     if (part.group.n > 1 && part.lo < part.hi) plan->part[plan->n++] = part;
 }
 
-static Err plan_copies(const Linker *k, int unit, int i, const CopyRun **run, int *n)
+static Err plan_copies(const Linker *k, int pack, int i, const CopyRun **run, int *n)
 {
-    const Home *h = &k->lp->unit[unit].home;
+    const Home *h = &k->lp->pack[pack].home;
     return copies_of(&h->param[i].use, h->mesh, &h->param[i].shape, k->lp->rank, k->arena, run, n);
 }
 
@@ -123,7 +123,7 @@ typedef struct {
     int n;
 } PieceAxes;
 
-static Err plan_all_reduces(const Linker *k, const UnitMemory *at, const PieceAxes *s,
+static Err plan_all_reduces(const Linker *k, const PackMemory *at, const PieceAxes *s,
                             ReducePlan *plan)
 {
     for (int i = 0; i < s->n;) {
@@ -143,7 +143,7 @@ static Err plan_all_reduces(const Linker *k, const UnitMemory *at, const PieceAx
     return OK;
 }
 
-static Err plan_model(const Linker *k, const UnitMemory *at, const HomeReduce *axes_of,
+static Err plan_model(const Linker *k, const PackMemory *at, const HomeReduce *axes_of,
                       ReducePlan *plan)
 {
     unsigned axes[MAX_PORTS];
@@ -155,7 +155,7 @@ static Err plan_model(const Linker *k, const UnitMemory *at, const HomeReduce *a
     return plan_all_reduces(k, at, &(PieceAxes){"model", false, axes, piece, at->home.n}, plan);
 }
 
-static Err plan_data(const Linker *k, const UnitMemory *at, const HomeReduce *axes_of,
+static Err plan_data(const Linker *k, const PackMemory *at, const HomeReduce *axes_of,
                      ReducePlan *plan)
 {
     unsigned axes[MAX_PORTS];
@@ -170,18 +170,19 @@ static Err plan_data(const Linker *k, const UnitMemory *at, const HomeReduce *ax
 }
 
 /* Adds the sums over stages. They precede all others, which are within one stage. */
-static Err plan_stages(const Linker *k, int unit, ReducePlan *plan)
+static Err plan_stages(const Linker *k, int pack, ReducePlan *plan)
 {
-    const UnitMemory *at = &k->lp->unit[unit];
+    const Pack *of = &k->lp->model->pack[pack];
+    const PackMemory *at = &k->lp->pack[pack];
     for (int i = 0; i < at->home.n; i++) {
         RankList stages;
-        TRY(stages_of(k, unit, pack_param(k, unit, i), &stages));
+        TRY(stages_of(k, of->unit, of->param[i], &stages));
         push(plan, (ReducePart){.what = "stages",
                                 .kind = COMM_ALL_REDUCE,
                                 .group = stages,
                                 .lo = at->mine.pack_at[i],
                                 .hi = at->mine.pack_at[i + 1],
-                                .tag = stages_tag(k, unit, i)});
+                                .tag = stages_tag(k, pack, i)});
     }
     return OK;
 }
@@ -195,20 +196,20 @@ static void choose_begun(ReducePlan *plan, int first)
     plan->begins = true;
 }
 
-static Err plan_unit(Linker *k, int unit)
+static Err plan_pack(Linker *k, int pack)
 {
-    const UnitMemory *at = &k->lp->unit[unit];
-    ReducePlan *plan = &k->plan[unit];
+    const PackMemory *at = &k->lp->pack[pack];
+    ReducePlan *plan = &k->plan[pack];
     HomeReduce axes_of[MAX_PORTS];
     const CopyRun *run[MAX_PORTS];
     int n_runs[MAX_PORTS], room = 3 * at->home.n + 1;
     for (int i = 0; i < at->home.n; i++) {
-        TRY(reduce_axes(k, unit, i, &axes_of[i]));
-        TRY(plan_copies(k, unit, i, &run[i], &n_runs[i]));
+        TRY(reduce_axes(k, pack, i, &axes_of[i]));
+        TRY(plan_copies(k, pack, i, &run[i], &n_runs[i]));
         room += n_runs[i];
     }
     TRY(ARENA_NEW(k->arena, room, &plan->part));
-    TRY(plan_stages(k, unit, plan));
+    TRY(plan_stages(k, pack, plan));
     for (int i = 0; i < at->home.n; i++)
         for (int c = 0; c < n_runs[i]; c++)
             push(plan, (ReducePart){.what = "copies",
@@ -229,8 +230,8 @@ static Err plan_unit(Linker *k, int unit)
 
 Err link_plan(Linker *k)
 {
-    TRY(ARENA_NEW(k->arena, k->lp->model->n_units, &k->plan));
-    for (int u = 0; u < k->lp->model->n_units; u++)
-        if (on_stage(k, u)) TRY(plan_unit(k, u));
+    TRY(ARENA_NEW(k->arena, k->lp->model->n_packs, &k->plan));
+    for (int p = 0; p < k->lp->model->n_packs; p++)
+        if (pack_on_stage(k, p)) TRY(plan_pack(k, p));
     return OK;
 }

@@ -49,7 +49,7 @@ static Err count_reads(const Linker *k, int unit, int *reads)
 /* True if the parameter is gathered for the whole step. */
 static bool resident_all_step(const Linker *k, int unit, const Program *p, const PrepackedWeight *a)
 {
-    return !gathered_per_use(k, param_of(k->lp, unit, p->tensor[a->tensor].index)->holder[0]);
+    return !gathered_per_use(k, param_of(k->lp, unit, p->tensor[a->tensor].index)->pack);
 }
 
 Err place_prepacked(Linker *k, int unit, size_t *at)
