@@ -19,7 +19,8 @@ static void report_capture(const TrainSession *s, TrainRank *r)
                               .device = s->device,
                               .capture = s->config.run_capture != CAPTURE_OFF,
                               .trace = s->trace_path ? &r->trace.events : NULL};
-    const char *reason = rank_uncaptured(&set);
+    char text[UNCAPTURED_BYTES];
+    const char *reason = rank_uncaptured(&set, text);
     if (!s->device->runtime) return; /* host kernels have no graphs */
     if (reason)
         printf("steps are launched op by op, and not captured as one graph: %s\n", reason);

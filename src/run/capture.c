@@ -16,41 +16,80 @@
 #include <string.h>
 
 #include "run/rank_parts.h"
+#include "schedule/text_form.h"
 
 static const char sends[] = "ranks synchronize through the host";
 static const char binds[] = "programs are bound to calls from step to step";
 
-static const char *run_reason(const LinkedAction *l)
+/* What prevents a capture, and the first place in the list where it does. */
+typedef struct {
+    const char *why; /* NULL: nothing does */
+    const LinkedAction *action;
+    const Instr *instr; /* NULL: the action itself */
+} CaptureObstacle;
+
+static CaptureObstacle run_obstacle(const LinkedAction *l)
 {
     const Program *p = l->program;
     const int phase = l->action.phase;
     for (int i = p->first[phase]; i < p->first[phase + 1]; i++) {
         const Instr *in = &p->instr[i];
-        if (in->queue == QUEUE_COMM || in->op == OP_pack) return sends;
-        if (in->op == OP_call) return binds;
+        if (in->queue == QUEUE_COMM || in->op == OP_pack) return (CaptureObstacle){sends, l, in};
+        if (in->op == OP_call) return (CaptureObstacle){binds, l, in};
     }
-    return NULL;
+    return (CaptureObstacle){0};
 }
 
-/* The reason why the list needs the host within a step; NULL: it does not. */
-static const char *program_reason(const RankSettings *s)
+static CaptureObstacle action_obstacle(const RankSettings *s, const LinkedAction *l, bool normed)
+{
+    const bool ends = l->action.kind == A_NORM || l->action.kind == A_UPDATE;
+    for (int i = 0; i < l->n_steps; i++)
+        if (l->step[i].kind == STEP_TRANSFER) return (CaptureObstacle){sends, l, NULL};
+    if (l->action.kind == A_BIND) return (CaptureObstacle){binds, l, NULL};
+    if (ends && !s->device->runtime->lists)
+        return (CaptureObstacle){
+            "the device has no optimizer lists, so the host computes the clip factor", l, NULL};
+    if (l->action.kind == A_UPDATE && !normed)
+        return (CaptureObstacle){
+            "the list updates before its norm, so the host computes the clip factor", l, NULL};
+    return l->program ? run_obstacle(l) : (CaptureObstacle){0};
+}
+
+/* The first obstacle in the list; sums of scalars over ranks, at the step's end, come last. */
+static CaptureObstacle find_obstacle(const RankSettings *s)
 {
     const LinkedProgram *lp = s->program;
-    const char *reason = steps_sends(lp) ? sends : NULL;
+    CaptureObstacle found = {0};
     bool normed = false;
-    if (lp->model->logit_rows > 0) return "each call of a session has other rows";
-    for (int i = 0; i < lp->n && !reason; i++) {
-        const LinkedAction *l = &lp->list[i];
-        const bool ends = l->action.kind == A_NORM || l->action.kind == A_UPDATE;
-        normed = normed || l->action.kind == A_NORM;
-        if (l->program) reason = run_reason(l);
-        if (l->action.kind == A_BIND) reason = binds;
-        if (ends && !s->device->runtime->lists)
-            reason = "the device has no optimizer lists, so the host computes the clip factor";
-        if (l->action.kind == A_UPDATE && !normed)
-            reason = "the list updates before its norm, so the host computes the clip factor";
+    if (lp->model->logit_rows > 0)
+        return (CaptureObstacle){.why = "each call of a session has other rows"};
+    for (int i = 0; i < lp->n && !found.why; i++) {
+        normed = normed || lp->list[i].action.kind == A_NORM;
+        found = action_obstacle(s, &lp->list[i], normed);
     }
-    return reason;
+    if (!found.why && steps_sends(lp)) found.why = sends;
+    return found;
+}
+
+static const char *obstacle_text(const RankSettings *s, const CaptureObstacle *o,
+                                 char text[UNCAPTURED_BYTES])
+{
+    char action[ACTION_TEXT_BYTES];
+    const LinkedProgram *lp = s->program;
+    if (!o->action && o->why == sends)
+        snprintf(text, UNCAPTURED_BYTES, "%s: sums of the loss and the norm at the step's end",
+                 o->why);
+    else if (!o->action)
+        snprintf(text, UNCAPTURED_BYTES, "%s", o->why);
+    else if (!o->instr)
+        snprintf(text, UNCAPTURED_BYTES, "%s: %s", o->why,
+                 action_text(&o->action->action, lp->slices, action));
+    else
+        snprintf(text, UNCAPTURED_BYTES, "%s: instruction %d, %s, of %s (%s)", o->why,
+                 (int)(o->instr - o->action->program->instr), op_info(o->instr->op)->name,
+                 action_text(&o->action->action, lp->slices, action),
+                 lp->model->unit[o->action->action.unit].name);
+    return text;
 }
 
 static const char *settings_reason(const RankSettings *s)
@@ -62,10 +101,12 @@ static const char *settings_reason(const RankSettings *s)
     return s->jitter.max_s > 0 ? "the rank sleeps between ops" : NULL;
 }
 
-const char *rank_uncaptured(const RankSettings *s)
+const char *rank_uncaptured(const RankSettings *s, char text[UNCAPTURED_BYTES])
 {
     const char *reason = settings_reason(s);
-    return reason ? reason : program_reason(s);
+    if (reason) return reason;
+    const CaptureObstacle o = find_obstacle(s);
+    return o.why ? obstacle_text(s, &o, text) : NULL;
 }
 
 const char *rank_capture_refused(const Rank *r)
@@ -78,7 +119,7 @@ Err capture_open(Rank *r)
 {
     const RankSettings *s = &r->settings;
     const int micros = s->program->micros;
-    if (!r->runtime || !r->runtime->graphs || !s->capture || program_reason(s)) return OK;
+    if (!r->runtime || !r->runtime->graphs || !s->capture || find_obstacle(s).why) return OK;
     r->capture.live_rows = calloc((size_t)micros + 1, sizeof *r->capture.live_rows);
     if (!r->capture.live_rows) return err_fail(ERR_NOMEM, "no memory for %d micro-batches", micros);
     return OK;

@@ -238,9 +238,11 @@ Err rank_bind(Rank *r, int slot, const Program *sub);
 /* Collective over all ranks of the program. Executes the action list once. */
 Err rank_step(Rank *r, const StepSettings *step, StepResult *out);
 
-/* Local. The reason why steps of a rank with these settings are not captured as a graph; NULL: they
- * are. `comm`, `team` and `optim` are not read. */
-const char *rank_uncaptured(const RankSettings *s);
+enum { UNCAPTURED_BYTES = 256 };
+/* Local. The reason why steps of a rank with these settings are not captured as a graph, with the
+ * first instruction or action that prevents it, in `text`; NULL: they are. `comm`, `team` and
+ * `optim` are not read. */
+const char *rank_uncaptured(const RankSettings *s, char text[UNCAPTURED_BYTES]);
 /* Local. The device's reason for a refused capture; steps run op by op from then on. NULL: none was
  * refused. */
 const char *rank_capture_refused(const Rank *r);
