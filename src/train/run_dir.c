@@ -23,6 +23,12 @@ static Err sync_above(const char *path)
     return disk_sync_folder(slash ? above : ".");
 }
 
+static bool is_folder(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
 static Err make_folders(const char *path)
 {
     char part[1024];
@@ -36,6 +42,9 @@ static Err make_folders(const char *path)
         else if (errno != EEXIST)
             return err_fail(ERR_IO, "run.dir=%s: folder %s cannot be created: %s", path, part,
                             strerror(errno));
+        else if (!is_folder(part))
+            return err_fail(ERR_CONFIG, "run.dir=%s: %s is a file; choose another folder", path,
+                            part);
         if (end == '\0') return OK;
         *s = '/';
     }

@@ -54,6 +54,19 @@ static void lock_is_held(void **state)
     run_dir_close(&other);
 }
 
+static void files_are_named(void **state)
+{
+    RunDir d;
+    char file[128], below[160], message[192];
+    (void)state;
+    snprintf(file, sizeof file, "%s/text.txt", root);
+    fclose(fopen(file, "w"));
+    snprintf(message, sizeof message, "%s is a file; choose another folder", file);
+    expect_error("a file", run_dir_open(&d, file, false), ERR_CONFIG, message);
+    snprintf(below, sizeof below, "%s/run", file);
+    expect_error("below a file", run_dir_open(&d, below, false), ERR_CONFIG, message);
+}
+
 /* A fresh start of a linked folder renames the target, and the link leads to the new folder. */
 static void fresh_through_a_link(void **state)
 {
@@ -136,6 +149,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(lock_is_held, make_root, remove_root),
+        cmocka_unit_test_setup_teardown(files_are_named, make_root, remove_root),
         cmocka_unit_test_setup_teardown(fresh_through_a_link, make_root, remove_root),
         cmocka_unit_test_setup_teardown(config_of_the_user, make_root, remove_root),
         cmocka_unit_test_setup_teardown(renamed_meanwhile, make_root, remove_root),
