@@ -102,6 +102,7 @@ static const char *read_plan(const CsvTable *t, int row, PublishedRow *out)
     if (global % (micro * dp) != 0) return "a batch that does not divide";
     out->micros = (int)(global / (micro * dp));
     out->node = size_of(t, row, "gpus_per_node");
+    out->node_gbps = note(csv_text(t, row, "notes"), "ag_in", 0);
     JobSettings *j = &out->job;
     *j = (JobSettings){.kind = JOB_STEP,
                        .config = &out->model,

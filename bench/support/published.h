@@ -2,9 +2,10 @@
  *
  * Columns: layers, hidden, ffn, heads, kv_heads, vocab, seq_len, global_batch, micro_batch, gpus,
  * gpu_type, gpus_per_node, tp, pp, dp, cp, vp, zero, sequence_parallel, recompute, precision,
- * experts, step_ms, tokens_per_s_per_gpu; notes has key=value pairs: gated, tied, head_dim, lora,
- * attn, after_pp_fix. Cells that a source leaves empty are read as the plainest choice: no ZeRO, no
- * recomputation, one chunk per stage, a vocabulary of 50,257. */
+ * experts, step_ms, tokens_per_s_per_gpu, mem_gib, oom; notes has key=value pairs: gated, tied,
+ * head_dim, lora, attn, after_pp_fix, and ag_in: GB/s of an all-gather inside a node. Cells that a
+ * source leaves empty are read as the plainest choice: no ZeRO, no recomputation, one chunk per
+ * stage, a vocabulary of 50,257. */
 #ifndef BENCH_SUPPORT_PUBLISHED_H
 #define BENCH_SUPPORT_PUBLISHED_H
 
@@ -16,7 +17,9 @@ typedef struct {
     double step_s;    /* measured */
     char cluster[32]; /* "h100-sxm" */
     int node;         /* ranks of a node */
+    double node_gbps; /* of an all-gather in a node, measured by the run itself; 0: not given */
     int micros;       /* of a rank */
+    int send_parts;   /* as in ClockInput */
     ModelConfig model;
     JobSettings job;
 } PublishedRow;

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # published.sh -- bench/published reads a table of measurements: rows are predicted or skipped by
-# reason, a fitted factor is reported on the other rows, bad tables are refused.
+# reason, constants are fitted on a quarter of the rows and reported on the others, bad tables are
+# refused.
 #
 #     tests/e2e/published.sh SHEAF        the benchmark is beside the binary, in bench/
 set -u
@@ -28,17 +29,44 @@ row() { # source, id, step_ms, tokens_per_s_per_gpu, precision, experts, notes
     row two d "" "" bf16 "" gated=1
 } >"$top/table.csv"
 
+line='n=[0-9]+ skipped=[0-9]+ mape=[0-9.]+ median=[0-9.]+ p90=[0-9.]+ bias=-?[0-9.]+$'
 ok "a table is read" "$bench" -o "$top/out.csv" "$top/table.csv" >"$top/plain"
-ok "rows are counted" grep -q "^one n=8 skipped=0 mape=" "$top/plain"
+ok "rows are counted" grep -Eq "^one n=8 skipped=0 mape=" "$top/plain"
+ok "the line has its form" grep -Eq "^one $line" "$top/plain"
 ok "rows are skipped" grep -q "^two n=1 skipped=3 mape=" "$top/plain"
 ok "clusters are counted" grep -q "^a100-sxm n=9 skipped=0 mape=" "$top/plain"
 for reason in MoE FP8 "no time"; do ok "$reason" grep -q "^skipped 1: $reason$" "$top/plain"; done
 ok "a line for each row" test "$(wc -l <"$top/out.csv")" = 13
-ok "throughput is a time: 16 x 32 tokens / (1000 x 4)" grep -q "^two,a,a100-sxm,128," "$top/out.csv"
+ok "throughput is a time: 16 x 32 tokens / (1000 x 4)" \
+    grep -Eq "^two,a,a100-sxm,[01],128," "$top/out.csv"
 
-# All rows of source one are equal, so a factor makes the others exact.
-ok "a factor is fitted" "$bench" --fit "$top/table.csv" >"$top/fit"
-ok "it is exact for equal rows" grep -Eq "^one n=[1-7] .*mape=0.0 .*bias=-?0.0 factor=" "$top/fit"
+# Rows whose xxHash64 is 0 mod 4 are fitted on, and not reported.
+ok "fitted rows are not reported" "$bench" --held-out "$top/table.csv" >"$top/held"
+fitted=$(grep -c "^one,r[0-9]*,a100-sxm,1," "$top/out.csv")
+ok "some rows are fitted on, most are not" test "$fitted" -ge 1 -a "$fitted" -le 4
+ok "all others are reported" grep -q "^one n=$((8 - fitted)) " "$top/held"
+
+# A source with priors: all rows are equal, so what fits some of them fits the others better.
+sed 's/^one,/vtrain_single,/' "$top/table.csv" >"$top/priors.csv"
+mkdir "$top/written"
+ok "constants are fitted" "$bench" --fit --write "$top/written" "$top/priors.csv" >"$top/fit"
+ok "held-out rows alone are reported" grep -q "^vtrain_single n=$((8 - fitted)) " "$top/fit"
+ok "the cluster is written" grep -q "gemm_tflops" "$top/written/a100-sxm-hdr4.yaml"
+before=$("$bench" "$top/priors.csv" | sed -n 's/^vtrain_single .*mape=\([0-9]*\).*/\1/p')
+after=$(sed -n 's/^vtrain_single .*mape=\([0-9]*\).*/\1/p' "$top/fit")
+ok "the fit is better than the shipped constants: $after < $before" test "$after" -lt "$before"
+
+# A plan with twice the micro-batches takes longer; with half the work for each rank, shorter.
+{
+    echo "$head"
+    row one more 10 "" bf16 "" gated=0
+    row one most 10 "" bf16 "" gated=0 | sed 's/,32,16,1,4,/,32,64,1,4,/'
+    row one long 10 "" bf16 "" gated=0 | sed 's/,32,16,1,4,/,64,16,1,4,/'
+} >"$top/order.csv"
+ok "plans are ordered" "$bench" -o "$top/order.out" "$top/order.csv" >/dev/null
+ms() { sed -n "s/^one,$1,a100-sxm,[01],[0-9.]*,\([0-9.e-]*\),.*/\1/p" "$top/order.out"; }
+ok "more micro-batches take longer" awk "BEGIN { exit !($(ms most) > 2 * $(ms more)) }"
+ok "longer sequences take longer" awk "BEGIN { exit !($(ms long) > $(ms more)) }"
 
 echo "$head,extra" | cat - <(row one x 10 "" bf16 "" gated=0) >"$top/bad.csv"
 "$bench" "$top/bad.csv" 2>"$top/error"
@@ -46,4 +74,6 @@ ok "a short row is refused" test $? = 2
 ok "its place is named" grep -q "bad.csv: row 2 has 34 cells, the header has 35" "$top/error"
 "$bench" --fat "$top/table.csv" 2>/dev/null
 ok "an unknown flag is refused" test $? = 2
+"$bench" --write "$top" "$top/table.csv" 2>/dev/null
+ok "--write without --fit is refused" test $? = 2
 exit $failed

@@ -1,0 +1,108 @@
+/* published_rows.c -- reads tables and predicts rows. */
+#include "support/published_rows.h"
+
+#include <stdio.h>
+#include <string.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "plan/cluster.h"
+#include "support/published_memory.h"
+
+bool row_is_fitted(const char *id) { return XXH64(id, strlen(id), 0) % 4 == 0; }
+
+static Err set_of(PublishedRows *p, const char *cluster, int *out)
+{
+    char path[160];
+    for (*out = 0; *out < p->n_sets; ++*out)
+        if (strcmp(p->set[*out].file, cluster) == 0) return OK;
+    if (p->n_sets == MAX_SETS)
+        return err_fail(ERR_CONFIG, "%s: more than %d clusters", cluster, MAX_SETS);
+    ClusterSet *s = &p->set[p->n_sets];
+    snprintf(s->file, sizeof s->file, "%s", cluster);
+    snprintf(path, sizeof path, "%s/%s.yaml", p->folder, cluster);
+    FILE *f = fopen(path, "r"); /* clusters without a fit are in share/clusters alone */
+    if (!f) snprintf(path, sizeof path, "share/clusters/%s.yaml", cluster);
+    if (f) fclose(f);
+    TRY(cluster_read(path, p->keep, &s->cluster));
+    p->n_sets++;
+    return OK;
+}
+
+/* The cluster of a row: its node, its stack, and the links that the run itself measured. */
+static Cluster cluster_of(const PublishedRows *p, const RowRecord *r)
+{
+    /* GB/s of an all-gather in a node that the links of a file stand for. */
+    const double usual = r->stack && r->stack->node_below > 0 ? 242 : 263;
+    Cluster c = p->set[r->set].cluster;
+    if (r->plan.node > 0 && c.rates.n_levels > 1) c.rates.level[0].ranks = r->plan.node;
+    if (r->stack) {
+        c.serial = r->stack->serial;
+        c.stops_host = r->stack->stops_host;
+    }
+    if (r->plan.node_gbps > 0) c.rates.level[0].Bps *= r->plan.node_gbps / usual;
+    return c;
+}
+
+/* Layers, embedding and head are the units that stages hold; a stage without one only passes its
+ * values on. */
+static void limit_stages(PublishedRow *r)
+{
+    const int64_t units = r->model.n_layers + 2;
+    if (r->job.parallel.chunks <= 1 && r->job.parallel.mesh.pp > units)
+        r->job.parallel.mesh.pp = (int)units;
+}
+
+static Err read_row(PublishedRows *p, const CsvTable *t, int at)
+{
+    RowRecord *r = &p->row[p->n_rows];
+    if (p->n_rows == MAX_ROWS_READ) return err_fail(ERR_CONFIG, "more than %d rows", MAX_ROWS_READ);
+    *r = (RowRecord){.source = csv_text(t, at, "source"),
+                     .id = csv_text(t, at, "row_id"),
+                     .gpu = csv_text(t, at, "gpu_type"),
+                     .oom = (int)csv_number(t, at, "oom", -1),
+                     .memory_bytes = 0x1p30 * csv_number(t, at, "mem_gib", 0)};
+    published_row(t, at, &r->plan);
+    r->skip = r->plan.skip;
+    r->fitted = row_is_fitted(r->id);
+    r->stack = stack_find(&p->stacks, r->source, r->gpu, r->plan.node_gbps);
+    if (r->stack) {
+        r->plan.job.compile.unfused = r->stack->eager;
+        if (r->stack->split_sends) r->plan.send_parts = r->plan.job.parallel.mesh.tp;
+        if (r->stack->weight_bytes > 0 && csv_number(t, at, "experts", 0) <= 1)
+            r->needed_bytes = stack_bytes(r->stack, t, at);
+    }
+    limit_stages(&r->plan);
+    p->n_rows++;
+    if (r->skip) return OK;
+    return set_of(p, r->stack ? r->stack->cluster : r->plan.cluster, &r->set);
+}
+
+Err rows_read(PublishedRows *p, const char *path, int every)
+{
+    CsvTable *t;
+    TRY(ARENA_NEW(p->keep, 1, &t));
+    TRY(csv_read(path, p->keep, t));
+    for (int at = 0; at < t->n_rows; at += every) TRY(read_row(p, t, at));
+    return OK;
+}
+
+Err rows_predict(PublishedRows *p, int row)
+{
+    RowRecord *r = &p->row[row];
+    const Cluster c = cluster_of(p, r);
+    if (!r->opened) {
+        Cluster *kept; /* clocks point to it */
+        TRY(ARENA_NEW(p->keep, 1, &kept));
+        *kept = c;
+        if (plan_clocks(&p->cache, &r->plan, kept, &r->clocks) != OK)
+            return arena_string(p->keep, err_text(), &r->skip);
+        r->opened = true;
+    }
+    /* Rows with links of their own share clocks, but not their times. */
+    const int64_t own = r->plan.node_gbps > 0 ? row + 1 : 0;
+    const int64_t stamp = (p->stamp * MAX_SETS + r->set) * (MAX_ROWS_READ + 1) + own;
+    TRY(plan_seconds(&r->clocks, &c, stamp, &r->time));
+    r->seconds = r->time.step_s * (r->stack ? r->stack->time : 1);
+    return OK;
+}

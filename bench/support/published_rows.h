@@ -1,0 +1,49 @@
+/* published_rows.h -- the rows of all tables, their clusters and stacks, and their predictions. */
+#ifndef BENCH_SUPPORT_PUBLISHED_ROWS_H
+#define BENCH_SUPPORT_PUBLISHED_ROWS_H
+
+#include "support/published_clock.h"
+#include "support/stacks.h"
+
+enum { MAX_ROWS_READ = 1 << 13, MAX_SETS = 24 };
+
+typedef struct {
+    const char *source, *id, *gpu;
+    const char *skip; /* why it has no prediction; NULL: it has */
+    PublishedRow plan;
+    StackRow *stack; /* NULL: the cluster of its GPU, as Sheaf would run it */
+    int set;
+    bool fitted; /* constants are fitted on it: it is not reported with them */
+    bool opened; /* its clocks are compiled */
+    RowClocks clocks;
+    StepTime time;
+    double seconds;                    /* predicted */
+    int oom;                           /* 1: ran out of memory, 0: did not, -1: not said */
+    double memory_bytes, needed_bytes; /* measured peak, predicted; 0: not given */
+} RowRecord;
+
+/* A cluster file: one set of constants. */
+typedef struct {
+    char file[64];
+    Cluster cluster;
+} ClusterSet;
+
+typedef struct {
+    const char *folder; /* of cluster files */
+    Arena *keep;
+    PlanCache cache;
+    StackTable stacks;
+    int n_rows, n_sets;
+    RowRecord *row; /* [MAX_ROWS_READ] */
+    ClusterSet set[MAX_SETS];
+    int64_t stamp; /* counts changes of constants */
+} PublishedRows;
+
+/* Local. Appends every `every`-th row of a table. */
+Err rows_read(PublishedRows *p, const char *path, int every);
+/* Local. Predicts a row; compiles it the first time. A plan that cannot be compiled is a skip. */
+Err rows_predict(PublishedRows *p, int row);
+/* Local. True if the rows' constants are fitted on it: xxHash64 of its id, seed 0, mod 4 is 0. */
+bool row_is_fitted(const char *id);
+
+#endif

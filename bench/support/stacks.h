@@ -1,0 +1,37 @@
+/* stacks.h -- software stacks of published measurements: share/stacks.csv.
+ *
+ * A stack row says on which cluster the runs of a source were, and how its software differs from
+ * the plans of Sheaf: a factor on time, the axes whose transfers hide nothing (serial) and those
+ * whose waits stop the host, and its memory (support/published_memory.h). It serves comparisons
+ * with published tables alone. */
+#ifndef BENCH_SUPPORT_STACKS_H
+#define BENCH_SUPPORT_STACKS_H
+
+#include "cost/cluster.h"
+#include "support/csv.h"
+
+typedef struct {
+    const char *source, *gpu; /* the beginning of gpu_type: "A100" */
+    double node_below;        /* GB/s that the row itself measured in its node; 0: any */
+    const char *cluster;      /* share/clusters/NAME.yaml */
+    double time;              /* factor on predicted times */
+    unsigned serial, stops_host;
+    bool eager;       /* every op is a kernel of its own */
+    bool split_sends; /* the ranks along tp send a part each of a message between stages */
+    double weight_bytes, state_bytes, kept, logit_bytes, reserve_bytes; /* 0: not given */
+    double capacity_bytes;                                              /* of a device */
+    bool peak; /* its measured memory is the peak of a step */
+} StackRow;
+
+enum { MAX_STACKS = 64 };
+typedef struct {
+    int n;
+    StackRow row[MAX_STACKS];
+} StackTable;
+
+/* Local. ERR_CONFIG names the row and the cell. */
+Err stacks_read(const char *path, Arena *arena, StackTable *out);
+/* Local. The first row of a source, a GPU and its node; NULL: there is none. */
+StackRow *stack_find(StackTable *t, const char *source, const char *gpu, double node_gbps);
+
+#endif
