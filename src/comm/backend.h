@@ -1,7 +1,7 @@
 /* backend.h -- internal interface of comm: common state, backend vtable, device transport.
  *
  *     comm_begin   check the transfer -> find its group -> record it -> table->begin
- *     comm_wait    check the ticket -> table->wait -> sleep until due_s -> free the slot
+ *     comm_wait    check the ticket -> table->wait -> sleep until it is due -> free the slot
  *
  * A backend (comm/local, comm/mpi) moves bytes and reports, by comm_progress, when a transfer was
  * matched and when it was done. Work common to all backends is done once, before or after the
@@ -37,7 +37,9 @@ typedef struct {
     int64_t number;   /* of the transfer on this rank, from 0; identifies its Record */
     int64_t sequence; /* of the transfer in its channel, from 0; equal on all members */
     int64_t launch;   /* as `sequence`, among the transfers of the channel that are by_transport */
-    double due_s;     /* earliest completion, in seconds since the comm was opened; 0: any time */
+    double begun_s;   /* MATCHED: the last member's begin, in seconds since the comm was opened */
+    double delay_s;   /* seconds that it takes at least after that; 0: none */
+    double due_s;     /* earliest completion, from its wait on; 0: any time */
     struct GroupRow *row;
     struct MatchChannel *channel;
     TransferProgress progress;
@@ -86,6 +88,7 @@ typedef struct MatchChannel {
     int64_t next_launch; /* PendingTransfer.launch of the next one that is by_transport */
     void *backend;       /* the backend's data of the channel; NULL until the backend sets it */
     void *transport;     /* the device transport's data of it; NULL until the transport sets it */
+    double due_s;        /* of the latest transfer with a delay (delay.c) */
 } MatchChannel;
 
 /* An open group: a list of ranks and a purpose. */
@@ -179,11 +182,11 @@ void device_transport_close(Comm *c);
 
 /* delay.c. Local. ERR_CONFIG for negative or infinite delays. */
 Err delay_check(const CommSettings *set);
-/* Local. Earliest completion of a posted transfer, in seconds since the comm was opened; 0: any
- * time. */
-double delay_due_s(const CommSettings *set, const Record *r);
-/* Local. Sleeps until due_s, polling this rank's transfers. ERR_PEER if another rank fails. */
-Err delay_wait(Comm *c, double due_s);
+/* Local. Seconds that a transfer takes at least; 0: none. */
+double delay_of(const CommSettings *set, const Record *r);
+/* Local. Sets p->due_s, that of a transfer that is DONE, and sleeps until then, polling this rank's
+ * transfers. ERR_PEER if another rank fails. */
+Err delay_wait(Comm *c, PendingTransfer *p);
 
 /* check.c. Local. ERR_CHECK unless the transfer is well formed on this rank; `sequence` is for the
  * message. */

@@ -162,6 +162,7 @@ void comm_progress(Comm *c, int slot, TransferProgress progress)
     Record *r = record_of(c, p->number);
     const double at_s = now_s() - c->opened_s;
     p->progress = progress;
+    if (progress == MATCHED) p->begun_s = at_s;
     if (r->number != p->number) return; /* overwritten in the ring by a newer transfer */
     if (progress == MATCHED) r->matched_s = at_s;
     if (progress == DONE) r->done_s = at_s;
@@ -213,7 +214,7 @@ Err comm_begin(Comm *c, const Transfer *t, Ticket *out)
                            .channel = s};
     p->t.group.rank = g->rank; /* the caller may free its list */
     record_post(c, p);
-    p->due_s = delay_due_s(&c->set, record_of(c, p->number));
+    p->delay_s = delay_of(&c->set, record_of(c, p->number));
     p->on_device = on_device(c, t);
     const bool staged = p->on_device && comm_is_staged(c);
     p->by_transport = p->on_device && !staged && c->transport;
@@ -249,7 +250,7 @@ Err comm_wait(Comm *c, Ticket ticket)
          c->table->name);
     if (p->by_transport) TRY(device_transport_failed(c, c->transport->wait(c, ticket.slot), true));
     if (c->staged) TRY(staging_end(c, ticket.slot));
-    TRY(delay_wait(c, p->due_s));
+    TRY(delay_wait(c, p));
     record_delay(c, p);
     c->recorder->waits = -1;
     p->busy = false;

@@ -122,7 +122,8 @@ typedef struct {
     uint64_t seed;    /* of a hostile comm's random choices */
     double timeout_s; /* a longer wait is an error with a report of all waits; 0: no limit */
     /* Emulates a slower network: a transfer between ranks completes no earlier than delay_s, plus
-     * its bytes at delay_Bps, after this rank began it. The waiting rank sleeps. 0: no delay. */
+     * its bytes at delay_Bps, after its last member began it and after the transfer before it, of
+     * this group and purpose, completed. The waiting rank sleeps. 0: no delay. */
     double delay_s, delay_Bps;
     bool staged; /* device memory is staged through the host even if it need not be: for tests */
     /* Has room for `records` in its ring; its memory may be shared between processes and outlives

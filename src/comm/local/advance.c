@@ -58,6 +58,7 @@ static void fill_post(const Comm *c, int slot, LocalPost *post)
     post->from_counts = t->from_counts;
     post->to_counts = t->to_counts;
     post->device = f->device;
+    post->begun_s = now_s();
 }
 
 bool all_posted(const LocalFlight *f, int64_t sequence, int *seen)
@@ -150,6 +151,16 @@ static Err move_on(Comm *c, int slot, bool *moved)
     return OK;
 }
 
+/* The time at which the last member posted the transfer: this rank may notice later. */
+static double last_begin(const LocalFlight *f, int64_t sequence)
+{
+    const RingEntry *entry = entry_of(f, sequence);
+    double last = 0;
+    for (int i = 0; i < f->member->channel->n; i++)
+        if (entry->post[i].begun_s > last) last = entry->post[i].begun_s;
+    return last;
+}
+
 Err advance(Comm *c, int slot, bool *moved)
 {
     LocalComm *l = c->state;
@@ -169,6 +180,7 @@ Err advance(Comm *c, int slot, bool *moved)
         if ((what = move_differs(c, slot, &place)) != NULL)
             return move_mismatch(c, slot, place, what);
         comm_progress(c, slot, MATCHED);
+        c->pending[slot].begun_s = last_begin(f, sequence) - c->opened_s;
         f->state = MOVING;
         if (f->by_transport) {
             return move_on(c, slot, moved);

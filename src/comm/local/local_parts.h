@@ -47,6 +47,7 @@ typedef struct {
     _Alignas(ARENA_ALIGN) int64_t from_count, to_count;
     const int64_t *from_counts, *to_counts; /* of an all-to-all; read by owners of a task only */
     char *eager;                            /* [MAX_EAGER_BYTES] */
+    double begun_s;                         /* on the monotonic clock */
     /* For device memory. `ready`: `from` may be read and `to` be written. `done`: the member's part
      * has run. Opened once, owned by the world, and recorded again for each transfer. */
     bool device;
