@@ -146,7 +146,7 @@ static double gemm_flops(const Call *c)
 
 /* A GEMM that is called soon after the one before it starts at that one's end: the time between
  * the two is that of small kernels and of a late wake-up, not of a wait for another rank. */
-static const double WAKE_UP_S = 2e-3;
+static const double WAKE_UP_S = 0.5e-3;
 static _Thread_local double free_s;
 
 static Err run_sleepy(KernelId id, const Call *c)

@@ -95,3 +95,10 @@ bool machine_cache_path(const char *name, char *out, size_t bytes)
     snprintf(out, bytes, "%s/%s", folder, name);
     return make_folder(top) && make_folder(folder);
 }
+
+bool machine_profile_path(int ranks, int threads, char *out, size_t bytes)
+{
+    char name[64];
+    snprintf(name, sizeof name, "profile-cpu-%dx%d.yaml", ranks, threads);
+    return machine_cache_path(name, out, bytes);
+}

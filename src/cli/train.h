@@ -35,6 +35,8 @@ typedef struct {
     char device_text[DEVICE_TEXT_BYTES];
     FlightRecorder *recorder;
     char peak_cache[1024], autotune_cache[1024], processor[128];
+    char cluster_path[1024]; /* of `cluster` */
+    Cluster cluster;         /* rank 0: for the planned time of a step; no name: none is known */
     const volatile sig_atomic_t *stop;
     TrainRun run;
     bool agreed; /* the error is known to all ranks; rank 0 prints it */
@@ -42,6 +44,11 @@ typedef struct {
 
 /* Collective over all ranks: the body of a rank of the world; `session` is a TrainSession. */
 Err train_rank(WorldRank *w, void *session);
+/* Local, rank 0. Reads the cluster file of the run: run.cluster, or the one that `sheaf profile`
+ * keeps (train_plan.c). Prints a warning if a kept one cannot be read. */
+Err train_read_cluster(TrainSession *s);
+/* Local, rank 0. Prints where the planned time of a step comes from. */
+void report_plan(const TrainSession *s, const TrainLoop *loop);
 /* Local. Hash of all keys but those that may differ between machines. */
 Err train_config_hash(const Config *c, Arena *temp, uint64_t *out);
 

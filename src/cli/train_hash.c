@@ -10,7 +10,8 @@
 /* True for keys that may differ between machines: paths and properties of a machine. */
 static bool is_local_key(const char *line)
 {
-    static const char *const name[] = {"dir:", "train:", "valid:", "threads:", "pin:", "- "};
+    static const char *const name[] = {
+        "dir:", "train:", "valid:", "threads:", "pin:", "cluster:", "- "};
     while (*line == ' ') line++;
     for (size_t i = 0; i < sizeof name / sizeof *name; i++)
         if (strncmp(line, name[i], strlen(name[i])) == 0) return true;

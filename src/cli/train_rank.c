@@ -190,9 +190,10 @@ static Err write_trace(const TrainSession *s, TrainRank *r)
     return OK;
 }
 
-static Err begin_run(TrainSession *s, const TrainStart *start)
+static Err begin_run(TrainSession *s, const TrainLoop *loop, const TrainStart *start)
 {
     report_start(s, start);
+    report_plan(s, loop);
     if (start->init) TRY(train_keep_files(s));
     return config_write(&s->config, s->run.folder.path);
 }
@@ -213,8 +214,9 @@ static Err run_phases(TrainSession *s, TrainRank *r)
     if (first) name_caches(s);
     TRY(train_measure_peak(r));
     if (first) report_peak(s);
+    TRY(world_agree(w, first ? train_read_cluster(s) : OK));
     TRY(train_start(r, &start));
-    Err err = world_agree(w, first && !start.done ? begin_run(s, &start) : OK);
+    Err err = world_agree(w, first && !start.done ? begin_run(s, r->loop, &start) : OK);
     if (err == OK) err = train_steps(r);
     TRY(train_end(r, err));
     return write_trace(s, r);

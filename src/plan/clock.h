@@ -69,6 +69,15 @@ Err clock_open(const ClockInput *in, Arena *arena, Arena *temp, StepClock **out)
 /* Local. Plays the tapes on a cluster whose levels have the sizes that they were made for.
  * ERR_CHECK names the ranks if they wait for each other. */
 Err clock_play(StepClock *c, const Cluster *cluster, StepTime *out);
+/* ---- seconds that were measured ---- */
+
+/* Local. Later plays use the median measured seconds of work instead of a cluster's. `trace` has
+ * the events of steps of the linked program lp, which has one slice; of a single rank also norms.
+ * Work that the trace does not have, on other ranks, gets the rates of that which it has: they are
+ * written to *rates, whose links are not changed. */
+Err clock_calibrate(StepClock *c, const LinkedProgram *lp, const RankTrace *trace,
+                    CostRates *rates);
+
 /* ---- the played step, event by event ---- */
 
 typedef enum {

@@ -4,6 +4,7 @@
  *     clock_play.c       plays them on a cluster
  *     clock_tape.c       a linked program as a tape
  *     clock_prices.c     work and transfers that a cluster gives seconds
+ *     clock_measured.c   seconds of work from the trace of a step
  *     clock_channels.c   channels, by group and purpose
  *     clock_spans.c      reports of the events of a play */
 #ifndef PLAN_CLOCK_PARTS_H
@@ -82,6 +83,7 @@ struct StepClock {
     int n_tapes;
     ClockTape *tape;
     double model_flops; /* of the tapes */
+    double *measured;   /* [n_prices]: seconds; 0: not measured. NULL: none are */
 
     /* While it is played. */
     const ClockWatch *watch; /* NULL: none */
@@ -97,6 +99,8 @@ enum { PURPOSE_D2H = 100, PURPOSE_H2D };
 Err clock_channel(StepClock *c, RankList group, int purpose, int *out);
 /* Local. The price of work or of a transfer; made if it is new. */
 Err clock_price(StepClock *c, const ClockPrice *p, int32_t *out);
+/* Local. The price of work; -1: no tape has it. */
+int clock_find_work(const StepClock *c, const CostWork *work);
 /* Local. The seconds of all prices on a cluster. */
 void clock_price_all(const StepClock *c, const Cluster *cluster, double *seconds);
 /* Local. The axes along which ranks have equal shapes. */
@@ -111,6 +115,10 @@ Err clock_span_work(const StepClock *c, const TapePlayer *p, const ClockEvent *e
 Err clock_span_wait(const StepClock *c, const TapePlayer *p, const ClockEvent *e, double from_s);
 /* Local. Allocates what a play of the tapes writes to; once they are recorded. */
 Err clock_recorded(StepClock *c);
+
+/* Local. Bytes that the norm and the update of a pack read and write on the rank. */
+double clock_norm_bytes(const LinkedProgram *lp, int pack);
+double clock_update_bytes(const LinkedProgram *lp, int pack);
 
 /* A part of a step, recorded alone. */
 typedef enum {

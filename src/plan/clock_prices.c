@@ -48,11 +48,24 @@ Err clock_price(StepClock *c, const ClockPrice *p, int32_t *out)
     return OK;
 }
 
+int clock_find_work(const StepClock *c, const CostWork *work)
+{
+    ClockPrice price;
+    memset(&price, 0, sizeof price);
+    price.work = *work;
+    price.channel = -1;
+    return c->n_prices ? c->price_table[find_slot(c, &price)] - 1 : -1;
+}
+
 void clock_price_all(const StepClock *c, const Cluster *cluster, double *seconds)
 {
     for (int i = 0; i < c->n_prices; i++) {
         const ClockPrice *p = &c->price[i];
         const CostRates *r = &cluster->rates;
+        if (c->measured && c->measured[i] > 0) {
+            seconds[i] = c->measured[i];
+            continue;
+        }
         seconds[i] = p->channel < 0
                          ? cost_work_seconds(r, &p->work)
                          : cost_transfer_seconds(

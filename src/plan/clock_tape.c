@@ -237,10 +237,14 @@ static double home_elements(const LinkedProgram *lp, int pack)
 }
 
 /* Reads the gradients of the pack's home. */
+double clock_norm_bytes(const LinkedProgram *lp, int pack)
+{
+    return (double)dtype_bytes(lp->model->pack[pack].type.wide) * home_elements(lp, pack);
+}
+
 static Err add_squares(TapeWriter *w, int pack)
 {
-    const double each = (double)dtype_bytes(w->lp->model->pack[pack].type.wide);
-    return add_bytes(w, TIME_UPDATE, each * home_elements(w->lp, pack));
+    return add_bytes(w, TIME_UPDATE, clock_norm_bytes(w->lp, pack));
 }
 
 /* Reads the gradients of the homes, then exchanges sums of squares. */
@@ -252,13 +256,17 @@ static Err add_norm(TapeWriter *w)
 }
 
 /* Reads the gradient, reads and writes master weights and moments, writes the weights. */
-static Err add_update(TapeWriter *w, int pack)
+double clock_update_bytes(const LinkedProgram *lp, int pack)
 {
-    const LinkedProgram *lp = w->lp;
     const DType narrow = lp->model->pack[pack].type.use, wide = lp->model->pack[pack].type.wide;
     const double each = (3.0 + 2.0 * lp->n_moments) * (double)dtype_bytes(wide) +
                         (narrow == wide ? 0 : (double)dtype_bytes(narrow));
-    return add_bytes(w, TIME_UPDATE, each * home_elements(lp, pack));
+    return each * home_elements(lp, pack);
+}
+
+static Err add_update(TapeWriter *w, int pack)
+{
+    return add_bytes(w, TIME_UPDATE, clock_update_bytes(w->lp, pack));
 }
 
 static Err add_action(TapeWriter *w, int at)

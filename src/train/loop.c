@@ -86,7 +86,10 @@ static Err run_steps(TrainLoop *l)
         const bool due = s->valid_every && (m.step % s->valid_every == 0 || last);
         m.has_valid = s->valid_job && due && !stop; /* a launcher may grant only a second */
         if (m.has_valid) TRY(loop_validate(l, &m.valid_loss));
-        if (loop_is_first(l)) loop_write_step(l, &m);
+        if (loop_is_first(l)) {
+            loop_write_step(l, &m);
+            loop_update_plan(l);
+        }
         record_result(l, &m);
         if (l->skips == MAX_SKIPS)
             return world_agree(s->world, too_many_skips(l, &m)); /* the same on all ranks */
@@ -116,16 +119,33 @@ static Err open_ranks(TrainLoop *l)
                         .team = s->team,
                         .optim = s->job->settings.optim,
                         .watch = s->world->status ? &s->world->status->watch : NULL,
-                        .trace = s->trace ? &s->trace->events : NULL};
+                        .trace = s->trace                ? &s->trace->events
+                                 : l->plan.trace.cap > 0 ? &l->plan.trace
+                                                         : NULL};
     TRY(ARENA_NEW(s->world->arena, 1, &l->sums));
     TRY(comm_register(s->world->comm, ARENA_LOOP, l->sums, sizeof *l->sums));
     TRY(rank_open(&l->rank, &set));
     TRY(rank_init_weights(&l->rank, s->seed));
     if (!s->valid_job) return OK;
     set.program = &s->valid_job->linked;
-    set.state_of = &l->rank; /* the same weights, not a copy */
-    set.capture = false;     /* a graph would keep its memory between validations */
+    set.state_of = &l->rank;         /* the same weights, not a copy */
+    if (!s->trace) set.trace = NULL; /* the plan is that of a step */
+    set.capture = false;             /* a graph would keep its memory between validations */
     return rank_open(&l->valid, &set);
+}
+
+/* Kernels are recorded on the host, if the user records no trace of all steps. */
+static Err open_plan(TrainLoop *l)
+{
+    const TrainSettings *s = l->s;
+    if (s->unplanned) return OK;
+    return step_plan_open(&l->plan, s->job, s->cluster, !s->device->runtime && !s->trace);
+}
+
+double train_loop_plan(const TrainLoop *l, bool *measures)
+{
+    *measures = l->plan.trace.cap > 0;
+    return l->plan.predicted_s;
 }
 
 static Err open_files(TrainLoop *l)
@@ -144,6 +164,7 @@ static Err open_loop(TrainLoop *l, TrainStart *start)
     int64_t bytes = 0;
     const SaveMemory memory = s->save.folder ? save_memory(s->save.every) : SAVE_MEMORY_NONE;
     Err err = train_bytes(s->job, s->valid_job, memory, s->world->arena, &bytes);
+    if (err == OK && loop_is_first(l)) err = open_plan(l);
     if (err == OK) err = open_ranks(l);
     TRY(world_agree(s->world, err));
     *l->sums = (StepSums){.bytes = (double)bytes};
@@ -192,6 +213,7 @@ void train_loop_close(TrainLoop *l, Err err, TrainResult *out)
     if (l->saver) saver_close(l->saver);
     rank_close(&l->valid);
     rank_close(&l->rank);
+    step_plan_close(&l->plan);
     *out = l->result;
 }
 

@@ -18,6 +18,7 @@
 #include "data/dataset.h"
 #include "state/save.h"
 #include "job/job.h"
+#include "cost/cluster.h"
 #include "train/lr.h"
 #include "train/metrics.h"
 #include "world/trace.h"
@@ -68,9 +69,11 @@ typedef struct {
     const char *dir;            /* run folder; exists */
     const char *autotune_cache; /* file in the user's cache folder; NULL: none */
     bool tensorboard;
-    bool log_samples;    /* to dir/samples.jsonl */
-    int64_t check_every; /* steps between comparisons of replicas; 0: never */
-    double peak_flops;   /* GEMM peak of a rank per second; a faster step raises it, so mfu <= 1 */
+    bool log_samples;       /* to dir/samples.jsonl */
+    int64_t check_every;    /* steps between comparisons of replicas; 0: never */
+    bool unplanned;         /* rank 0: no time of a step is planned */
+    const Cluster *cluster; /* rank 0: the machine, for the planned time of a step; NULL: unknown */
+    double peak_flops; /* GEMM peak of a rank per second; a faster step raises it, so mfu <= 1 */
     const volatile sig_atomic_t *stop; /* not 0: end after the current step */
     SaveSettings save;
     FILE *out, *warn; /* warn: for warnings; NULL: standard error */
@@ -97,6 +100,9 @@ typedef struct TrainLoop TrainLoop;
  * saver. Writes nothing to the run folder but the autotune cache. After an error everything is
  * released. */
 Err train_loop_open(const TrainSettings *s, TrainLoop **out, TrainStart *start);
+/* Local, rank 0. The planned seconds of a step; 0: not known before MEASURED_STEP (step_plan.h).
+ * *measures: they will be measured then. */
+double train_loop_plan(const TrainLoop *l, bool *measures);
 /* Collective over all ranks. Runs the remaining steps, if there are any. */
 Err train_loop_run(TrainLoop *l);
 /* Local. Releases memory; `err` is the error that ended the rank, or OK. */

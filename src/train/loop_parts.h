@@ -5,6 +5,7 @@
 #include "train/loop.h"
 #include "train/replicas.h"
 #include "train/samples.h"
+#include "train/step_plan.h"
 
 /* Numbers that the ranks all-reduce after a step; all are f64, so one transfer is enough. */
 typedef struct {
@@ -39,6 +40,7 @@ struct TrainLoop {
     StepSums *sums;            /* registered as ARENA_LOOP */
     size_t sent_before;        /* bytes that this rank sent before the current step */
     double peak;               /* GEMM flops per second of a rank */
+    StepPlan plan;             /* rank 0 */
     double mean_s;             /* moving average of a step, without validation */
     int64_t unlogged;          /* steps that rank 0 could not write to a log, since the warning */
     int logged;                /* consecutive steps that it could write after those */
@@ -88,6 +90,10 @@ bool loop_save_time(const TrainLoop *l);
 Err loop_save(TrainLoop *l);
 /* checkpoint.c. Collective. Waits until no save is in flight. */
 Err loop_drain_saver(TrainLoop *l);
+
+/* step.c. Local, rank 0, after the line of a step. Measures the plan's kernels once, and reports
+ * it. */
+void loop_update_plan(TrainLoop *l);
 
 /* loop.c. Local. Prints a warning. */
 void loop_warn(const TrainLoop *l, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -19,6 +19,7 @@ static Err jsonl_write(MetricsSink *s, const Metrics *m)
     lines_number(f, "lr", m->lr);
     fprintf(f, ", \"tokens\": %lld", (long long)m->tokens);
     lines_number(f, "step_ms", m->step_ms);
+    if (m->predicted_ms > 0) lines_number(f, "predicted_ms", m->predicted_ms);
     lines_number(f, "tokens_per_s", m->tokens_per_s);
     lines_number(f, "mfu", m->mfu);
     fprintf(f, ", \"peak_bytes\": %lld, \"sent_bytes\": %lld", (long long)m->peak_bytes,
@@ -95,7 +96,10 @@ void metrics_line(FILE *out, bool terminal, const Metrics *m, double eta_s)
     char rate[24], bytes[24], eta[32];
     fprintf(out, "%sstep %lld/%lld  loss %.4f  gnorm %.2f  lr %.1e  ", terminal ? "\r\033[K" : "",
             (long long)m->step, (long long)m->steps, m->loss, m->grad_norm, m->lr);
-    fprintf(out, m->step_ms < 10 ? "%.1f ms  " : "%.0f ms  ", m->step_ms);
+    fprintf(out, m->step_ms < 10 ? "%.1f ms" : "%.0f ms", m->step_ms);
+    if (m->predicted_ms > 0)
+        fprintf(out, m->predicted_ms < 10 ? " (plan %.1f)" : " (plan %.0f)", m->predicted_ms);
+    fprintf(out, "  ");
     fprintf(out, "%s tok/s  mfu %.1f%% of measured GEMM peak  mem %s",
             text_count(m->tokens_per_s, rate), 100 * m->mfu, text_bytes(m->peak_bytes, bytes));
     if (m->has_valid) fprintf(out, "  valid %.4f", m->valid_loss);

@@ -18,10 +18,11 @@ typedef struct {
     double loss, grad_norm, lr;
     int64_t tokens; /* live ones, since the start of the run */
     double step_ms, tokens_per_s;
-    double mfu;         /* share of the measured GEMM peak; 0 to 1 */
-    int64_t peak_bytes; /* the highest rank's */
-    int64_t sent_bytes; /* left ranks, summed */
-    bool skipped;       /* nothing was updated */
+    double predicted_ms; /* by the plan (step_plan.h); 0: not known */
+    double mfu;          /* share of the measured GEMM peak; 0 to 1 */
+    int64_t peak_bytes;  /* the highest rank's */
+    int64_t sent_bytes;  /* left ranks, summed */
+    bool skipped;        /* nothing was updated */
     bool has_valid;
     double valid_loss;
 } Metrics;

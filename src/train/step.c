@@ -1,6 +1,7 @@
 /* step.c -- one step: fills the inputs, runs the linked program, sums the results over ranks. */
 #define _DEFAULT_SOURCE
 #include <math.h>
+#include <stdio.h>
 
 #include "job/batch.h"
 #include "base/clock.h"
@@ -165,6 +166,7 @@ Err loop_step(TrainLoop *l, Metrics *m)
                    .lr = lr,
                    .tokens = l->at.tokens,
                    .step_ms = 1e3 * took,
+                   .predicted_ms = 1e3 * l->plan.predicted_s * live_share(l),
                    .tokens_per_s = (double)r.live_tokens / took,
                    .mfu = utilization(l, took),
                    .peak_bytes = l->result.peak_bytes,
@@ -179,4 +181,25 @@ const char *loop_skip_reason(const Metrics *m)
     if (!isfinite(m->loss)) return "the loss is not finite";
     if (!isfinite(m->grad_norm)) return "the norm of the gradient is not finite";
     return "the norm of the gradient is larger than optim.skip";
+}
+
+/* The plan is an extra: an error ends it, not the run. */
+void loop_update_plan(TrainLoop *l)
+{
+    const TrainSettings *s = l->s;
+    double before_s;
+    bool changed;
+    if (!l->plan.open) return;
+    if (step_plan_update(&l->plan, s->job, s->world->comm, &changed, &before_s) != OK) {
+        loop_warn(l, "the time of a step is not planned again: %s", err_text());
+        l->plan.open = false;
+        return;
+    }
+    if (l->plan.steps < MEASURED_STEP || !changed) return;
+    l->rank.settings.trace = NULL;
+    fprintf(s->out, "%splan: %.4g ms a step from the kernels of steps %lld to %lld",
+            s->terminal ? "\n" : "", 1e3 * l->plan.predicted_s,
+            (long long)l->at.step - MEASURED_STEPS + 1, (long long)l->at.step);
+    if (before_s > 0) fprintf(s->out, "; %.4g ms before", 1e3 * before_s);
+    fprintf(s->out, "\n");
 }
