@@ -3,8 +3,8 @@
  *     job_threads_run(&(JobThreads){.job = settings, .device = device, .threads = 1, .steps = 5},
  *                     seconds);
  *
- * With delay_Bps the ranks have an emulated network (comm/delay.c), and with sleepy_device GEMMs
- * take the time of a slow device and no core: such a run needs neither cores nor a quiet machine. */
+ * With delay_Bps ranks have an emulated network (comm/delay.c), and with sleepy_device GEMMs take
+ * the time of a slow device and no core: such a run needs neither cores nor a quiet machine. */
 #ifndef BENCH_SUPPORT_JOB_THREADS_H
 #define BENCH_SUPPORT_JOB_THREADS_H
 
