@@ -34,9 +34,7 @@ static int first_number(const char *const *names, int n)
     return -1;
 }
 
-/* Sets the ranks that share the cores: those of this process; or, if the launcher did not bind
- * processes to cores, those of all its processes on this host. */
-static void find_sharing(Launch *l)
+void launch_sharing(Launch *l)
 {
     static const char *const size[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS",
                                        "SLURM_TASKS_PER_NODE"};
@@ -123,7 +121,7 @@ Err launch_config(Launch *l, const Args *args, Arena *a, Config *out)
     if (launched) TRY(check_ranks(l, out));
     l->here = launched ? 1 : (int)out->run_ranks;
     if (!launched) TRY(flight_recorder_check(out->run_ranks));
-    find_sharing(l);
+    launch_sharing(l);
     if (launched) TRY(config_launched(l, args, a, out));
     l->ranks = (int)out->run_ranks;
     settle_pin(l, out);

@@ -31,6 +31,9 @@ typedef struct {
 Err launch_open(Launch *l, FlightRecorder *recorder);
 /* Collective over the launched processes: all leave together, also those that failed. */
 void launch_close(Launch *l);
+/* Local. Finds the cores and the ranks that share them: those of this process; or, if the launcher
+ * did not bind processes to cores, those of all its processes on this host. */
+void launch_sharing(Launch *l);
 /* Local. Loads the configuration for the ranks that were started; sets ranks, here and the
  * cores. */
 Err launch_config(Launch *l, const Args *args, Arena *a, Config *out);

@@ -1,5 +1,5 @@
 /* measure.c -- repeats kernels and transfers for a given time and takes medians. */
-#include "plan/measure.h"
+#include "plan/measure_parts.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -7,26 +7,14 @@
 #include "base/clock.h"
 #include "ir/ops.h"
 
-enum { GEMM_SIZE = 512, REF_SIZE = 96, TOKENS = 512, HEADS = 8, HEAD_SIZE = 64 };
-enum { CACHED = 1 << 13, LARGE = 1 << 23, MAX_REPEATS = 2000, LEAST_REPEATS = 5 };
-
-typedef struct {
-    const MeasureSettings *s;
-    WorldRank *r;
-    Measurement *out;
-    double *seconds; /* [MAX_REPEATS] */
-    double *cell;    /* one number, registered with the comm: the barrier */
-    int32_t *all;    /* [ranks] */
-} Measurer;
+enum { GEMM_SIZE = 512, REF_SIZE = 96, NORM_WIDTH = 256, TOKENS = 512, HEADS = 8, HEAD_SIZE = 64 };
+enum { CACHED = 1 << 13, LARGE = 1 << 23 };
 
 static int by_value(const void *a, const void *b)
 {
     const double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
-
-/* A repetition: a kernel, or a transfer. */
-typedef Err Repeat(Measurer *m, void *work);
 
 static Err all_reduce(Measurer *m, int arena, int64_t count, DType dtype)
 {
@@ -36,13 +24,15 @@ static Err all_reduce(Measurer *m, int arena, int64_t count, DType dtype)
     return m->r->ranks > 1 ? comm_do(m->r->comm, &t) : OK;
 }
 
-/* Runs the repetition once to warm up, then until the budget is spent, and returns the median
- * seconds. All ranks start together. fixed: the number of repetitions, equal on all ranks, which a
- * transfer needs; 0: by the budget. */
-static Err repeat(Measurer *m, Repeat *one, void *work, int fixed, Measured *row)
+void measure_progress(const Measurer *m, const char *what)
+{
+    if (m->s->progress && m->r->rank == 0) m->s->progress(m->s->context, what);
+}
+
+Err measure_repeat(Measurer *m, Repeat *one, void *work, int fixed, Measured *row)
 {
     int n = 0;
-    if (m->s->progress && m->r->rank == 0) m->s->progress(m->s->context, row->what);
+    if (row->what) measure_progress(m, row->what);
     TRY(one(m, work));
     TRY(all_reduce(m, ARENA_NUMBERS, 1, F64));
     const double start = now_s();
@@ -58,19 +48,14 @@ static Err repeat(Measurer *m, Repeat *one, void *work, int fixed, Measured *row
     return OK;
 }
 
-typedef struct {
-    Kernel kernel;
-    Call call;
-} TimedCall;
-
-static Err run_call(Measurer *m, void *work)
+Err measure_call(Measurer *m, void *work)
 {
     const TimedCall *t = work;
-    (void)m;
-    return t->kernel(&t->call);
+    TRY(t->kernel(&t->call));
+    return m->rt ? m->rt->sync(m->queue) : OK;
 }
 
-static Err make_tensor(Measurer *m, DType dtype, int ndim, const int64_t *n, Tensor *out)
+Err measure_tensor(Measurer *m, DType dtype, int ndim, const int64_t *n, Tensor *out)
 {
     int64_t step = 1;
     *out = (Tensor){.dtype = dtype, .ndim = ndim};
@@ -79,13 +64,13 @@ static Err make_tensor(Measurer *m, DType dtype, int ndim, const int64_t *n, Ten
         out->stride[i] = step;
         step *= n[i];
     }
-    TRY(arena_push(m->r->arena, (size_t)step * dtype_bytes(dtype), &out->data));
-    memset(out->data, 0, (size_t)step * dtype_bytes(dtype)); /* zeros are as fast as others */
+    TRY(arena_push(m->operands, (size_t)step * dtype_bytes(dtype), &out->data));
+    if (!m->rt) /* zeros are as fast as other numbers */
+        memset(out->data, 0, (size_t)step * dtype_bytes(dtype));
     return OK;
 }
 
-/* Appends a row; its value becomes `amount` per second in units of `unit`. */
-static void keep(Measurer *m, Measured row, double amount, double unit)
+void measure_keep(Measurer *m, Measured row, double amount, double unit)
 {
     row.value = amount / row.value / unit;
     m->out->row[m->out->n++] = row;
@@ -104,41 +89,43 @@ static Err measure_gemm(Measurer *m, DType dtype)
     const Device *device = dtype == F64 ? &device_ref : m->s->device;
     const int64_t size = dtype == F64 ? REF_SIZE : GEMM_SIZE, n[] = {size, size};
     const double flops = 2.0 * (double)(size * size * size);
-    const size_t mark = arena_mark(m->r->arena);
+    const size_t mark = arena_mark(m->operands);
     Measured row = {name[dtype], "Gflop/s", 0, 0};
     TimedCall t = {device->kernel[KERNEL_gemm],
-                   {.n_in = 2, .n_out = 1, .attr = {.gemm = {.tb = true}}, .team = m->s->team}};
+                   {.n_in = 2,
+                    .n_out = 1,
+                    .attr = {.gemm = {.tb = true}},
+                    .team = m->s->team,
+                    .queue = m->queue}};
     for (int i = 0; i < 3; i++)
-        TRY(make_tensor(m, dtype, 2, n, i < 2 ? &t.call.in[i] : &t.call.out[0]));
-    TRY(repeat(m, run_call, &t, 0, &row));
+        TRY(measure_tensor(m, dtype, 2, n, i < 2 ? &t.call.in[i] : &t.call.out[0]));
+    TRY(measure_repeat(m, measure_call, &t, 0, &row));
     m->out->peak_flops_per_s[dtype] = flops / m->seconds[0];
     m->out->rates.flops_per_s[WORK_GEMM][dtype] = flops / row.value;
-    keep(m, row, flops, 1e9);
-    arena_rewind(m->r->arena, mark);
+    measure_keep(m, row, flops, 1e9);
+    arena_rewind(m->operands, mark);
     return OK;
 }
 
-static Err measure_attention(Measurer *m, DType dtype)
+/* f64 alone: other types have curves (measure_tables.c). */
+static Err measure_attention_f64(Measurer *m)
 {
-    static const char *const name[N_DTYPES] = {"attention f64", "attention f32", "attention bf16"};
-    const Device *device = dtype == F64 ? &device_ref : m->s->device;
-    const int64_t tokens = dtype == F64 ? TOKENS / 8 : TOKENS;
-    const int64_t qkv[] = {tokens, HEADS, HEAD_SIZE}, ranges[] = {tokens, 4};
+    const int64_t tokens = TOKENS / 8, qkv[] = {tokens, HEADS, HEAD_SIZE}, ranges[] = {tokens, 4};
     const double flops = 4.0 * HEADS * HEAD_SIZE * (double)(tokens * (tokens + 1) / 2);
-    const size_t mark = arena_mark(m->r->arena);
-    Measured row = {name[dtype], "Gflop/s", 0, 0};
+    const size_t mark = arena_mark(m->operands);
+    Measured row = {"attention f64", "Gflop/s", 0, 0};
     TimedCall t = {
-        device->kernel[KERNEL_attention],
+        device_ref.kernel[KERNEL_attention],
         {.n_in = 4, .n_out = 2, .attr = {.attention = {.scale = 0.125}}, .team = m->s->team}};
-    for (int i = 0; i < 3; i++) TRY(make_tensor(m, dtype, 3, qkv, &t.call.in[i]));
-    TRY(make_tensor(m, I32, 2, ranges, &t.call.in[3]));
-    TRY(make_tensor(m, dtype, 3, qkv, &t.call.out[0]));
-    TRY(make_tensor(m, dtype_wide(dtype), 2, qkv, &t.call.out[1]));
+    for (int i = 0; i < 3; i++) TRY(measure_tensor(m, F64, 3, qkv, &t.call.in[i]));
+    TRY(measure_tensor(m, I32, 2, ranges, &t.call.in[3]));
+    TRY(measure_tensor(m, F64, 3, qkv, &t.call.out[0]));
+    TRY(measure_tensor(m, F64, 2, qkv, &t.call.out[1]));
     for (int64_t i = 0; i < tokens; i++) ((int32_t *)t.call.in[3].data)[4 * i + 1] = (int32_t)i + 1;
-    TRY(repeat(m, run_call, &t, 0, &row));
-    m->out->rates.flops_per_s[WORK_ATTENTION][dtype] = flops / row.value;
-    keep(m, row, flops, 1e9);
-    arena_rewind(m->r->arena, mark);
+    TRY(measure_repeat(m, measure_call, &t, 0, &row));
+    m->out->rates.flops_per_s[WORK_ATTENTION][F64] = flops / row.value;
+    measure_keep(m, row, flops, 1e9);
+    arena_rewind(m->operands, mark);
     return OK;
 }
 
@@ -146,26 +133,47 @@ static Err measure_attention(Measurer *m, DType dtype)
 static Err time_vectors(Measurer *m, KernelId kernel, DType dtype, int64_t n, Measured *row)
 {
     const Device *device = dtype == F64 ? &device_ref : m->s->device;
-    const size_t mark = arena_mark(m->r->arena);
+    const size_t mark = arena_mark(m->operands);
     const int n_in = kernel == KERNEL_add ? 2 : 1;
-    TimedCall t = {device->kernel[kernel], {.n_in = n_in, .n_out = 1, .team = m->s->team}};
-    for (int i = 0; i < n_in; i++) TRY(make_tensor(m, dtype, 1, &n, &t.call.in[i]));
-    TRY(make_tensor(m, dtype, 1, &n, &t.call.out[0]));
-    TRY(repeat(m, run_call, &t, 0, row));
-    arena_rewind(m->r->arena, mark);
+    TimedCall t = {device->kernel[kernel],
+                   {.n_in = n_in, .n_out = 1, .team = m->s->team, .queue = m->queue}};
+    for (int i = 0; i < n_in; i++) TRY(measure_tensor(m, dtype, 1, &n, &t.call.in[i]));
+    TRY(measure_tensor(m, dtype, 1, &n, &t.call.out[0]));
+    TRY(measure_repeat(m, measure_call, &t, 0, row));
+    arena_rewind(m->operands, mark);
     return OK;
 }
 
-/* Flops of gelu, as ops.def counts them, without the launch. */
+/* Seconds of an RMS norm of CACHED numbers, in rows of NORM_WIDTH. */
+static Err time_norm(Measurer *m, DType dtype, Measured *row)
+{
+    const Device *device = dtype == F64 ? &device_ref : m->s->device;
+    const size_t mark = arena_mark(m->operands);
+    const int64_t x[] = {CACHED / NORM_WIDTH, NORM_WIDTH}, w[] = {NORM_WIDTH};
+    TimedCall t = {device->kernel[KERNEL_rmsnorm],
+                   {.n_in = 2, .n_out = 2, .team = m->s->team, .queue = m->queue}};
+    t.call.attr.norm.eps = 1e-5;
+    TRY(measure_tensor(m, dtype, 2, x, &t.call.in[0]));
+    TRY(measure_tensor(m, dtype, 1, w, &t.call.in[1]));
+    TRY(measure_tensor(m, dtype, 2, x, &t.call.out[0]));
+    TRY(measure_tensor(m, dtype_wide(dtype), 1, x, &t.call.out[1]));
+    TRY(measure_repeat(m, measure_call, &t, 0, row));
+    arena_rewind(m->operands, mark);
+    return OK;
+}
+
+/* Flops of gelu and of a norm, 10 and 5 for each number as ops.def has them, without launches. */
 static Err measure_pointwise(Measurer *m, DType dtype)
 {
     static const char *const name[N_DTYPES] = {"pointwise f64", "pointwise f32", "pointwise bf16"};
-    const double flops = 10.0 * CACHED;
-    Measured row = {name[dtype], "Gflop/s", 0, 0};
+    const double flops = 15.0 * CACHED;
+    Measured row = {name[dtype], "Gflop/s", 0, 0}, norm = {NULL, NULL, 0, 0};
     TRY(time_vectors(m, KERNEL_gelu, dtype, CACHED, &row));
-    row.value = fmax(row.value - m->out->rates.launch_s, 0.1 * row.value);
+    TRY(time_norm(m, dtype, &norm));
+    row.value += norm.value;
+    row.value = fmax(row.value - 2 * m->out->rates.launch_s, 0.1 * row.value);
     m->out->rates.flops_per_s[WORK_POINTWISE][dtype] = flops / row.value;
-    keep(m, row, flops, 1e9);
+    measure_keep(m, row, flops, 1e9);
     return OK;
 }
 
@@ -178,10 +186,10 @@ static Err measure_memory(Measurer *m)
     keep_time(m, launch, launch.value);
     TRY(time_vectors(m, KERNEL_add, F32, LARGE, &memory));
     m->out->rates.memory_Bps = 12.0 * LARGE / memory.value;
-    keep(m, memory, 12.0 * LARGE, 1e9);
+    measure_keep(m, memory, 12.0 * LARGE, 1e9);
     TRY(time_vectors(m, KERNEL_copy, F32, LARGE, &host));
     m->out->rates.host_Bps = 4.0 * LARGE / host.value;
-    keep(m, host, 4.0 * LARGE, 1e9);
+    measure_keep(m, host, 4.0 * LARGE, 1e9);
     return OK;
 }
 
@@ -203,22 +211,101 @@ static Err measure_links(Measurer *m)
     const double n = m->r->ranks, rounds = ceil(log2(n)), bytes = 4.0 * LARGE / 4;
     Measured small = {"latency", "us", 0, 0}, large = {"link", "GB/s", 0, 0};
     int64_t count = LARGE / 4;
-    CostLink *link = &m->out->rates.level[0];
+    CostLink *link = &m->out->rates.level[m->out->rates.n_levels - 1];
     float *data;
-    m->out->rates.n_levels = 1;
-    *link = (CostLink){.Bps = m->out->rates.memory_Bps}; /* one rank has no link: as its memory */
     if (m->r->ranks == 1) return OK;
     TRY(ARENA_NEW(m->r->arena, count, &data));
     TRY(comm_register(m->r->comm, ARENA_LOOP, data, (size_t)count * sizeof *data));
-    TRY(repeat(m, small_transfer, NULL, 500, &small));
+    TRY(measure_repeat(m, small_transfer, NULL, 500, &small));
     link->latency_s = small.value / (2 * rounds);
     keep_time(m, small, link->latency_s);
-    TRY(repeat(m, large_transfer, &count, 15, &large));
+    TRY(measure_repeat(m, large_transfer, &count, 15, &large));
     const double busy = fmax(large.value - 2 * (n - 1) * link->latency_s, 0.1 * large.value);
     link->Bps = 2 * (n - 1) / n * bytes / busy;
     large.value = busy;
-    keep(m, large, 2 * (n - 1) / n * bytes, 1e9);
-    return OK;
+    measure_keep(m, large, 2 * (n - 1) / n * bytes, 1e9);
+    for (int l = 0; l < m->out->rates.n_levels - 1; l++) { /* tables have the rest */
+        m->out->rates.level[l].latency_s = link->latency_s;
+        m->out->rates.level[l].Bps = link->Bps;
+    }
+    TRY(measure_collectives(m));
+    return measure_pairs(m);
+}
+
+/* Hosts of several ranks each are a level of their own. One rank has no link: as its memory. */
+static void set_levels(Measurer *m)
+{
+    CostRates *r = &m->out->rates;
+    const int node = m->s->node_ranks;
+    const bool two = node > 1 && node < m->r->ranks;
+    r->n_levels = 1 + two;
+    for (int l = 0; l < r->n_levels; l++) r->level[l] = (CostLink){.Bps = r->memory_Bps};
+    r->level[0].name = two ? "node" : "world";
+    if (two) r->level[0].ranks = node, r->level[1].name = "world";
+}
+
+/* The reference device computes f64, in host memory. */
+static Err measure_f64(const Measurer *from)
+{
+    Measurer m = *from;
+    m.rt = NULL;
+    m.queue = NULL;
+    m.operands = m.r->arena;
+    TRY(measure_gemm(&m, F64));
+    TRY(measure_attention_f64(&m));
+    return measure_pointwise(&m, F64);
+}
+
+static Err measure_all(Measurer *m)
+{
+    TRY(measure_memory(m));
+    TRY(measure_f64(m));
+    for (int t = F32; t <= BF16; t++) {
+        TRY(measure_gemm(m, (DType)t));
+        TRY(measure_pointwise(m, (DType)t));
+        TRY(measure_attention_curve(m, (DType)t));
+        TRY(measure_gemm_grid(m, (DType)t));
+    }
+    TRY(measure_memory_curve(m));
+    set_levels(m);
+    return measure_links(m);
+}
+
+/* Operands of the largest kernels fit: three GEMMs of 4096^2 in f32, an add of LARGE numbers. */
+enum { DEVICE_OPERANDS = 768 << 20 };
+
+static Err measure_device(Measurer *m)
+{
+    DeviceContext *context;
+    void *block;
+    const DeviceRuntime *rt = m->s->device->runtime;
+    TRY(rt->open(m->r->rank, &context));
+    Err err = rt->alloc(context, DEVICE_OPERANDS, &block);
+    if (err == OK) {
+        Arena operands = {"device operands", block, DEVICE_OPERANDS, 0, 0};
+        m->operands = &operands;
+        m->rt = rt;
+        m->queue = rt->queue(context, QUEUE_COMPUTE);
+        if (rt->autotune) rt->autotune->measure(context, true);
+        err = measure_all(m);
+        rt->free(context, block);
+    }
+    rt->close(context);
+    return err;
+}
+
+CostRates measurement_rates(Measurement *m)
+{
+    CostRates r = m->rates;
+    for (int t = F32; t <= BF16; t++) {
+        m->gemm[t].rate = m->gemm_rate[t];
+        if (m->gemm[t].n_m > 0) r.gemm[t] = &m->gemm[t];
+        if (m->attention[t].n > 0) r.attention[t] = &m->attention[t];
+    }
+    if (m->memory.n > 0) r.memory = &m->memory;
+    r.n_tables = m->n_tables;
+    r.table = m->table;
+    return r;
 }
 
 Err measure_rates(const MeasureSettings *s, WorldRank *r, Measurement *out)
@@ -230,11 +317,6 @@ Err measure_rates(const MeasureSettings *s, WorldRank *r, Measurement *out)
     TRY(ARENA_NEW(r->arena, r->ranks, &m.all));
     for (int i = 0; i < r->ranks; i++) m.all[i] = i;
     TRY(comm_register(r->comm, ARENA_NUMBERS, m.cell, sizeof *m.cell));
-    TRY(measure_memory(&m));
-    for (int t = F64; t <= BF16; t++) {
-        TRY(measure_gemm(&m, (DType)t));
-        TRY(measure_attention(&m, (DType)t));
-        TRY(measure_pointwise(&m, (DType)t));
-    }
-    return measure_links(&m);
+    m.operands = r->arena;
+    return s->device->runtime ? measure_device(&m) : measure_all(&m);
 }

@@ -1,11 +1,17 @@
 /* measure.h -- measures the rates of this machine for a cluster file (plan/cluster.h).
  *
- *     gemm         512^3, in each type          attention   512 tokens, 8 heads of 64, causal
- *     pointwise    gelu, in the caches          memory      add, far beyond the caches
- *     launch       add of one element           links       all-reduce of 8 bytes and of 8 MiB
+ *     gemm          512^3 in each type; a grid of m x n x k, the shapes that widths of presets and
+ *                   their parts along tp give, as forward, input and weight gradient
+ *     attention     8 heads of 64, causal, forward and backward, 64 to 1024 tokens
+ *     norm, gelu    in the caches              memory   add, from the caches to far beyond them
+ *     launch        add of one element
+ *     collectives   by kind, number of members and bytes, along every axis that a mesh of these
+ *                   ranks can have: contiguous and strided groups, all of them at the same time
+ *     pairs         every pair of ranks, in rounds of disjoint pairs
  *
  * All ranks of the world measure at the same time, since in a run they share cores and memory. Each
- * number is the median of its repetitions. */
+ * number is the median of its repetitions. A device with memory of its own gets operands there, and
+ * each repetition ends when its queue is empty. */
 #ifndef PLAN_MEASURE_H
 #define PLAN_MEASURE_H
 
@@ -13,7 +19,7 @@
 #include "device/device.h"
 #include "world/world.h"
 
-enum { MAX_MEASURED = 16 };
+enum { MAX_MEASURED = 32, MAX_GRID_POINTS = 128, MAX_MEASURED_TABLES = 32 };
 
 /* One measured number. */
 typedef struct {
@@ -22,22 +28,37 @@ typedef struct {
     double spread;           /* of the repetitions: (third quartile - first) / median */
 } Measured;
 
+/* Sizes of tables of kernels: up to 4096 in five steps; up to 1024 in three; small ones, for
+ * tests. */
+typedef enum { GRID_FULL, GRID_QUICK, GRID_SMALL, N_GRIDS } MeasureGrid;
+
 typedef struct {
-    const Device *device; /* of host memory: f32 and bf16 */
+    const Device *device; /* f32 and bf16 */
     Team *team;           /* of this rank */
     double budget_s;      /* for each number */
+    MeasureGrid grid;
+    int node_ranks; /* consecutive ranks of a host; 0: all */
     /* Called before each number, on rank 0; NULL: not called. */
     void (*progress)(void *context, const char *what);
     void *context;
 } MeasureSettings;
 
 typedef struct {
-    CostRates rates;
+    CostRates rates;                   /* without tables: measurement_rates adds them */
     double peak_flops_per_s[N_DTYPES]; /* fastest GEMM */
+    CostGrid gemm[N_DTYPES];           /* n_m 0: none */
+    double gemm_rate[N_DTYPES][MAX_GRID_POINTS];
+    CostCurve attention[N_DTYPES], memory;
+    CostTable table[MAX_MEASURED_TABLES];
+    int n_tables;
+    int slow_pair[2];     /* the pair of ranks with the slowest link */
+    double slow_pair_Bps; /* 0: there is one rank */
     int n;
     Measured row[MAX_MEASURED];
 } Measurement;
 
+/* Local. The rates with their tables, which point into `m`. */
+CostRates measurement_rates(Measurement *m);
 /* Collective over all ranks. Every rank gets its own numbers; use those of rank 0. f64 is measured
  * on the device `ref`, which runs it. */
 Err measure_rates(const MeasureSettings *s, WorldRank *r, Measurement *out);

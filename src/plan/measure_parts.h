@@ -1,0 +1,55 @@
+/* measure_parts.h -- internal to the measurement of a machine.
+ *
+ *     measure.c           repetitions, operands, single rates
+ *     measure_tables.c    grids and curves of kernels
+ *     measure_links.c     collectives and pairs */
+#ifndef PLAN_MEASURE_PARTS_H
+#define PLAN_MEASURE_PARTS_H
+
+#include "device/runtime.h"
+#include "plan/measure.h"
+
+enum { MAX_REPEATS = 2000, LEAST_REPEATS = 3 };
+
+typedef struct {
+    const MeasureSettings *s;
+    WorldRank *r;
+    Measurement *out;
+    double *seconds; /* [MAX_REPEATS] */
+    double *cell;    /* one number, registered with the comm: the barrier */
+    int32_t *all;    /* [ranks] */
+    Arena *operands; /* of kernels: the rank's arena, or a block of the device's memory */
+    /* A device with memory of its own; NULL: the host. */
+    const DeviceRuntime *rt;
+    DeviceQueue *queue;
+} Measurer;
+
+/* A repetition: a kernel, or a transfer. */
+typedef Err Repeat(Measurer *m, void *work);
+
+typedef struct {
+    Kernel kernel;
+    Call call;
+} TimedCall;
+
+/* Collective. Runs the repetition once to warm up, then until the budget is spent, and sets the
+ * median seconds and the spread of the row. All ranks start together. fixed: the number of
+ * repetitions, equal on all ranks, which a transfer needs; 0: by the budget. */
+Err measure_repeat(Measurer *m, Repeat *one, void *work, int fixed, Measured *row);
+/* Local. A repetition of a TimedCall. */
+Err measure_call(Measurer *m, void *timed_call);
+/* Local. An operand in m->operands, zero on the host. */
+Err measure_tensor(Measurer *m, DType dtype, int ndim, const int64_t *n, Tensor *out);
+/* Local. Appends a row; its value becomes `amount` per second in units of `unit`. */
+void measure_keep(Measurer *m, Measured row, double amount, double unit);
+/* Local. Says on rank 0 what is measured. */
+void measure_progress(const Measurer *m, const char *what);
+
+/* Collective. */
+Err measure_gemm_grid(Measurer *m, DType dtype);
+Err measure_attention_curve(Measurer *m, DType dtype);
+Err measure_memory_curve(Measurer *m);
+Err measure_collectives(Measurer *m);
+Err measure_pairs(Measurer *m);
+
+#endif
