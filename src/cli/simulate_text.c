@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include "cli/context_text.h"
 #include "cli/simulate.h"
+#include "cli/units_text.h"
 
 /* Ranks along cp have the same micro-batches, and tokens of their own. */
 static void micro_text(const SimulationReport *s, Text *t)
@@ -31,8 +32,11 @@ static void head_text(const SimulationReport *s, Text *t)
     text_add(t, "  mesh       ");
     mesh_view_text(t, s->mesh, VIEW_DENSE);
     text_add(t, ": %d rank%s\n", s->mesh->world, s->mesh->world == 1 ? "" : "s");
-    text_add(t, "  zero       %d; gradients are reduced after %s micro-batch\n", set->parallel.zero,
-             set->parallel.zero >= 2 || set->parallel.reduce_each ? "each" : "the last");
+    units_text(s->all.shared, t);
+    if (!set->parallel.units)
+        text_add(t, "  zero       %d; gradients are reduced after %s micro-batch\n",
+                 set->parallel.zero,
+                 set->parallel.zero >= 2 || set->parallel.reduce_each ? "each" : "the last");
     micro_text(s, t);
     text_add(t, "  counted    %d class%s of equal ranks, from %lld program%s; nothing ran\n",
              s->all.n, s->all.n == 1 ? "" : "es", (long long)s->all.compiled,

@@ -68,6 +68,7 @@ static Err read_ranks(const char *text, int *out)
 static Err choose_layouts(const Config *c, const VerifyFlags *want, Arena *a, Verification *v)
 {
     ParallelSettings *cover, own = config_parallel(c), **out = &v->layout;
+    own.units = v->units;
     int *n = &v->n_layouts;
     int ranks, n_cover;
     if (want->layouts) return read_layouts(want->layouts, a, out, n);
@@ -81,7 +82,8 @@ static Err choose_layouts(const Config *c, const VerifyFlags *want, Arena *a, Ve
     TRY(layouts_covering(&limits, a, &cover, &n_cover));
     TRY(ARENA_NEW(a, n_cover + 1, out));
     *n = 0;
-    if (layout_ranks(&own) > 1 && layout_ranks(&own) <= MAX_RANKS) (*out)[(*n)++] = own;
+    if ((layout_ranks(&own) > 1 || own.units) && layout_ranks(&own) <= MAX_RANKS)
+        (*out)[(*n)++] = own;
     memcpy(*out + *n, cover, (size_t)n_cover * sizeof *cover);
     *n += n_cover;
     return OK;
@@ -96,6 +98,24 @@ static void set_schedules(const Config *c, Verification *v)
     }
 }
 
+/* A layer for each run of layers with the same options, in a model that keeps at least two. */
+static Err shrink_units(const Config *c, const JobSettings *job, Verification *v)
+{
+    const UnitOptions *all = job->parallel.units;
+    const int layers = (int)v->model.n_layers;
+    UnitOptions *units;
+    int n = 0;
+    TRY(ARENA_NEW(c->arena, layers + 2, &units));
+    units[0] = all[0];
+    for (int i = 1; i <= layers; i++)
+        if (!v->shrunken || i == 1 || !job_same_options(&all[i], &all[i - 1])) units[++n] = all[i];
+    if (n == 1 && layers > 1) units[++n] = all[1];
+    units[n + 1] = all[layers + 1];
+    v->trial_model.n_layers = n;
+    v->units = units;
+    return OK;
+}
+
 /* A shrunken model with short sequences and blocks of 16 elements has all the seams of a large one,
  * and runs in seconds. */
 static Err verify_settings(const Config *c, const VerifyFlags *want, Verification *v)
@@ -106,6 +126,7 @@ static Err verify_settings(const Config *c, const VerifyFlags *want, Verificatio
     TRY(machine_device(c, &v->device));
     v->shrunken = !want->full && verify_shrink(&v->model, &v->trial_model);
     if (!v->shrunken) v->trial_model = v->model;
+    if (job.parallel.units) TRY(shrink_units(c, &job, v));
     v->set = (VerifySettings){
         .config = &v->trial_model,
         .batch = {2, v->shrunken && job.batch.seq_len > 12 ? 12 : job.batch.seq_len},

@@ -11,7 +11,8 @@ typedef struct {
     bool shrunken;
     const Device *device;
     StageRecompute stage[MAX_STAGE_RULES];
-    VerifySettings set; /* points to `stage` and `tried` */
+    const UnitOptions *units; /* of the trial model, by the run's rules for layers; NULL: none */
+    VerifySettings set;       /* points to `stage` and `tried` */
     ParallelSettings *layout;
     int n_layouts;
     VerifyLine *line;

@@ -149,6 +149,8 @@ static inline bool job_has_backward(const JobSettings *s)
 const char *job_schedule(const JobSettings *settings);
 /* Local. The options of a unit as the settings give them, without rules of stages. */
 UnitOptions job_unit_options(const JobSettings *settings, int unit);
+/* Local. True if two units have the same options. */
+bool job_same_options(const UnitOptions *a, const UnitOptions *b);
 /* Local. True if the units of the job differ in their options. */
 bool job_units_differ(const Job *job);
 /* Local. "none", "selective", "full", or the names. */

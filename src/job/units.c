@@ -50,7 +50,7 @@ static bool same_program(const UnitOptions *a, const UnitOptions *b)
            a->context == b->context;
 }
 
-static bool same_options(const UnitOptions *a, const UnitOptions *b)
+bool job_same_options(const UnitOptions *a, const UnitOptions *b)
 {
     return same_program(a, b) && a->zero == b->zero && a->reduce_each == b->reduce_each;
 }
@@ -58,7 +58,7 @@ static bool same_options(const UnitOptions *a, const UnitOptions *b)
 bool job_units_differ(const Job *job)
 {
     for (int u = 1; u < job->model.n_units; u++)
-        if (!same_options(&job->unit[u], &job->unit[0])) return true;
+        if (!job_same_options(&job->unit[u], &job->unit[0])) return true;
     return false;
 }
 

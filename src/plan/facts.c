@@ -83,8 +83,9 @@ static Err label_of(const LinkedProgram *lp, int class, Arena *arena, const char
     Text t = text_in(arena);
     bool any = false;
     for (int u = 0, last; u < lp->model->n_units && is_part_of_kind(p, class); u = last + 1) {
-        for (last = u; last + 1 < lp->model->n_units && p->class_of[last + 1] == class;) last++;
+        last = u;
         if (p->class_of[u] != class) continue;
+        while (last + 1 < lp->model->n_units && p->class_of[last + 1] == class) last++;
         const char *end = strrchr(unit[last].name, '.');
         text_add(&t, "%s%s", any ? "," : "", any ? strrchr(unit[u].name, '.') + 1 : unit[u].name);
         if (last > u) text_add(&t, "-%s", end ? end + 1 : unit[last].name);

@@ -115,6 +115,13 @@ static inline bool unit_is_here(const LinkedProgram *lp, int unit)
     return lp->unit[unit].stage == lp->stage;
 }
 
+/* Local. The options of the first unit on the rank's stage. */
+static inline UnitOptions facts_options_here(const Facts *f)
+{
+    int u = 0;
+    while (!unit_is_here(&f->job->linked, u)) u++;
+    return f->job->unit[u];
+}
 /* Local. True if the class is of the kind that is printed. */
 static inline bool facts_show(const Facts *f, int class)
 {

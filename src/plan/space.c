@@ -166,6 +166,7 @@ JobSettings plan_job(const PlanSpace *s, const PlanPoint *p)
     job.compile.recompute = p->recompute;
     job.compile.recompute_names = NULL;
     job.n_stage_rules = 0;
+    job.parallel.units = NULL; /* all units of a point are alike */
     job.parallel.mesh = p->mesh;
     job.parallel.rank = 0;
     job.parallel.zero = p->zero;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "schedule/gen/generate.h"
+#include "verify/mixed.h"
 
 static int one_if_none(int n) { return n ? n : 1; }
 
@@ -49,6 +50,7 @@ const char *layout_words(const ParallelSettings *p, char *buffer)
     if (p->context) add_word(buffer, "context=%s", context_name(p->context));
     if (p->tokens) add_word(buffer, "tokens=%s", token_map_name(p->tokens));
     if (p->keep_gathered) add_word(buffer, "regather=false");
+    if (p->units) add_word(buffer, "mixed");
     if (p->fold > 1) add_word(buffer, "fold=%d", p->fold);
     if (p->live && p->zero == 3) add_word(buffer, "live=%d", p->live);
     return buffer[0] ? buffer : strcpy(buffer, "one rank");
@@ -91,7 +93,7 @@ static Err bad_word(const char *word)
         "layout: \"%s\" is not a word of a layout; the words are dp=N dp_replicate=N "
         "dp_shard=N cp=N cp_heads=N context=NAME tokens=NAME tp=N pp=N schedule=NAME chunks=N "
         "slices=N group=N split=cost evict zero=0..3 live=N fold=N reduce=each sequence "
-        "regather=false, separated by spaces; separate layouts by ;",
+        "regather=false mixed, separated by spaces; separate layouts by ;",
         word);
 }
 
@@ -133,6 +135,7 @@ static Err parse_word(const char *word, ParallelSettings *p)
     if (strcmp(word, "sequence") == 0 || strcmp(word, "sequence=true") == 0)
         return p->sequence = true, OK;
     if (strcmp(word, "evict") == 0 || strcmp(word, "evict=true") == 0) return p->evict = true, OK;
+    if (strcmp(word, "mixed") == 0) return p->units = &layout_mixed_mark, OK;
     if (strcmp(word, "regather=false") == 0) return p->keep_gathered = true, OK;
     if (strcmp(word, "reduce=each") == 0) return p->reduce_each = true, OK;
     if (strcmp(word, "split=cost") == 0) return p->split = "cost", OK;

@@ -1,6 +1,7 @@
 /* layouts_cover.c -- the options of a layout, and the rows that are layouts. */
 #include "verify/cover.h"
 #include "verify/layouts.h"
+#include "verify/mixed.h"
 
 enum {
     REPLICATE,
@@ -16,6 +17,7 @@ enum {
     CONTEXT,
     TOKENS,
     CP_HEADS,
+    MIXED,
     N_OPTIONS
 };
 
@@ -36,6 +38,7 @@ static ParallelSettings settings_of(const int *value)
         .split = value[BY_COST] ? "cost" : NULL,
         .context = value[CP] ? (ContextKind)(CONTEXT_GATHER + value[CONTEXT]) : CONTEXT_AUTO,
         .tokens = value[CP] ? (TokenMap)(value[TOKENS] + 1) : TOKENS_AUTO,
+        .units = value[MIXED] ? &layout_mixed_mark : NULL,
     };
 }
 
@@ -96,7 +99,8 @@ Err layouts_covering(const LayoutLimits *limits, Arena *arena, ParallelSettings 
                                          [BY_COST] = 2,
                                          [CONTEXT] = N_CONTEXTS - CONTEXT_GATHER,
                                          [TOKENS] = N_TOKEN_MAPS - 1,
-                                         [CP_HEADS] = ranks > 3 ? ranks / 2 : 1},
+                                         [CP_HEADS] = ranks > 3 ? ranks / 2 : 1,
+                                         [MIXED] = 2},
                               .may = may,
                               .context = limits};
     int *row;

@@ -7,6 +7,7 @@
 #include "base/math.h"
 #include "schedule/check/check.h"
 #include "schedule/gen/generate.h"
+#include "verify/mixed.h"
 #include "job/batch.h"
 
 #define F64_BOUND 1e-10
@@ -191,8 +192,8 @@ static bool cuts_by_stages(const VerifySettings *s, const ParallelSettings *p)
 /* The layout that gives the same bits: ZeRO 0 on the same mesh (ZeRO 1 with dp_replicate) with as
  * many reductions; one stage instead of several; or one rank with numerics.fold. False if there is
  * none. */
-static bool exact_reference(const VerifySettings *s, const ParallelSettings *p, Arena *temp,
-                            ParallelSettings *reference)
+static bool uniform_reference(const VerifySettings *s, const ParallelSettings *p, Arena *temp,
+                              ParallelSettings *reference)
 {
     const bool each = p->reduce_each || p->zero >= 2;
     *reference = *p;
@@ -221,14 +222,36 @@ static bool exact_reference(const VerifySettings *s, const ParallelSettings *p, 
     return true;
 }
 
-Err verify_layout(const VerifySettings *s, const ParallelSettings *layout, Arena *arena,
+/* The same for a layout whose units differ: uniform recomputation, and ZeRO 0 for all units. Units
+ * that share the order of sums of other ranks keep it. */
+static Err exact_reference(const VerifySettings *s, const ParallelSettings *p, Arena *arena,
+                           ParallelSettings *reference, bool *exists)
+{
+    const TrialSettings t = trial_of(s, p, GRADE_EXACT, dp_of(p));
+    bool changed;
+    *exists = uniform_reference(s, p, arena, reference);
+    if (!p->units) return OK;
+    *exists = true;
+    *reference = *p;
+    reference->live = 0;
+    return mixed_reference(&t.job, p->mesh.dp_replicate > 1, arena, &reference->units, &changed);
+}
+
+Err verify_layout(const VerifySettings *s, const ParallelSettings *given, Arena *arena,
                   VerifyLine *line, int *n)
 {
-    ParallelSettings reference;
+    ParallelSettings reference, settled = *given;
+    const ParallelSettings *layout = &settled;
+    bool exact = false;
     *n = 0;
+    if (given->units == &layout_mixed_mark) {
+        const TrialSettings t = trial_of(s, given, GRADE_EXACT, dp_of(given));
+        TRY(mixed_units(&t.job, arena, &settled.units));
+    }
     line[(*n)++] = (VerifyLine){.layout = *layout, .grade = GRADE_F64};
     if (!s->is_plain) {
-        if (exact_reference(s, layout, arena, &reference))
+        TRY(exact_reference(s, layout, arena, &reference, &exact));
+        if (exact)
             line[(*n)++] =
                 (VerifyLine){.layout = *layout, .reference = reference, .grade = GRADE_EXACT};
         line[(*n)++] =

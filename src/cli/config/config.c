@@ -226,7 +226,7 @@ Err config_load(const char *path, const char *const *set, int n_set, Arena *a, C
 
 Err config_open(const ConfigSource *from, Arena *a, Config *out)
 {
-    Loader l = {.arena = a};
+    Loader l = {.arena = a, .c.arena = a};
     TRY(ARENA_NEW(a, MAX_FIELDS, &l.fields));
     TRY(set_defaults(&l));
     if (from->file) TRY(set_file(&l, from->file));

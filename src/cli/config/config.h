@@ -44,6 +44,14 @@ typedef struct {
     const char *text; /* joined by commas; a comma in an item follows a backslash */
 } TextList;
 
+/* A value for some units only (layer_rules.h). Units are counted from the embedding on, 0. */
+typedef struct {
+    KeyId key;
+    const char *item, *value; /* "3@layers:0-15", "3" */
+    int first, last;          /* RULE_HEAD: the last unit, whose number depends on the model */
+} LayerRule;
+enum { MAX_LAYER_RULES = 256, RULE_HEAD = -1 };
+
 #define TYPE_INT int64_t
 #define TYPE_FLOAT double
 #define TYPE_BOOL bool
@@ -60,6 +68,9 @@ typedef struct {
     int n_model_fields;
     bool dp_follows;       /* mesh.dp is -1: it follows from the number of ranks */
     struct PlanFile *plan; /* plan_file.h; NULL: none */
+    LayerRule *layer_rule; /* [n_layer_rules] */
+    int n_layer_rules;
+    Arena *arena; /* of its texts */
 } Config;
 #undef KEY
 #undef OPTION

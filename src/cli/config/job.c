@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "cli/config/mesh.h"
-#include "cli/config/keys.h"
+#include "cli/config/layer_rules.h"
 #include "cli/machine.h"
 
 /* True if the list has this word as its only item. */
@@ -169,7 +169,7 @@ static Err prepack_table(const Config *c, Option device, const DevicePrepack **o
                         "%s: parallel.prepack=true: GEMMs on %s do not use prepacked weights; set "
                         "run.device=cpu or parallel.prepack=false",
                         origin, device == DEVICE_CUDA ? "cuda" : "ref");
-    if (c->parallel_zero == 3)
+    if (c->parallel_zero == 3 && !layer_rules_first(c, KEY_parallel_zero))
         return err_fail(ERR_CONFIG,
                         "%s: parallel.prepack=true with parallel.zero=3: weights are gathered for "
                         "each use, so no prepacked weight can be reused; set parallel.zero=2 or "
@@ -198,6 +198,7 @@ Err config_job(const Config *c, const ModelConfig *model, JobSettings *out)
     s.compile.device_memory = device_find(option_text(device))->own_memory;
     TRY(prepack_table(c, device, &s.compile.prepack));
     TRY(stage_rules(c, &s));
+    TRY(layer_rules_apply(c, model, &s));
     if (micros > MAX_SCHEDULE)
         return err_fail(ERR_CONFIG,
                         "%s: batch.global=%lld in micro-batches of %lld makes %lld of them; the "

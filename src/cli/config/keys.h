@@ -47,8 +47,13 @@ typedef struct {
     bool sequence;      /* a YAML list; `text` is TextList.text */
 } WrittenValue;
 
-/* Local. Converts and checks a value, then stores it in its member of Config. */
+/* Local. Converts and checks a value, then stores it in its member of Config; values for some
+ * layers become rules. */
 Err key_set(KeyId id, const WrittenValue *value, Arena *a, Config *c);
+/* Local. The same for a value without rules. */
+Err key_convert(KeyId id, const WrittenValue *value, Arena *a, Config *c);
+/* Local. The items of a value, separated by commas. */
+Err list_items(const Key *key, const WrittenValue *value, Arena *a, TextList *out);
 
 typedef struct {
     const char *section, *name;

@@ -8,7 +8,7 @@
 #include "cli/config/mesh.h"
 
 #include <string.h>
-#include "cli/config/keys.h"
+#include "cli/config/layer_rules.h"
 #include "schedule/gen/generate.h"
 
 static bool was_given(const Config *c, KeyId key) { return strcmp(c->origin[key], "default") != 0; }
@@ -83,6 +83,8 @@ static Err too_many(const Config *c)
 static Err settle_reduce(Config *c)
 {
     if (c->parallel_zero < 2 || c->parallel_reduce == REDUCE_EACH) return OK;
+    if (layer_rules_first(c, KEY_parallel_zero))
+        return OK; /* for the units whose level allows it */
     if (!was_given(c, KEY_parallel_reduce)) {
         c->parallel_reduce = REDUCE_EACH; /* the printed configuration then loads again */
         return OK;
@@ -111,7 +113,9 @@ static Err check_cp(const Config *c)
     if (p.mesh.cp_heads)
         TRY(mesh_check_heads(c->origin[KEY_mesh_cp_heads], p.mesh.cp, p.mesh.cp_heads));
     if (p.mesh.cp > 1) return OK;
-    if (p.context) return no_effect(c, KEY_parallel_context, context_name(p.context));
+    const char *rule = layer_rules_first(c, KEY_parallel_context);
+    if (p.context || rule)
+        return no_effect(c, KEY_parallel_context, rule ? rule : context_name(p.context));
     if (p.tokens) return no_effect(c, KEY_parallel_tokens, token_map_name(p.tokens));
     return OK;
 }

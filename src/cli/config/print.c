@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "cli/config/keys.h"
+#include "cli/config/layer_rules.h"
 
 /* Prints a text in double quotes, the only style of YAML that can express any text. */
 static void print_text(Text *out, const char *text)
@@ -80,7 +80,26 @@ static void print_value(Text *out, const Key *key, const Config *c)
     }
 }
 
-void config_print_value(const Config *c, KeyId key, Text *out) { print_value(out, key_at(key), c); }
+/* Prints a value with its rules for layers: a list that ends with the value of all other units. */
+static void print_key(Text *out, KeyId id, const Config *c)
+{
+    const Key *key = key_at(id);
+    const TextList *list = (const void *)((const char *)c + key->member);
+    if (!layer_rules_first(c, id)) {
+        print_value(out, key, c);
+        return;
+    }
+    text_add(out, "[");
+    layer_rules_print(c, id, out);
+    for (int i = 0; key->type == KEY_LIST && i < list->n; i++) {
+        text_add(out, i ? ", " : "");
+        print_text(out, list->at[i]);
+    }
+    if (key->type != KEY_LIST) print_value(out, key, c);
+    text_add(out, "]");
+}
+
+void config_print_value(const Config *c, KeyId key, Text *out) { print_key(out, key, c); }
 
 /* True unless another entry overrides field i: an argument overrides the file. */
 static bool wins(const Config *c, int i)
@@ -106,7 +125,7 @@ void config_print(const Config *config, Text *out)
             const Key *key = key_at((KeyId)k);
             if (strcmp(key->section, section) != 0) continue;
             text_add(out, "  %s: ", key->name);
-            print_value(out, key, c);
+            print_key(out, (KeyId)k, c);
             text_add(out, "\n");
         }
         for (int i = 0; strcmp(section, "model") == 0 && i < c->n_model_fields; i++) {

@@ -4,7 +4,7 @@
  *     optim.lr=abc     must be a number
  *     optim.beta1=1.5  too large; the most is 0.9999999
  *     mesh.ep=2        not yet: no model has experts; the only value is 1 */
-#include "cli/config/keys.h"
+#include "cli/config/layer_rules.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -128,7 +128,7 @@ static size_t take_item(const char *text, char **item)
     return i;
 }
 
-static Err read_list(const Key *key, const WrittenValue *value, Arena *a, TextList *out)
+Err list_items(const Key *key, const WrittenValue *value, Arena *a, TextList *out)
 {
     const char **at;
     char *item;
@@ -202,7 +202,7 @@ static Err check_form(const Key *key, const WrittenValue *value)
     return OK;
 }
 
-Err key_set(KeyId id, const WrittenValue *value, Arena *a, Config *c)
+Err key_convert(KeyId id, const WrittenValue *value, Arena *a, Config *c)
 {
     const Key *key = key_at(id);
     void *member = (char *)c + key->member;
@@ -224,7 +224,7 @@ Err key_set(KeyId id, const WrittenValue *value, Arena *a, Config *c)
         TRY(read_choice(key, value, a, member));
         break;
     case KEY_LIST:
-        TRY(read_list(key, value, a, member));
+        TRY(list_items(key, value, a, member));
         break;
     case KEY_TEXT:
         *(const char **)member = value->text;
@@ -233,4 +233,11 @@ Err key_set(KeyId id, const WrittenValue *value, Arena *a, Config *c)
     TRY(check_works(key, value, number));
     c->origin[id] = value->origin;
     return OK;
+}
+
+Err key_set(KeyId id, const WrittenValue *value, Arena *a, Config *c)
+{
+    WrittenValue rest;
+    TRY(layer_rules_take(id, value, a, c, &rest));
+    return key_convert(id, &rest, a, c);
 }

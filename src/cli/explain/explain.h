@@ -30,8 +30,6 @@ Err explain_json(const Facts *f, Text *out);
 /* Local. Prints the value and releases it. ERR_NOMEM if it is NULL or cannot be printed. */
 Err json_text(struct json_t *value, Text *out);
 
-/* Local. "none", "selective", "full", or the patterns. */
-const char *recompute_text(const CompileOptions *o);
 /* Local. "dp {1 3}"; "tp {8..15}"; "dp, 2048 ranks". Returns `buffer`. */
 enum { GROUP_TEXT_BYTES = 96 };
 const char *group_text(const Mesh *m, RankList group, char buffer[GROUP_TEXT_BYTES]);

@@ -9,6 +9,7 @@
 
 #include <stdlib.h>
 #include "cli/context_text.h"
+#include "cli/units_text.h"
 #include "cli/verbs.h"
 #include "job/batch.h"
 
@@ -65,8 +66,9 @@ static json_t *plan_json(const Facts *f)
     set_count(o, "seq_len", s->batch.seq_len);
     set_count(o, "tokens_per_micro", f->tokens_micro);
     set_count(o, "tokens_per_step", f->tokens_step);
-    const CompileOptions here = job_options(f->job, 0, 0);
-    set_text(o, "recompute", recompute_text(&here));
+    const UnitOptions here = facts_options_here(f);
+    set_text(o, "recompute", job_recompute_text(&here));
+    set(o, "units", units_options_json(f->job));
     set_text(o, "offload", s->compile.offload_names ? s->compile.offload_names : "none");
     set_text(o, "optimizer", s->optim.kind == OPTIM_ADAMW ? "adamw" : "sgd");
     set_parallel(f, o);

@@ -2,6 +2,7 @@
 #include "cli/explain/explain.h"
 
 #include "cli/context_text.h"
+#include "cli/units_text.h"
 #include "job/batch.h"
 
 static const char *optim_name(OptimKind kind) { return kind == OPTIM_ADAMW ? "adamw" : "sgd"; }
@@ -144,12 +145,6 @@ static Err cp_text(const Facts *f, Arena *temp, Text *t)
     return balance_text(job, temp, t);
 }
 
-const char *recompute_text(const CompileOptions *o)
-{
-    static const char *const name[] = {"none", "selective", "full"};
-    return o->recompute == RECOMPUTE_NAMED ? o->recompute_names : name[o->recompute];
-}
-
 static Err plan_text(const Facts *f, Arena *temp, Text *t)
 {
     const JobSettings *s = &f->job->settings;
@@ -162,12 +157,16 @@ static Err plan_text(const Facts *f, Arena *temp, Text *t)
     micro_text(f, t);
     TRY(cp_text(f, temp, t));
     slices_text(f, t);
-    zero_text(f, t);
+    if (!s->parallel.units) zero_text(f, t);
+    units_text(f->job, t);
     text_add(t, "  schedule   %s\n", s->schedule);
-    const CompileOptions here = job_options(f->job, 0, 0);
-    text_add(t, "  recompute  %s%s\n", recompute_text(&here),
-             s->n_stage_rules ? " on this stage" : "");
-    text_add(t, "  offload    %s\n", s->compile.offload_names ? s->compile.offload_names : "none");
+    if (!s->parallel.units) {
+        const UnitOptions here = facts_options_here(f);
+        text_add(t, "  recompute  %s%s\n", job_recompute_text(&here),
+                 s->n_stage_rules ? " on this stage" : "");
+        text_add(t, "  offload    %s\n",
+                 s->compile.offload_names ? s->compile.offload_names : "none");
+    }
     text_add(t, "  optimizer  %s, lr %g, weight decay %g, clip %g\n", optim_name(s->optim.kind),
              f->lr, s->optim.weight_decay, s->optim.clip);
     return OK;

@@ -1,0 +1,54 @@
+/* units_text.c -- runs of units with the same options. */
+#include "cli/units_text.h"
+
+#include <jansson.h>
+#include <string.h>
+
+/* The last unit of the run that begins with unit u. */
+static int run_end(const Job *job, int u)
+{
+    const int n = job->model.n_units;
+    while (u + 1 < n - 1 && u > 0 && job_same_options(&job->unit[u], &job->unit[u + 1])) u++;
+    return u;
+}
+
+static const char *names_or_none(const char *names) { return names ? names : "none"; }
+
+void units_text(const Job *job, Text *t)
+{
+    const Unit *unit = job->model.unit;
+    const char *head = "  units      ";
+    if (!job->settings.parallel.units) return;
+    for (int u = 0, last; u < job->model.n_units; u = last + 1) {
+        const UnitOptions *o = &job->unit[u];
+        last = run_end(job, u);
+        text_add(t, "%s%s", head, unit[u].name);
+        if (last > u) text_add(t, "-%s", strrchr(unit[last].name, '.') + 1);
+        text_add(t, ": zero %d, gradients reduced after %s micro-batch, recompute %s, offload %s",
+                 o->zero, o->zero >= 2 || o->reduce_each ? "each" : "the last",
+                 job_recompute_text(o), names_or_none(o->offload_names));
+        if (job->settings.parallel.mesh.tp > 1)
+            text_add(t, ", sequence %s", o->sequence ? "true" : "false");
+        if (job->settings.parallel.mesh.cp > 1)
+            text_add(t, ", context %s", context_name(o->context));
+        text_add(t, ", regather %s\n", o->keep_gathered ? "false" : "true");
+        head = "             ";
+    }
+}
+
+json_t *units_options_json(const Job *job)
+{
+    json_t *list = json_array();
+    for (int u = 0, last; u < job->model.n_units; u = last + 1) {
+        const UnitOptions *o = &job->unit[u];
+        last = run_end(job, u);
+        json_array_append_new(
+            list, json_pack("{s:s, s:s, s:i, s:b, s:s, s:s, s:b, s:s, s:b}", "first",
+                            job->model.unit[u].name, "last", job->model.unit[last].name, "zero",
+                            o->zero, "reduce_each", o->zero >= 2 || o->reduce_each, "recompute",
+                            job_recompute_text(o), "offload", names_or_none(o->offload_names),
+                            "sequence", o->sequence, "context", context_name(o->context),
+                            "regather", !o->keep_gathered));
+    }
+    return list;
+}

@@ -1,0 +1,61 @@
+/* mixed.c -- layouts whose layers differ: every other unit has other options than the layout. */
+#include "verify/mixed.h"
+
+const UnitOptions layout_mixed_mark = {0};
+
+static int dp_cp(const MeshSizes *m)
+{
+    return (m->dp_replicate > 1 ? m->dp_replicate : 1) * (m->dp_shard > 1 ? m->dp_shard : 1) *
+           (m->cp > 1 ? m->cp : 1);
+}
+
+/* The other value of each option that has an effect on this mesh. */
+static UnitOptions other_options(const ParallelSettings *p, UnitOptions o)
+{
+    o.recompute = o.recompute == RECOMPUTE_FULL ? RECOMPUTE_NONE : RECOMPUTE_FULL;
+    o.recompute_names = NULL;
+    o.offload_names = NULL; /* full recomputation keeps nothing that could be offloaded */
+    if (dp_cp(&p->mesh) > 1) o.zero = (o.zero + 1) % 4;
+    if (p->mesh.tp > 1) o.sequence = !o.sequence;
+    if (p->mesh.cp > 1) o.context = o.context == CONTEXT_GATHER ? CONTEXT_RING : CONTEXT_GATHER;
+    return o;
+}
+
+static Err new_units(const JobSettings *job, Arena *arena, UnitOptions **out)
+{
+    const int n = (int)job->config->n_layers + 2;
+    TRY(ARENA_NEW(arena, n, out));
+    for (int u = 0; u < n; u++) (*out)[u] = job_unit_options(job, u);
+    return OK;
+}
+
+Err mixed_units(const JobSettings *job, Arena *arena, const UnitOptions **out)
+{
+    JobSettings uniform = *job;
+    UnitOptions *units;
+    uniform.parallel.units = NULL;
+    TRY(new_units(&uniform, arena, &units));
+    for (int u = 1; u <= (int)job->config->n_layers; u += 2)
+        units[u] = other_options(&job->parallel, units[u]);
+    *out = units;
+    return OK;
+}
+
+Err mixed_reference(const JobSettings *job, int zero, Arena *arena, const UnitOptions **out,
+                    bool *changed)
+{
+    UnitOptions *units;
+    TRY(new_units(job, arena, &units));
+    *changed = false;
+    for (int u = 0; u < (int)job->config->n_layers + 2; u++) {
+        UnitOptions *o = &units[u];
+        o->reduce_each = o->reduce_each || o->zero >= 2;
+        *changed = *changed || o->zero > zero;
+        if (o->zero > zero) o->zero = zero;
+        o->recompute = job->compile.recompute;
+        o->recompute_names = job->compile.recompute_names;
+        o->offload_names = job->compile.offload_names;
+    }
+    *out = units;
+    return OK;
+}
