@@ -23,16 +23,18 @@ Err fuse_sum(Graph *g, bool *found)
             const int maker = graph_maker(g, b);
             if (maker == NO_NODE || a == b || graph_readers(g, b) != 1) continue;
             Node *gemm = &g->node[maker];
-            if (gemm->op != OP_linear_dx || gemm->n_in != 2 || gemm->chunk != n->chunk) continue;
+            const int n_in = gemm->op == OP_grouped_linear_dx ? 3 : 2; /* before the sum */
+            if (gemm->op != OP_linear_dx && gemm->op != OP_grouped_linear_dx) continue;
+            if (gemm->n_in != n_in || gemm->chunk != n->chunk) continue;
             if (!may_be_added_to(g, a)) continue;
-            const Value in[] = {gemm->in[0], gemm->in[1], a};
-            n->op = OP_linear_dx;
+            n->op = gemm->op;
             n->attr = gemm->attr;
             n->keep[0] = SLOT_ONE;
             gemm->n_out = 0;
-            TRY(ARENA_NEW(g->arena, 3, &n->in));
-            memcpy(n->in, in, sizeof in);
-            n->n_in = 3;
+            TRY(ARENA_NEW(g->arena, n_in + 1, &n->in));
+            memcpy(n->in, gemm->in, (size_t)n_in * sizeof *n->in);
+            n->in[n_in] = a;
+            n->n_in = n_in + 1;
             *found = true;
             return graph_tidy(g);
         }

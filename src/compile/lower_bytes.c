@@ -71,7 +71,11 @@ static StorageView own_bytes(const Graph *g, Value v)
 }
 
 /* Index of the operand that the output is added to, or -1. */
-static int sum_operand(const Node *n) { return n->op == OP_linear_dx && n->n_in == 3 ? 2 : -1; }
+static int sum_operand(const Node *n)
+{
+    if (n->op == OP_grouped_linear_dx) return n->n_in == 4 ? 3 : -1;
+    return n->op == OP_linear_dx && n->n_in == 3 ? 2 : -1;
+}
 
 /* True for inputs that a kernel may overwrite with its output, as device/kernels.def states. The
  * residual of linear_add is excluded, although the kernel permits it: cuBLASLt rounds an in-place

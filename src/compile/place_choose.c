@@ -41,6 +41,7 @@ typedef struct {
     PlaceContext *p;
     int *last_read;      /* [n_values]: node, -1: never */
     bool *inside;        /* [n_values]: made and read within one chunk */
+    bool *ragged;        /* [n_values]: rows of experts, or their numbers */
     SearchState **layer; /* [n_nodes + 1] */
     int *n, *cap;        /* [n_nodes + 1] */
     int *table;          /* open addressing over the states of one layer: index + 1, or 0 */
@@ -76,6 +77,14 @@ static bool reshards_by_rows(const Placement *from, const Placement *to)
            to->kind == PLACEMENT_REPLICATE;
 }
 
+/* True if the reshard would move rows of experts between ranks. Where tokens are sharded, each rank
+ * has sorted its own: row numbers and offsets of two ranks are not parts of one value. */
+static bool mixes_rows(const Placement *from, const Placement *to)
+{
+    return (from->kind == PLACEMENT_SHARD && from->dim == 0) ||
+           (to->kind == PLACEMENT_SHARD && to->dim == 0);
+}
+
 /* Makes a placement of a value available and adds the cost; returns false if that is impossible. */
 static bool reshard_value(const PlacementSearch *search, Value v, PlacementId placement, bool added,
                           SearchState *s)
@@ -88,6 +97,7 @@ static bool reshard_value(const PlacementSearch *search, Value v, PlacementId pl
     if (added && from->kind == PLACEMENT_REPLICATE && to->kind == PLACEMENT_SUM) return true;
     if (p->g->value[v].role == ROLE_PARAM) return false;
     if (search->inside[v] && !reshards_by_rows(from, to)) return false;
+    if (search->ragged[v] && mixes_rows(from, to)) return false;
     const int64_t bytes =
         placement_reshard_bytes(&p->placements, a->id[0], placement, p->bytes[v], &steps);
     if (bytes < 0) return false;
@@ -288,6 +298,28 @@ Err place_inside(const Graph *g, Arena *arena, bool **out)
     return OK;
 }
 
+/* Rows of experts have the letter r, or (tk) where they meet tokens; `at` has their numbers. */
+static bool is_ragged(const Operand *o)
+{
+    return o->ndim > 0 && (o->letter[0] == 'r' || (o->letter[0] == 't' && o->second[0]) ||
+                           (o->ndim == 2 && strcmp(o->name, "at") == 0));
+}
+
+static Err find_ragged(PlacementSearch *s)
+{
+    const Graph *g = s->p->g;
+    TRY(ARENA_NEW(s->p->arena, g->n_values + 1, &s->ragged));
+    for (int i = 0; i < g->n_nodes; i++) {
+        const Node *n = &g->node[i];
+        const Signature *sig = &s->p->sig[i];
+        for (int j = 0; j < n->n_in && j < sig->n_in; j++)
+            if (is_ragged(&sig->in[j])) s->ragged[n->in[j]] = true;
+        for (int j = 0; j < n->n_out; j++)
+            if (is_ragged(&sig->out[j])) s->ragged[n->out[j]] = true;
+    }
+    return OK;
+}
+
 static Err open_search(PlacementSearch *s)
 {
     const Graph *g = s->p->g;
@@ -296,6 +328,7 @@ static Err open_search(PlacementSearch *s)
     for (int i = 0; i < g->n_nodes; i++)
         for (int j = 0; j < g->node[i].n_in; j++) s->last_read[g->node[i].in[j]] = i;
     TRY(place_inside(g, s->p->arena, &s->inside));
+    TRY(find_ragged(s));
     TRY(ARENA_NEW(s->p->arena, TABLE_SIZE, &s->table));
     TRY(ARENA_NEW(s->p->arena, g->n_nodes + 1, &s->layer));
     TRY(ARENA_NEW(s->p->arena, g->n_nodes + 1, &s->n));

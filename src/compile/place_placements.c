@@ -81,25 +81,40 @@ Err split_read(PlacementTable *table, int64_t extent, int64_t group, int *out)
     return OK;
 }
 
+/* Appends the span scaled. One with a step becomes a span per element: its elements are apart.
+ * Returns the number of spans, or -1 if a boundary would fall inside of an element. */
+static int scale_span(Span a, int64_t up, int64_t down, Span *out)
+{
+    int n = 0;
+    if (a.step != 1 && down != 1) return -1;
+    if (a.lo * up % down || (a.step == 1 && a.hi * up % down)) return -1;
+    if (a.step == 1) out[n++] = (Span){a.lo * up / down, a.hi * up / down, 1};
+    for (int64_t at = a.lo; a.step != 1 && at < a.hi; at += a.step)
+        out[n++] = (Span){at * up, (at + 1) * up, 1};
+    return n;
+}
+
 Err split_scaled(PlacementTable *table, int split, int64_t by, int *out)
 {
     const AxisSplit *s = &table->split[split];
     const SpanMap *old = s->map, *map;
     const int64_t up = by > 0 ? by : 1, down = by > 0 ? 1 : -by;
+    int64_t room = 1;
     Span *span;
-    int *n_of;
+    int *n_of, at = 0;
     *out = -1;
     if (old->extent * up % down) return OK;
-    TRY(ARENA_NEW(table->arena, old->first[table->parts] + 1, &span));
+    for (int i = 0; i < old->first[table->parts]; i++)
+        room += old->span[i].step == 1 ? 1 : span_count(old->span[i]);
+    TRY(ARENA_NEW(table->arena, room, &span));
     TRY(ARENA_NEW(table->arena, table->parts, &n_of));
-    for (int p = 0; p < table->parts; p++) {
-        n_of[p] = old->first[p + 1] - old->first[p];
+    for (int p = 0; p < table->parts; p++)
         for (int i = old->first[p]; i < old->first[p + 1]; i++) {
-            const Span a = old->span[i];
-            if (a.step != 1 || a.lo * up % down || a.hi * up % down) return OK;
-            span[i] = (Span){a.lo * up / down, a.hi * up / down, 1};
+            const int n = scale_span(old->span[i], up, down, span + at);
+            if (n < 0) return OK;
+            n_of[p] += n;
+            at += n;
         }
-    }
     TRY(map_of_spans(table, old->extent * up / down, span, n_of, &map));
     const int64_t grain = s->grain * up % down ? 0 : s->grain * up / down;
     return split_of_map(table, map, grain, out);

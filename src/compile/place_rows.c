@@ -240,6 +240,15 @@ static void drop_whole(RowChoiceList *c, double flops)
     c->n = n;
 }
 
+/* The choices of a token, if the node has rows (tk) of experts; else `size`. */
+static int64_t row_choices(const RowTrial *t, int64_t size)
+{
+    for (int i = 0; i < t->n->n_in && i < t->sig->n_in; i++)
+        if (strcmp(t->sig->in[i].name, "at") == 0 && t->sig->in[i].ndim == 2)
+            return trial_dims(t, i)->dim[1].cap;
+    return size;
+}
+
 Err rows_of_node(PlaceContext *p, int node, const PlacementId avail[][MAX_AVAIL],
                  const int *n_avail, RowChoice *out, int *n)
 {
@@ -249,6 +258,7 @@ Err rows_of_node(PlaceContext *p, int node, const PlacementId avail[][MAX_AVAIL]
     const int n_rows = op_rows(t.n->op, row);
     const RowChoice whole = {.flops = t.flops};
     if (t.n->op == OP_heads || t.n->op == OP_merge) t.size = t.n->attr.heads.size;
+    t.size = row_choices(&t, t.size);
     if (is_legal(&t, &whole)) TRY(add_choice(&choices, &whole));
     for (int r = 0; r < n_rows; r++) {
         t.row = row[r];

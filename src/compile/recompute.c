@@ -8,6 +8,7 @@
  *   full        everything is recomputed, from the unit's input
  *   names       the ops that make these values are recomputed
  *
+ * The choices of a router are kept: other experts might be chosen again where scores are close.
  * Values that hold the rows of all slices are kept: other slices read and write them too. Values
  * gathered from other ranks are always regathered, unless keep_gathered is set.
  *
@@ -142,6 +143,7 @@ static bool is_recomputed(const RecomputePlan *p, int index)
     if (n->n_out && p->g->value[n->out[0]].role == ROLE_MICRO) return false;
     for (int j = 0; j < n->n_in; j++) there = there && is_available(p, n->in[j]);
     if (class == CLASS_VIEW) return changed; /* follows the value that it shows */
+    if (class == CLASS_ROUTE) return false;  /* a second routing might send tokens elsewhere */
     if (n->op == OP_wait) return p->recomputed[p->maker[n->in[0]]];
     if (n->op == OP_all_gather && !p->options->keep_gathered) return true;
     if (n->op == OP_pack) return changed || feeds_gather(p, index);

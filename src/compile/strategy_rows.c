@@ -2,17 +2,30 @@
 #include "compile/strategy.h"
 
 /* Tensor parallelism of heads, feed-forward and vocabulary: column-parallel weights are sharded
- * along dim 0, row-parallel ones along dim 1. */
+ * along dim 0, row-parallel ones along dim 1. Stacks of experts [e,o,i] have the same dims one
+ * later. */
 static const StrategyRow tensor_rows[] = {
-    {"*q_proj.weight", "tp", 0, BY_HEAD},      {"*k_proj.weight", "tp", 0, BY_KEY_HEAD},
-    {"*v_proj.weight", "tp", 0, BY_KEY_HEAD},  {"*q_proj.bias", "tp", 0, BY_HEAD},
-    {"*k_proj.bias", "tp", 0, BY_KEY_HEAD},    {"*v_proj.bias", "tp", 0, BY_KEY_HEAD},
-    {"*o_proj.weight", "tp", 1, BY_HEAD},      {"attn.c_proj.weight", "tp", 1, BY_HEAD},
-    {"*gate_proj.weight", "tp", 0, BY_ONE},    {"*up_proj.weight", "tp", 0, BY_ONE},
-    {"*gate_proj.bias", "tp", 0, BY_ONE},      {"*up_proj.bias", "tp", 0, BY_ONE},
-    {"*down_proj.weight", "tp", 1, BY_ONE},    {"mlp.c_fc.weight", "tp", 0, BY_ONE},
-    {"mlp.c_fc.bias", "tp", 0, BY_ONE},        {"mlp.c_proj.weight", "tp", 1, BY_ONE},
-    {"*embed_tokens.weight", "tp", 0, BY_ONE}, {"wte.weight", "tp", 0, BY_ONE},
+    {"*experts.gate_proj.weight", "tp", 1, BY_ONE},
+    {"*experts.up_proj.weight", "tp", 1, BY_ONE},
+    {"*experts.down_proj.weight", "tp", 2, BY_ONE},
+    {"*q_proj.weight", "tp", 0, BY_HEAD},
+    {"*k_proj.weight", "tp", 0, BY_KEY_HEAD},
+    {"*v_proj.weight", "tp", 0, BY_KEY_HEAD},
+    {"*q_proj.bias", "tp", 0, BY_HEAD},
+    {"*k_proj.bias", "tp", 0, BY_KEY_HEAD},
+    {"*v_proj.bias", "tp", 0, BY_KEY_HEAD},
+    {"*o_proj.weight", "tp", 1, BY_HEAD},
+    {"attn.c_proj.weight", "tp", 1, BY_HEAD},
+    {"*gate_proj.weight", "tp", 0, BY_ONE},
+    {"*up_proj.weight", "tp", 0, BY_ONE},
+    {"*gate_proj.bias", "tp", 0, BY_ONE},
+    {"*up_proj.bias", "tp", 0, BY_ONE},
+    {"*down_proj.weight", "tp", 1, BY_ONE},
+    {"mlp.c_fc.weight", "tp", 0, BY_ONE},
+    {"mlp.c_fc.bias", "tp", 0, BY_ONE},
+    {"mlp.c_proj.weight", "tp", 1, BY_ONE},
+    {"*embed_tokens.weight", "tp", 0, BY_ONE},
+    {"wte.weight", "tp", 0, BY_ONE},
     {"lm_head.weight", "tp", 0, BY_ONE},
 };
 

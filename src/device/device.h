@@ -34,6 +34,9 @@ typedef struct {
 /* Scaling of rotary frequencies for contexts longer than those trained on. */
 typedef enum { ROPE_PLAIN, ROPE_LINEAR, ROPE_LLAMA3 } RopeScaling;
 
+/* The scores of a router, from which it selects experts and computes gates: device/route.h. */
+typedef enum { ROUTE_SOFTMAX, ROUTE_SOFTMAX_CHOSEN, ROUTE_SIGMOID } RouteScore;
+
 /* Attributes of one call, fixed by the compiled program. A kernel reads its own member alone. */
 typedef union {
     struct {
@@ -67,6 +70,17 @@ typedef union {
     struct {
         int64_t base; /* index of the first column of this part of the vocabulary */
     } vocab;
+    struct {
+        RouteScore score;
+        bool renormalize;              /* gates of a token sum to 1 before `scaling` */
+        int32_t groups, chosen_groups; /* experts come from the best groups; 0 or 1: no groups */
+        double scaling;                /* of the gates */
+        double aux, z;                 /* coefficients of the router's losses */
+    } route;
+    struct {
+        double capacity; /* rows of an expert, as a factor of t k / e; 0: as many as choose it */
+        bool by_gate;    /* choices with small gates lose their rows; else those of late tokens */
+    } assign;
     struct {
         double factor;
     } scale;

@@ -42,6 +42,30 @@ Value merge(Graph *g, Value x);
  * GEMMs of the head and the loss run a chunk of rows at a time, gradients included. */
 Value token_loss(Graph *g, Value x, Value w, Value targets, Value weights);
 
+/* ---- mixture of experts: t tokens, k choices of each, rows r = t k sorted by expert ---- */
+
+/* Logits [t,e] in the wide type. */
+Value linear_wide(Graph *g, Value x, Value w);
+/* The choices of a router. */
+typedef struct {
+    Value gate, expert, load; /* [t,k], [t,k], [e] */
+} Routing;
+/* bias: NO_VALUE, or [e], added to the scores for the selection alone. */
+Routing route(Graph *g, Value logits, Value bias, int64_t k, const Attr *attr);
+/* The rows that experts compute. */
+typedef struct {
+    Value at, offsets; /* [t,k]: row of each choice, [e + 1]: first row of each expert */
+} RowAssignment;
+RowAssignment assign_rows(Graph *g, const Routing *r, const Attr *attr);
+/* gate: NO_VALUE: 1. */
+Value permute(Graph *g, Value x, Value at, Value gate);
+Value unpermute(Graph *g, Value at, Value y, Value gate);
+/* y[r,o] = x[r,i] w[e,o,i]^T, where offsets has the rows of each e. */
+Value grouped_linear(Graph *g, Value x, Value w, Value offsets);
+Value grouped_swiglu(Graph *g, Value gate, Value up, Value offsets);
+/* sigmoid(s[t,1]) x[t,d] */
+Value sigmoid_gate(Graph *g, Value x, Value s);
+
 /* The part of x that begins at `from` in dim `dim` and has the given extent there. */
 Value part(Graph *g, Value x, int dim, int64_t from, Dim extent);
 /* The concatenation of the values along dim `dim`. They are made in place; nothing is copied. */

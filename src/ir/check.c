@@ -131,6 +131,14 @@ static Err check_shapes(const Graph *g, int index)
     return OK;
 }
 
+/* An operand that the signature marks # has integers, all others have floating-point numbers. */
+static Err check_integer(const Graph *g, int index, Value v, bool integer)
+{
+    if (integer == (g->value[v].dtype == I32)) return OK;
+    return bad(g, index, integer ? "the op wants integers" : "the op wants floating-point numbers",
+               v);
+}
+
 static Err check_types(const Graph *g, int index)
 {
     const Node *n = &g->node[index];
@@ -145,11 +153,9 @@ static Err check_types(const Graph *g, int index)
     if (class == CLASS_ORDER || n->op == OP_cast) return OK;
     const bool any = class == CLASS_VIEW || n->op == OP_call || n->op == OP_pack;
     for (int i = 0; i < n->n_in && i < sig.n_in && !any; i++)
-        if (sig.in[i].integer != (g->value[n->in[i]].dtype == I32))
-            return bad(g, index,
-                       sig.in[i].integer ? "the op wants integers"
-                                         : "the op wants floating-point numbers",
-                       n->in[i]);
+        TRY(check_integer(g, index, n->in[i], sig.in[i].integer));
+    for (int i = 0; i < n->n_out && !any; i++)
+        TRY(check_integer(g, index, n->out[i], sig.out[i].integer));
     for (int i = 0; i < n->n_in; i++)
         if (g->value[n->in[i]].space != SPACE_DEVICE)
             return bad(g, index, "it is in host memory; copy it in first", n->in[i]);

@@ -182,6 +182,68 @@ static void grad_loss(Grad *d, const Node *n, const Value *dy)
             logits);
 }
 
+/* The logits of a router are wide; their gradient goes back in the type of x. */
+static void grad_linear_wide(Grad *d, const Node *n, const Value *dy)
+{
+    const DType narrow = d->g->value[n->in[0]].dtype;
+    const Value dx = d->g->value[dy[0]].dtype == narrow ? dy[0] : cast(d->g, dy[0], narrow);
+    if (dx != NO_VALUE) grad_linear(d, n, &dx);
+}
+
+/* The losses of the router have upstream gradient 1, as the loss of tokens. */
+static void grad_route(Grad *d, const Node *n, const Value *dy)
+{
+    const Value logits = n->in[0];
+    const OpAttr attr = n->attr;
+    emit_dx(d, OP_route_dx, &attr, 4, IN(dy[0], logits, n->out[1], n->out[2]), logits);
+}
+
+static void grad_permute(Grad *d, const Node *n, const Value *dy)
+{
+    const int n_in = n->n_in;
+    MUST(n_in == 2, "a permute with gates is the gradient of an unpermute");
+    emit_dx(d, OP_unpermute, NULL, 2, IN(n->in[1], dy[0]), n->in[0]);
+}
+
+static void grad_unpermute(Grad *d, const Node *n, const Value *dy)
+{
+    const Value at = n->in[0], y = n->in[1];
+    if (n->n_in == 2) {
+        emit_dx(d, OP_permute, NULL, 2, IN(dy[0], at), y);
+        return;
+    }
+    emit_dx(d, OP_permute, NULL, 3, IN(dy[0], at, n->in[2]), y);
+    emit_dx(d, OP_permute_dgate, NULL, 3, IN(dy[0], at, y), n->in[2]);
+}
+
+static void grad_grouped_linear(Grad *d, const Node *n, const Value *dy)
+{
+    const OpAttr plain = {.kernel.gemm = {0}};
+    emit_dx(d, OP_grouped_linear_dx, &plain, 3, IN(dy[0], n->in[1], n->in[2]), n->in[0]);
+    emit_dw(d, OP_grouped_linear_dw, &plain, 3, IN(dy[0], n->in[0], n->in[2]), n->in[1]);
+}
+
+static void grad_grouped_swiglu(Grad *d, const Node *n, const Value *dy)
+{
+    const Value gate = n->in[0], up = n->in[1];
+    const Node *made =
+        graph_node(d->g, OP_grouped_swiglu_dx, NULL, 4, IN(dy[0], gate, up, n->in[2]), NULL, 2);
+    if (!made) return;
+    const Value dgate = made->out[0], dup = made->out[1];
+    grad_add(d, gate, dgate);
+    grad_add(d, up, dup);
+}
+
+static void grad_sigmoid_gate(Grad *d, const Node *n, const Value *dy)
+{
+    const Value x = n->in[0], s = n->in[1];
+    const Node *made = graph_node(d->g, OP_sigmoid_gate_dx, NULL, 3, IN(dy[0], x, s), NULL, 2);
+    if (!made) return;
+    const Value dx = made->out[0], ds = made->out[1];
+    grad_add(d, x, dx);
+    grad_add(d, s, ds);
+}
+
 static void grad_heads(Grad *d, const Node *n, const Value *dy)
 {
     grad_add(d, n->in[0], merge(d->g, dy[0]));

@@ -61,11 +61,12 @@ Value graph_param(Graph *g, ParamInfo info)
     return v;
 }
 
-/* The type of an output. Statistics and sums are wide, views have the type of their input; all
- * others have the type of the first floating input. */
+/* The type of an output. Integers are i32, statistics and sums are wide, views have the type of
+ * their input; all others have the type of the first floating input. */
 static DType output_dtype(const Graph *g, const Node *n, const Operand *o)
 {
     const OpClass class = op_info(n->op)->class;
+    if (o->integer) return I32;
     if (o->wide) return dtype_wide(g->dtype);
     if (class == CLASS_VIEW || class == CLASS_ORDER) return g->value[n->in[0]].dtype;
     for (int i = 0; i < n->n_in; i++) {

@@ -105,9 +105,15 @@ static Err bind_letter(Letters *l, const char *op, const Operand *o, char c, Dim
     return OK;
 }
 
-/* Binds (hc): the attribute has c. */
+/* Binds (hc): the attribute has c, unless both are known: (tk) of the rows of experts. */
 static Err bind_product(Letters *l, const char *op, const Operand *o, int i, Dim d, int64_t size)
 {
+    const int a = o->letter[i] & 127, b = o->second[i] & 127;
+    if (l->known[a] && l->known[b]) {
+        if (d.slot == NO_SLOT && d.cap == l->letter[a].cap * l->letter[b].cap) return OK;
+        return err_fail(ERR_CHECK, "%s: extent %lld of %s is not %lld x %lld", op, (long long)d.cap,
+                        o->name, (long long)l->letter[a].cap, (long long)l->letter[b].cap);
+    }
     if (d.slot != NO_SLOT)
         return err_fail(ERR_CHECK, "%s: an extent of %s that is split in two cannot be bounded", op,
                         o->name);

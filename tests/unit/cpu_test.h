@@ -125,7 +125,8 @@ static inline void run_microkernels(CpuBench *c, CpuSimd s, KernelId id, const C
 {
     static const char *const name[N_CPU_SIMD] = {"portable", "avx2", "avx512"};
     const CpuMicrokernel in_use = microkernel_in_use();
-    const bool gemm = kernel_is_gemm(id);
+    const bool gemm =
+        kernel_is_gemm(id) || id == KERNEL_grouped_gemm || id == KERNEL_grouped_gemm_dw;
     const bool attention = id == KERNEL_attention || id == KERNEL_attention_dx;
     const bool choice = s == CPU_AVX512 && call->in[0].dtype == BF16;
     char how[64];

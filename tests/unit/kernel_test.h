@@ -71,6 +71,7 @@ static inline double get(const Tensor *t, int64_t index)
     const int64_t at = offset_of(t, index);
     if (t->dtype == F64) return ((const double *)t->data)[at];
     if (t->dtype == F32) return (double)((const float *)t->data)[at];
+    if (t->dtype == I32) return (double)((const int32_t *)t->data)[at];
     const uint32_t bits = (uint32_t)((const uint16_t *)t->data)[at] << 16;
     float f;
     memcpy(&f, &bits, sizeof f);

@@ -119,13 +119,74 @@ static Value body_shared(Graph *g, Dim rows, Value x)
     return add(g, x, rmsnorm(g, linear(g, gelu(g, a), w, NO_VALUE), n, 1e-5));
 }
 
+static Value stack(Graph *g, const char *name, int64_t n, int64_t out, int64_t in)
+{
+    return graph_param(g, (ParamInfo){.name = name,
+                                      .ndim = 3,
+                                      .n = {n, out, in},
+                                      .init = INIT_NORMAL,
+                                      .std = 0.3,
+                                      .decay = true});
+}
+
+/* Four experts, two of each token, with both losses of the router; a shared expert with a gate. */
+static Value mixture(Graph *g, Value x, const Attr *attr, Attr assign)
+{
+    enum { D = 15, F = 9, N = 4, K = 2 };
+    const Value logits = linear_wide(g, x, tiny_param(g, "router", N, D));
+    const Routing r = route(g, logits, NO_VALUE, K, attr);
+    const RowAssignment rows = assign_rows(g, &r, &assign);
+    const Value in = permute(g, x, rows.at, NO_VALUE);
+    const Value gate = grouped_linear(g, in, stack(g, "gate", N, F, D), rows.offsets);
+    const Value up = grouped_linear(g, in, stack(g, "up", N, F, D), rows.offsets);
+    const Value h = grouped_swiglu(g, gate, up, rows.offsets);
+    const Value out = grouped_linear(g, h, stack(g, "down", N, D, F), rows.offsets);
+    const Value shared = linear(g, x, tiny_param(g, "shared", D, D), NO_VALUE);
+    const Value s = linear(g, x, tiny_param(g, "shared_gate", 1, D), NO_VALUE);
+    return add(g, unpermute(g, rows.at, out, r.gate), sigmoid_gate(g, shared, s));
+}
+
+static Value body_experts(Graph *g, Dim rows, Value x)
+{
+    const Attr attr = {.route = {.score = ROUTE_SOFTMAX, .renormalize = true, .scaling = 1}};
+    (void)rows;
+    return mixture(g, x, &attr, (Attr){.assign = {0}});
+}
+
+static Value body_sigmoid_experts(Graph *g, Dim rows, Value x)
+{
+    const Attr attr = {.route = {.score = ROUTE_SIGMOID,
+                                 .renormalize = true,
+                                 .scaling = 2.5,
+                                 .groups = 2,
+                                 .chosen_groups = 1}};
+    (void)rows;
+    return mixture(g, x, &attr, (Attr){.assign = {0}});
+}
+
+static Value body_dropping_experts(Graph *g, Dim rows, Value x)
+{
+    const Attr attr = {.route = {.score = ROUTE_SOFTMAX_CHOSEN, .scaling = 1}};
+    (void)rows;
+    return mixture(g, x, &attr, (Attr){.assign = {.capacity = 0.8}});
+}
+
 static const Case cases[] = {
-    {"linear", body_linear, 15, 1},       {"add, scale", body_add_scale, 15, 2},
-    {"pass", body_pass, 15, 2},           {"cast", body_cast, 15, 1},
-    {"gelu", body_gelu, 15, 1},           {"swiglu", body_swiglu, 15, 2},
-    {"layernorm", body_layernorm, 15, 2}, {"rmsnorm", body_rmsnorm, 15, 2},
-    {"headnorm", body_headnorm, 15, 1},   {"rope", body_rope, 18, 1},
-    {"attention", body_attention, 15, 1}, {"shared", body_shared, 15, 1},
+    {"linear", body_linear, 15, 1},
+    {"add, scale", body_add_scale, 15, 2},
+    {"pass", body_pass, 15, 2},
+    {"cast", body_cast, 15, 1},
+    {"gelu", body_gelu, 15, 1},
+    {"swiglu", body_swiglu, 15, 2},
+    {"layernorm", body_layernorm, 15, 2},
+    {"rmsnorm", body_rmsnorm, 15, 2},
+    {"headnorm", body_headnorm, 15, 1},
+    {"rope", body_rope, 18, 1},
+    {"attention", body_attention, 15, 1},
+    {"shared", body_shared, 15, 1},
+    {"experts", body_experts, 15, 1},
+    {"sigmoid", body_sigmoid_experts, 15, 1},
+    {"capacity", body_dropping_experts, 15, 1},
 };
 
 static void compare_all_ways(const TinySpec *spec, const Case *c, const Slope *slope, int n)

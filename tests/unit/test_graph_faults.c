@@ -126,6 +126,7 @@ static void stream_and_loss(GraphTest *b)
     graph_value(&b->g, ROLE_LOSS, "aux", dtype_wide(b->g.dtype), dims1(dim_of(1)));
 }
 static void floating_positions(GraphTest *b) { info(b, "positions")->dtype = b->g.dtype; }
+static void integer_output(GraphTest *b) { info(b, "y")->dtype = I32; }
 static void view_handed_on(GraphTest *b)
 {
     info(b, "y")->role = ROLE_LOCAL;
@@ -151,6 +152,7 @@ static const struct {
     {"a stream and a loss", stream_and_loss,
      "aux: a unit hands on a stream or ends in a loss, not both"},
     {"positions that are no integers", floating_positions, "positions: the op wants integers"},
+    {"an output of integers", integer_output, "y: the op wants floating-point numbers"},
     {"an input that is none", in_unknown, "add, value %9999 : there is no such value"},
     {"no input", in_negative, "add, value %-1 : there is no such value"},
     {"an output that is none", out_unknown, "swiglu, value %9999 : there is no such value"},

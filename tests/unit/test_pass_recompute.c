@@ -156,6 +156,28 @@ static void selective_needs_its_inputs(void **state)
     graph_test_close(&b);
 }
 
+/* Even if everything is recomputed, tokens stay with the experts of the first routing. */
+static void routing_is_kept(void **state)
+{
+    const Attr attr = {.route = {.scaling = 1}}, assign = {.assign = {0}};
+    GraphTest b;
+    (void)state;
+    graph_test_open(&b, "u");
+    Graph *g = &b.g;
+    const Value x = graph_test_x(&b), router = graph_test_w(&b, "router", 3, D);
+    const Value w = graph_param(g, (ParamInfo){.name = "w", .ndim = 3, .n = {3, D, D}});
+    const Routing r = route(g, linear_wide(g, x, router), NO_VALUE, 2, &attr);
+    const RowAssignment rows = assign_rows(g, &r, &assign);
+    const Value in = permute(g, x, rows.at, NO_VALUE);
+    stream_out(g, unpermute(g, rows.at, grouped_linear(g, in, w, rows.offsets), r.gate));
+    graph_test_prepare(&b, true);
+    DO(recompute(g, &(CompileOptions){.recompute = RECOMPUTE_FULL}));
+    assert_int_equal(count_nodes(g, OP_route), 1);
+    assert_int_equal(count_nodes(g, OP_assign_rows), 1);
+    assert_int_equal(count_nodes(g, OP_grouped_linear), 2); /* the rows are made again */
+    graph_test_close(&b);
+}
+
 /* Backward reads a view of q: it becomes a view of the copy from the host, so the device's copy
  * dies. */
 static void views_of_offloaded(void **state)
@@ -235,6 +257,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(kept_recomputed_or_offloaded),
         cmocka_unit_test(selective_needs_its_inputs),
+        cmocka_unit_test(routing_is_kept),
         cmocka_unit_test(views_of_offloaded),
         cmocka_unit_test(phases_of_the_ends),
     };

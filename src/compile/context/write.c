@@ -72,7 +72,6 @@ static Value add_ranges(ContextWriter *w, Value ranges, const ContextKeys *block
     Node *n = graph_node(g, OP_local_ranges, &attr, 1, &ranges, NULL, 1);
     if (!n) return NO_VALUE;
     n->recomputed = w->backward;
-    g->value[n->out[0]].dtype = I32;
     return n->out[0];
 }
 

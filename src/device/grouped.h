@@ -1,0 +1,72 @@
+/* grouped.h -- the rows and the matrix of one expert, for GEMMs over the rows of all experts.
+ *
+ *     a [r,k]        b [e,k,n]          c [r,n]
+ *     rows of 0   x  b[0]          ->   rows of 0       offsets[e] .. offsets[e + 1]; an expert may
+ *     rows of 1   x  b[1]          ->   rows of 1       have no rows */
+#ifndef DEVICE_GROUPED_H
+#define DEVICE_GROUPED_H
+
+#include "device/device.h"
+
+static inline int64_t grouped_offset(const Tensor *offsets, int64_t e)
+{
+    return ((const int32_t *)offsets->data)[e * offsets->stride[0]];
+}
+
+/* Rows [from, to) of a matrix. */
+static inline Tensor grouped_rows(Tensor t, int64_t from, int64_t to)
+{
+    t.data = (char *)t.data + from * t.stride[0] * (int64_t)dtype_bytes(t.dtype);
+    t.n[0] = to - from;
+    return t;
+}
+
+/* Matrix e of a stack [e,a,b]. */
+static inline Tensor grouped_matrix(const Tensor *stack, int64_t e)
+{
+    return (Tensor){.data = (char *)stack->data +
+                            e * stack->stride[0] * (int64_t)dtype_bytes(stack->dtype),
+                    .dtype = stack->dtype,
+                    .ndim = 2,
+                    .n = {stack->n[1], stack->n[2]},
+                    .stride = {stack->stride[1], stack->stride[2]}};
+}
+
+/* gemm of rows [from, to), all of expert e. */
+static inline Call grouped_call(const Call *call, int64_t e, int64_t from, int64_t to)
+{
+    Call one = *call;
+    one.n_in = 2;
+    one.in[0] = grouped_rows(call->in[0], from, to);
+    one.in[1] = grouped_matrix(&call->in[1], e);
+    one.out[0] = grouped_rows(call->out[0], from, to);
+    return one;
+}
+
+/* gemm that makes the gradient of expert e's matrix. */
+static inline Call grouped_call_dw(const Call *call, int64_t e)
+{
+    const int64_t from = grouped_offset(&call->in[2], e), to = grouped_offset(&call->in[2], e + 1);
+    Call one = *call;
+    one.n_in = 2;
+    one.attr.gemm.ta = true;
+    one.attr.gemm.tb = false;
+    one.in[0] = grouped_rows(call->in[0], from, to);
+    one.in[1] = grouped_rows(call->in[1], from, to);
+    one.out[0] = grouped_matrix(&call->out[0], e);
+    return one;
+}
+
+/* The same call without offsets, on the rows that experts have. */
+static inline Call grouped_live(const Call *call)
+{
+    const Tensor *offsets = &call->in[call->n_in - 1];
+    const int64_t rows = grouped_offset(offsets, offsets->n[0] - 1);
+    Call live = *call;
+    live.n_in--;
+    for (int i = 0; i < live.n_in; i++) live.in[i].n[0] = rows;
+    for (int i = 0; i < live.n_out; i++) live.out[i].n[0] = rows;
+    return live;
+}
+
+#endif

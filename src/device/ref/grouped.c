@@ -1,0 +1,37 @@
+/* grouped.c -- GEMMs and swiglu on the rows of experts. Each expert is a GEMM of its own, so an
+ * element has the bits of kernel gemm. */
+#include "device/grouped.h"
+
+#include "device/ref/ref.h"
+
+Err ref_grouped_gemm(const Call *call)
+{
+    const Tensor *offsets = &call->in[2];
+    for (int64_t e = 0; e + 1 < offsets->n[0]; e++) {
+        const Call one =
+            grouped_call(call, e, grouped_offset(offsets, e), grouped_offset(offsets, e + 1));
+        TRY(ref_gemm(&one));
+    }
+    return OK;
+}
+
+Err ref_grouped_gemm_dw(const Call *call)
+{
+    for (int64_t e = 0; e < call->out[0].n[0]; e++) {
+        const Call one = grouped_call_dw(call, e);
+        TRY(ref_gemm(&one));
+    }
+    return OK;
+}
+
+Err ref_grouped_swiglu(const Call *call)
+{
+    const Call live = grouped_live(call);
+    return ref_swiglu(&live);
+}
+
+Err ref_grouped_swiglu_dx(const Call *call)
+{
+    const Call live = grouped_live(call);
+    return ref_swiglu_dx(&live);
+}
