@@ -216,6 +216,7 @@ static int dying_input(const StoragePass *w, int node)
         const Value v = n->in[j];
         if (!reusable(n->op, j) || !same_shape(g, v, n->out[0])) continue;
         if (has_gaps(w, n->out[0], &w->plain[v]) || has_gaps(w, v, &w->bytes[n->out[0]])) continue;
+        if (has_gaps(w, n->out[0], &w->bytes[v])) continue; /* v itself overwrites a part */
         if (g->value[w->plain[v].root].role == ROLE_LOCAL && touches_last(w, node, v) &&
             !keeps_more(w, node, v))
             return j;

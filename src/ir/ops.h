@@ -25,14 +25,7 @@ typedef struct {
     Dim dim[MAX_DIMS];
 } Dims;
 
-typedef enum {
-    CLASS_HEAVY,
-    CLASS_CHEAP,
-    CLASS_ROUTE,
-    CLASS_VIEW,
-    CLASS_SUM,
-    CLASS_ORDER
-} OpClass;
+typedef enum { CLASS_HEAVY, CLASS_CHEAP, CLASS_ROUTE, CLASS_VIEW, CLASS_SUM, CLASS_ORDER } OpClass;
 
 typedef enum {
 #define OP(id, kernel, signature, rows, flops, class, gradient) OP_##id,

@@ -58,6 +58,19 @@ static Err check_key_heads(const Job *job, ContextKind kind)
                     context_name(kind), p->mesh.cp, tp, (long long)keys);
 }
 
+/* A norm over all key heads needs each of them once. */
+static Err check_norm(const Job *job)
+{
+    const ParallelSettings *p = &job->settings.parallel;
+    const int tp = p->mesh.tp > 1 ? p->mesh.tp : 1;
+    const int64_t keys = job->settings.config->n_kv_heads;
+    if (!job->settings.config->q_norm || keys >= tp) return OK;
+    return err_fail(ERR_CONFIG,
+                    "mesh.tp=%d: %s normalizes its %lld key heads together, so tp cannot replicate "
+                    "them; set mesh.tp=%lld or less",
+                    tp, job->settings.config->name, (long long)keys, (long long)keys);
+}
+
 /* Why AUTO cannot choose Ulysses; NULL: it can. */
 static Err ulysses_obstacle(const Job *job, Arena *arena, const char **why)
 {
@@ -182,6 +195,7 @@ static Err choose(Job *job, Arena *arena)
 {
     const ParallelSettings *p = &job->settings.parallel;
     const bool session = job->settings.kind == JOB_GENERATE;
+    TRY(check_norm(job));
     if (session || p->mesh.cp <= 1) return set_strategy(job, CONTEXT_GATHER, arena);
     TRY(check_ways(job));
     if (p->mesh.cp_heads == p->mesh.cp) return set_strategy(job, CONTEXT_ULYSSES, arena);

@@ -47,11 +47,12 @@ void head_out(Graph *g, const ModelBuilder *b, Value x, Value w)
 
 static const FamilyBuilder *builder_of(const ModelConfig *c)
 {
-    static const FamilyBuilder *const builder[N_FAMILIES] = {[FAMILY_GPT2] = &gpt2_builder,
-                                                             [FAMILY_LLAMA] = &llama_builder,
-                                                             [FAMILY_MISTRAL] = &llama_builder,
-                                                             [FAMILY_QWEN2] = &llama_builder,
-                                                             [FAMILY_QWEN3] = &llama_builder};
+    static const FamilyBuilder *const builder[N_FAMILIES] = {
+        [FAMILY_GPT2] = &gpt2_builder,       [FAMILY_LLAMA] = &llama_builder,
+        [FAMILY_MISTRAL] = &llama_builder,   [FAMILY_QWEN2] = &llama_builder,
+        [FAMILY_QWEN3] = &llama_builder,     [FAMILY_MIXTRAL] = &llama_builder,
+        [FAMILY_QWEN2_MOE] = &llama_builder, [FAMILY_QWEN3_MOE] = &llama_builder,
+        [FAMILY_OLMOE] = &llama_builder};
     return c->builder ? c->builder : builder[c->family];
 }
 

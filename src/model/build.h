@@ -66,12 +66,18 @@ extern const FamilyBuilder gpt2_builder, llama_builder;
 Value head_in(Graph *g, const ModelBuilder *b);
 void head_out(Graph *g, const ModelBuilder *b, Value x, Value w);
 
+/* experts.c: the mixture of experts of a layer, [T, D] -> [T, D]; and which layers have one. */
+Value mixture_of_experts(Graph *g, const ModelBuilder *b, Value a);
+bool layer_has_experts(const ModelConfig *c, int64_t layer);
+
 /* Declare a parameter: a weight [out, in] with normal initialization, or a vector [n]. */
 Value weight2(Graph *g, const char *name, int64_t out, int64_t in, double std);
 Value vector(Graph *g, const char *name, int64_t n, Init init);
 
 /* ---- names.c: location of a parameter in a Hugging Face file ---- */
 
+/* One tensor of a file. The experts of a layer are one parameter [E, out, in] here and E tensors
+ * [out, in] there; other parameters are one tensor, or a part of one. */
 typedef struct {
     char name[192];  /* tensor name in the file */
     bool transposed; /* the file stores [in, out]; we store [out, in] */
@@ -79,11 +85,13 @@ typedef struct {
     int64_t rows;    /* rows of the whole tensor in the file, in our orientation */
 } HfPlace;
 
-/* Local. GPT-2 files store q, k and v in one transposed tensor. The other families use our names
- * and shapes. */
-HfPlace hf_place(const ModelConfig *c, const Param *p);
+/* Local. The number of tensors that a parameter is in files. */
+int64_t hf_tensors(const Param *p);
+/* Local. Tensor i of them. GPT-2 files store q, k and v in one transposed tensor. The other
+ * families use our names and shapes, apart from experts. */
+HfPlace hf_place(const ModelConfig *c, const Param *p, int64_t i);
 /* Local. Returns the index of our element (row, column) in the file's tensor. Vectors have column
- * 0. */
+ * 0; rows of an expert count within it. */
 int64_t hf_index(const HfPlace *place, const Param *p, int64_t row, int64_t column);
 
 #endif

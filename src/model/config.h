@@ -8,7 +8,7 @@
  * key or an unsupported feature is an error that names it, unless the caller ignores the key: no
  * model is built that differs from the requested one.
  *
- * Mistral, Qwen2 and Qwen3 are options of the llama builder. Code tests the options, not the
+ * All families but GPT-2 are options of the llama builder. Code tests the options, not the
  * family. */
 #ifndef MODEL_CONFIG_H
 #define MODEL_CONFIG_H
@@ -25,6 +25,10 @@ typedef enum {
     FAMILY_MISTRAL,
     FAMILY_QWEN2,
     FAMILY_QWEN3,
+    FAMILY_MIXTRAL,
+    FAMILY_QWEN2_MOE,
+    FAMILY_QWEN3_MOE,
+    FAMILY_OLMOE,
     N_FAMILIES
 } Family;
 
@@ -35,6 +39,24 @@ typedef struct {
     double low, high; /* llama3: low_freq_factor, high_freq_factor */
     int64_t original; /* llama3: original_max_position_embeddings, the context before scaling */
 } Rope;
+
+/* The mixture of experts of a model; n is 0 in a dense one. */
+typedef struct {
+    int64_t n, chosen;        /* experts of a layer; of a token */
+    int64_t width;            /* feed-forward width of an expert */
+    int64_t shared_width;     /* of the expert that every token has, with a gate; 0: none */
+    RouteScore score;         /* device/route.h has the formulas */
+    bool renormalize;         /* the gates of a token sum to 1 */
+    double scaling;           /* of the gates */
+    int64_t groups;           /* experts are chosen from the best groups; 0: no groups */
+    int64_t chosen_groups;    /* of these */
+    int64_t sparse_step;      /* every n-th layer has experts; 0 or 1: all */
+    const char *dense_layers; /* "0,5": further layers without experts; NULL: none */
+    /* Settings of training, not of the model. */
+    double aux_loss, z_loss; /* coefficients of the router's losses */
+    double capacity;         /* rows of an expert as a factor of its even share; 0: no limit */
+    bool drop_by_gate;       /* beyond the capacity, choices with small gates are dropped */
+} ExpertConfig;
 
 struct FamilyBuilder; /* model/build.h */
 
@@ -57,9 +79,11 @@ typedef struct {
     bool o_bias;     /* bias of o_proj; GPT-2's c_proj */
     bool mlp_bias;   /* biases of all projections of the feed-forward part */
     bool qk_norm;    /* rmsnorm of each head of q and k, before rope (Qwen3) */
+    bool q_norm;     /* rmsnorm of all heads of q together, and of k (OLMoE) */
     int64_t window;  /* sliding window: query i attends to keys j with i - window < j <= i; 0: all j
                       * <= i */
     double init_std; /* standard deviation of initial weights */
+    ExpertConfig experts;
 } ModelConfig;
 
 /* One setting model.KEY=VALUE. Keys are those of config.json, nested ones with a dot

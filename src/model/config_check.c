@@ -2,6 +2,7 @@
 #include "model/config_rows.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char *key_of(const ModelConfig *c, const char *key) { return row_key(key, c->family); }
@@ -78,7 +79,8 @@ static Err count_sliding(const Draft *d, int64_t *sliding, int64_t *n)
 static Err resolve_window(Draft *d)
 {
     ModelConfig *c = &d->c;
-    const bool qwen = c->family == FAMILY_QWEN2 || c->family == FAMILY_QWEN3;
+    const bool qwen = c->family == FAMILY_QWEN2 || c->family == FAMILY_QWEN3 ||
+                      c->family == FAMILY_QWEN2_MOE || c->family == FAMILY_QWEN3_MOE;
     int64_t listed, sliding;
     TRY(count_sliding(d, &sliding, &listed));
     if (qwen && d->use_window && c->window == 0)
@@ -127,12 +129,35 @@ static Err resolve_heads(ModelConfig *c)
         c->family == FAMILY_GPT2 ? "" : "; or set head_dim");
 }
 
+/* Checks the list of layers without experts; an empty one is none. */
+static Err resolve_dense_layers(ModelConfig *c)
+{
+    const char *list = c->experts.dense_layers;
+    if (!list) return OK;
+    for (const char *at = list; *at; at += *at == ',') {
+        const size_t digits = strspn(at, "0123456789");
+        const long long layer = digits ? strtoll(at, NULL, 10) : -1;
+        if (digits == 0 || (at[digits] != ',' && at[digits] != '\0') || layer >= c->n_layers)
+            return err_fail(ERR_CONFIG,
+                            "%s: mlp_only_layers=[%.80s]: numbers of layers, from 0 to %lld, are "
+                            "possible",
+                            c->name, list, (long long)c->n_layers - 1);
+        at += digits;
+    }
+    if (!*list) c->experts.dense_layers = NULL;
+    return OK;
+}
+
 Err draft_resolve(Draft *d)
 {
     TRY(resolve_heads(&d->c));
     if (d->c.family == FAMILY_GPT2) return OK;
     /* attention_bias covers all four projections in the families that have this key */
-    if (d->c.family == FAMILY_LLAMA || d->c.family == FAMILY_QWEN3) d->c.o_bias = d->c.qkv_bias;
+    if (d->c.family == FAMILY_LLAMA || d->c.family == FAMILY_QWEN3 ||
+        d->c.family == FAMILY_QWEN3_MOE || d->c.family == FAMILY_OLMOE)
+        d->c.o_bias = d->c.qkv_bias;
+    if (d->c.experts.n && d->c.experts.width == 0) d->c.experts.width = d->c.ff_width;
+    TRY(resolve_dense_layers(&d->c));
     TRY(resolve_rope(d));
     return resolve_window(d);
 }
@@ -181,6 +206,11 @@ Err model_config_check(const ModelConfig *c)
                         c->name, (long long)c->n_heads, (long long)c->n_kv_heads,
                         near_text(below, above, near));
     }
+    if (c->experts.chosen > c->experts.n)
+        return err_fail(ERR_CONFIG,
+                        "%s: num_experts_per_tok=%lld of %lld experts; a token has each expert at "
+                        "most once",
+                        c->name, (long long)c->experts.chosen, (long long)c->experts.n);
     if (c->family == FAMILY_GPT2 && c->n_heads * c->head_size != c->width)
         return err_fail(ERR_CONFIG, "%s: n_head=%lld heads of %lld are not n_embd=%lld", c->name,
                         (long long)c->n_heads, (long long)c->head_size, (long long)c->width);

@@ -11,14 +11,16 @@
 
 enum { MAX_JSON_BYTES = 1 << 20 };
 
-/* Joins a list of strings with commas. Other elements become "?", which no row accepts. */
+/* Joins a list of strings or whole numbers with commas. Other elements become "?", which no row
+ * accepts. */
 static Err list_text(const json_t *list, Arena *a, const char **out)
 {
     Text t = text_in(a);
     size_t i;
     json_t *item;
-    json_array_foreach(list, i, item)
-        text_add(&t, "%s%s", i ? "," : "", json_is_string(item) ? json_string_value(item) : "?");
+    json_array_foreach(list, i, item) if (json_is_integer(item))
+        text_add(&t, "%s%lld", i ? "," : "", (long long)json_integer_value(item));
+    else text_add(&t, "%s%s", i ? "," : "", json_is_string(item) ? json_string_value(item) : "?");
     return text_done(&t, out);
 }
 

@@ -18,8 +18,22 @@ static void print_positions(const ModelConfig *c, Text *out)
             text_add(out, " (low %g, high %g, original %lld)", c->rope.low, c->rope.high,
                      (long long)c->rope.original);
     }
+    if (c->q_norm) text_add(out, "; norm of q and k, all heads together");
     if (c->window) text_add(out, "; window %lld", (long long)c->window);
     if (c->qk_norm) text_add(out, "; norm of q and k");
+    text_add(out, "\n");
+}
+
+static void print_experts(const ExpertConfig *x, Text *out)
+{
+    if (x->n == 0) return;
+    text_add(out, "  %lld experts of width %lld, %lld of each token", (long long)x->n,
+             (long long)x->width, (long long)x->chosen);
+    if (x->shared_width)
+        text_add(out, "; one of width %lld of all tokens", (long long)x->shared_width);
+    text_add(out, "; gates %s", x->renormalize ? "sum to 1" : "are not renormalized");
+    if (x->sparse_step > 1) text_add(out, "; in every %lldth layer", (long long)x->sparse_step);
+    if (x->dense_layers) text_add(out, "; not in layers %s", x->dense_layers);
     text_add(out, "\n");
 }
 
@@ -33,6 +47,7 @@ void model_config_print(const ModelConfig *c, Text *out)
     if (c->n_kv_heads != c->n_heads)
         text_add(out, ", %lld for keys and values", (long long)c->n_kv_heads);
     text_add(out, "\n");
+    print_experts(&c->experts, out);
     print_positions(c, out);
     text_add(out, "  %s embedding", c->tied ? "tied" : "untied");
     if (c->qkv_bias || c->o_bias || c->mlp_bias)

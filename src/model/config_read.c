@@ -12,7 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const family_names[N_FAMILIES] = {"gpt2", "llama", "mistral", "qwen2", "qwen3"};
+static const char *const family_names[N_FAMILIES] = {
+    "gpt2", "llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen2_moe", "qwen3_moe", "olmoe"};
 
 /* Defaults for missing keys, as in Hugging Face's classes. Zero sizes are resolved later. */
 #define ROTARY_DEFAULTS .norm_eps = 1e-6, .init_std = 0.02, .rope = {.theta = 10000, .factor = 1}
@@ -27,6 +28,17 @@ static const ModelConfig defaults[N_FAMILIES] = {
     [FAMILY_MISTRAL] = {ROTARY_DEFAULTS},
     [FAMILY_QWEN2] = {ROTARY_DEFAULTS, .qkv_bias = true},
     [FAMILY_QWEN3] = {ROTARY_DEFAULTS, .qk_norm = true},
+    [FAMILY_MIXTRAL] = {.norm_eps = 1e-5,
+                        .init_std = 0.02,
+                        .rope = {.theta = 1e6, .factor = 1},
+                        .experts = {.renormalize = true, .scaling = 1}},
+    [FAMILY_QWEN2_MOE] = {ROTARY_DEFAULTS, .qkv_bias = true, .experts = {.scaling = 1}},
+    [FAMILY_QWEN3_MOE] = {ROTARY_DEFAULTS, .qk_norm = true, .experts = {.scaling = 1}},
+    [FAMILY_OLMOE] = {.norm_eps = 1e-5,
+                      .init_std = 0.02,
+                      .rope = {.theta = 10000, .factor = 1},
+                      .q_norm = true,
+                      .experts = {.scaling = 1}},
 };
 
 /* The chosen entry of each row; NULL: the key is not set. */

@@ -17,7 +17,8 @@ static void put_key(Text *out, const char *key, bool *first)
 static bool is_written(const Row *row, const Draft *d)
 {
     const void *member = (const char *)d + row->member;
-    if (row->kind == ROW_ONLY || row->kind == ROW_LIST) return false;
+    if (row->kind == ROW_ONLY) return false;
+    if (row->kind == ROW_LIST) return *(const char *const *)member != NULL;
     if (row->member == offsetof(Draft, window_layers)) return d->use_window;
     if (row->kind == ROW_INT) return *(const int64_t *)member > 0 || row->required;
     if (strncmp(row->key, nested, strlen(nested)) == 0) /* zero: numbers of another scaling type */
@@ -30,7 +31,9 @@ static void put_row(const Row *row, const Draft *d, const char *key, Text *out, 
     const void *member = (const char *)d + row->member;
     if (!is_written(row, d)) return;
     put_key(out, key, first);
-    if (row->null_ok && *(const int64_t *)member == 0)
+    if (row->kind == ROW_LIST)
+        text_add(out, "[%s]", *(const char *const *)member);
+    else if (row->null_ok && *(const int64_t *)member == 0)
         text_add(out, "null");
     else if (row->kind == ROW_INT)
         text_add(out, "%lld", (long long)*(const int64_t *)member);

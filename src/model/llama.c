@@ -1,4 +1,5 @@
-/* llama.c -- Llama 2 and 3, Mistral, Qwen2, Qwen3: one block with options.
+/* llama.c -- Llama 2 and 3, Mistral, Qwen2, Qwen3, and their kin with experts: one block with
+ * options.
  *
  *   T rows, D width, H query heads, K key heads, c head size, F feed-forward width, V vocabulary
  *
@@ -10,6 +11,7 @@
  *   embed   x = embed_tokens[tokens]                               embed_tokens [V, D]
  *   layer   mid = x + o_proj(attention(rope(q(a)), rope(k(a)), v(a)))   a = rmsnorm(x)
  *           y = mid + down(silu(gate(m)) * up(m))                       m = rmsnorm(mid)
+ *   moe     the same, with a mixture of experts in place of down(...)   model/experts.c
  *   head    loss = token_loss(rmsnorm(x) @ w^T, targets)           w [V, D], embed_tokens if tied
  *
  * H is a multiple of K (grouped-query attention): query head h reads key head h / (H / K). */
@@ -43,6 +45,13 @@ static Value rotated(Graph *g, const ModelBuilder *b, Value x, const char *norm)
     return rope(g, x, positions, &attr);
 }
 
+/* A projection [T, n]; OLMoE normalizes all heads of a row together. */
+static Value projected(Graph *g, const ModelBuilder *b, Value y, const char *norm, int64_t n)
+{
+    const ModelConfig *c = b->config;
+    return c->q_norm ? rmsnorm(g, y, vector(g, norm, n, INIT_ONES), c->norm_eps) : y;
+}
+
 /* o_proj(softmax(q k^T / sqrt(c)) v) for a [T, D]; row i attends to the keys in ranges[i]. */
 static Value self_attention(Graph *g, const ModelBuilder *b, Value a)
 {
@@ -57,8 +66,10 @@ static Value self_attention(Graph *g, const ModelBuilder *b, Value a)
     const Value bk = bias_if(g, c->qkv_bias, "self_attn.k_proj.bias", Kc);
     const Value bv = bias_if(g, c->qkv_bias, "self_attn.v_proj.bias", Kc);
     /* q, qr and o: [T, H, c]; k, kr and v: [T, K, c] */
-    const Value q = graph_name(g, heads(g, linear(g, a, wq, bq), c->head_size), "attn.q");
-    const Value k = graph_name(g, heads(g, linear(g, a, wk, bk), c->head_size), "attn.k");
+    const Value pq = projected(g, b, linear(g, a, wq, bq), "self_attn.q_norm.weight", Hc);
+    const Value q = graph_name(g, heads(g, pq, c->head_size), "attn.q");
+    const Value pk = projected(g, b, linear(g, a, wk, bk), "self_attn.k_norm.weight", Kc);
+    const Value k = graph_name(g, heads(g, pk, c->head_size), "attn.k");
     const Value v = graph_name(g, heads(g, linear(g, a, wv, bv), c->head_size), "attn.v");
     const Value qr = graph_name(g, rotated(g, b, q, "self_attn.q_norm.weight"), "attn.q.rope");
     const Value kr = graph_name(g, rotated(g, b, k, "self_attn.k_norm.weight"), "attn.k.rope");
@@ -88,7 +99,9 @@ static Value gated_mlp(Graph *g, const ModelBuilder *b, Value a)
     return linear(g, h, wd, bd);
 }
 
-static void llama_layer(Graph *g, const ModelBuilder *b)
+typedef Value FeedForward(Graph *g, const ModelBuilder *b, Value a);
+
+static void build_layer(Graph *g, const ModelBuilder *b, FeedForward *feed_forward)
 {
     const ModelConfig *c = b->config;
     const Value x = stream_in(g, b->rows, c->width);
@@ -97,7 +110,18 @@ static void llama_layer(Graph *g, const ModelBuilder *b)
     const Value mid = graph_name(g, add(g, x, self_attention(g, b, a)), "mid");
     const Value n2 = vector(g, "post_attention_layernorm.weight", c->width, INIT_ONES);
     const Value m = graph_name(g, rmsnorm(g, mid, n2, c->norm_eps), "mlp.in");
-    stream_out(g, add(g, mid, gated_mlp(g, b, m)));
+    stream_out(g, add(g, mid, feed_forward(g, b, m)));
+}
+
+static void llama_layer(Graph *g, const ModelBuilder *b) { build_layer(g, b, gated_mlp); }
+
+static void moe_layer(Graph *g, const ModelBuilder *b) { build_layer(g, b, mixture_of_experts); }
+
+enum { KIND_LAYER = 1, KIND_MOE };
+
+static int kind_of_layer(const ModelConfig *c, int layer)
+{
+    return layer_has_experts(c, layer) ? KIND_MOE : KIND_LAYER;
 }
 
 static void llama_embed(Graph *g, const ModelBuilder *b)
@@ -119,6 +143,6 @@ static void llama_head(Graph *g, const ModelBuilder *b)
 }
 
 static const UnitKind llama_kinds[] = {
-    {"embed", llama_embed}, {"layer", llama_layer}, {"head", llama_head}};
+    {"embed", llama_embed}, {"layer", llama_layer}, {"moe", moe_layer}, {"head", llama_head}};
 
-const FamilyBuilder llama_builder = {llama_kinds, 3, NULL, "model.layers.%d."};
+const FamilyBuilder llama_builder = {llama_kinds, 4, kind_of_layer, "model.layers.%d."};

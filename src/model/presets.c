@@ -62,6 +62,25 @@ static const struct {
                    "num_hidden_layers=28 hidden_size=1024 intermediate_size=3072 "
                    "num_attention_heads=16 num_key_value_heads=8 head_dim=128 rms_norm_eps=1e-6 "
                    "rope_theta=1000000 tie_word_embeddings=true"},
+    {"mixtral-tiny", "model_type=mixtral vocab_size=256 max_position_embeddings=1024 "
+                     "num_hidden_layers=2 hidden_size=64 intermediate_size=96 "
+                     "num_attention_heads=4 num_key_value_heads=2 num_local_experts=4 "
+                     "num_experts_per_tok=2 rms_norm_eps=1e-5"},
+    {"mixtral-8x7b", "model_type=mixtral vocab_size=32000 max_position_embeddings=32768 "
+                     "num_hidden_layers=32 hidden_size=4096 intermediate_size=14336 "
+                     "num_attention_heads=32 num_key_value_heads=8 num_local_experts=8 "
+                     "num_experts_per_tok=2 rms_norm_eps=1e-5 rope_theta=1000000"},
+    {"qwen3-moe-tiny", "model_type=qwen3_moe vocab_size=256 max_position_embeddings=1024 "
+                       "num_hidden_layers=3 hidden_size=64 intermediate_size=176 "
+                       "num_attention_heads=4 num_key_value_heads=2 head_dim=16 rms_norm_eps=1e-6 "
+                       "num_experts=8 num_experts_per_tok=3 moe_intermediate_size=48 "
+                       "norm_topk_prob=true decoder_sparse_step=1"},
+    {"qwen3-30b-a3b", "model_type=qwen3_moe vocab_size=151936 max_position_embeddings=40960 "
+                      "num_hidden_layers=48 hidden_size=2048 intermediate_size=6144 "
+                      "num_attention_heads=32 num_key_value_heads=4 head_dim=128 "
+                      "rms_norm_eps=1e-6 rope_theta=1000000 num_experts=128 "
+                      "num_experts_per_tok=8 moe_intermediate_size=768 norm_topk_prob=true "
+                      "decoder_sparse_step=1"},
 };
 
 enum { N_PRESETS = sizeof presets / sizeof *presets };

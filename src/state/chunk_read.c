@@ -105,11 +105,12 @@ static Err read_runs(ChunkReader *r, const ManifestPart *part, const Box *chunk,
 {
     const StoredFormat *s = part->stored;
     const int64_t element = st_type_bytes(s->type);
-    const int row_dim = s->transposed ? 1 : 0, dims = chunk->ndim;
-    const int col_dim = dims == 2 ? 1 - row_dim : -1;
+    const int dims = chunk->ndim; /* three: the matrix of one expert */
+    const int row_dim = s->transposed || dims == 3 ? 1 : 0;
+    const int col_dim = dims == 3 ? 2 : dims == 2 ? 1 - row_dim : -1;
     int64_t rows = extent(chunk, row_dim), width = extent(chunk, col_dim);
     int64_t first = chunk->lo[row_dim] - part->box.lo[row_dim];
-    int64_t skip = dims == 2 ? chunk->lo[col_dim] - part->box.lo[col_dim] : 0;
+    int64_t skip = dims > 1 ? chunk->lo[col_dim] - part->box.lo[col_dim] : 0;
     if (s->pitch == width) skip += first * width, width *= rows, first = 0, rows = 1;
     for (int64_t i = 0; i < rows; i++) {
         const ChunkRange p = {.at = part->at + ((first + i) * s->pitch + skip) * element,

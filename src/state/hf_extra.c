@@ -26,9 +26,11 @@ static const char *const tokenizer_files[] = {
 };
 
 static const char *const architecture[N_FAMILIES] = {
-    [FAMILY_GPT2] = "GPT2LMHeadModel",       [FAMILY_LLAMA] = "LlamaForCausalLM",
-    [FAMILY_MISTRAL] = "MistralForCausalLM", [FAMILY_QWEN2] = "Qwen2ForCausalLM",
-    [FAMILY_QWEN3] = "Qwen3ForCausalLM",
+    [FAMILY_GPT2] = "GPT2LMHeadModel",          [FAMILY_LLAMA] = "LlamaForCausalLM",
+    [FAMILY_MISTRAL] = "MistralForCausalLM",    [FAMILY_QWEN2] = "Qwen2ForCausalLM",
+    [FAMILY_QWEN3] = "Qwen3ForCausalLM",        [FAMILY_MIXTRAL] = "MixtralForCausalLM",
+    [FAMILY_QWEN2_MOE] = "Qwen2MoeForCausalLM", [FAMILY_QWEN3_MOE] = "Qwen3MoeForCausalLM",
+    [FAMILY_OLMOE] = "OlmoeForCausalLM",
 };
 
 Err hf_put_text(const char *dir, const char *name, const char *text)

@@ -32,19 +32,21 @@ static bool is_listed(const StTensor *list, int n, const char *name)
     return false;
 }
 
-static Err add_tensor(const HfWriteSettings *w, const Param *p, Arena *a, StTensor *list, int *n)
+static Err add_tensor(const HfWriteSettings *w, const Param *p, int64_t index, Arena *a,
+                      StTensor *list, int *n)
 {
     const ModelConfig *c = &w->from->model;
-    const HfPlace place = hf_place(c, p);
+    const HfPlace place = hf_place(c, p, index);
+    const int64_t columns = p->info.n[p->info.ndim - 1];
     char name[256];
     const bool prefix = c->family == FAMILY_GPT2 && strcmp(place.name, "lm_head.weight") != 0;
-    StTensor t = {.ndim = p->info.ndim};
+    StTensor t = {.ndim = p->info.ndim == 1 ? 1 : 2};
     snprintf(name, sizeof name, "%s%s", prefix ? "transformer." : "", place.name);
     if (is_listed(list, *n, name)) return OK;
     TRY(arena_string(a, name, &t.name));
     t.type = w->type == HF_AS_STORED ? type_there(w->from, p->name) : (StType)w->type;
-    t.n[0] = place.transposed ? p->info.n[1] : place.rows;
-    t.n[1] = place.transposed ? place.rows : p->info.n[1];
+    t.n[0] = place.transposed ? columns : place.rows;
+    t.n[1] = place.transposed ? place.rows : columns;
     t.bytes = t.n[0] * (t.ndim == 2 ? t.n[1] : 1) * st_type_bytes(t.type);
     list[(*n)++] = t;
     return OK;
@@ -82,10 +84,14 @@ Err hf_layout(const HfWriteSettings *w, Arena *a, HfShards *out)
     Model model;
     StTensor *list;
     HfShards s = {0};
+    int64_t most = 0;
     int n = 0;
     TRY(model_build(&w->from->model, F32, (BatchShape){1, 1}, a, &model));
-    TRY(ARENA_NEW(a, model.n_params, &list));
-    for (int p = 0; p < model.n_params; p++) TRY(add_tensor(w, &model.param[p], a, list, &n));
+    for (int p = 0; p < model.n_params; p++) most += hf_tensors(&model.param[p]);
+    TRY(ARENA_NEW(a, most, &list));
+    for (int p = 0; p < model.n_params; p++)
+        for (int64_t i = 0; i < hf_tensors(&model.param[p]); i++)
+            TRY(add_tensor(w, &model.param[p], i, a, list, &n));
     for (int i = 0; i < n; s.n++) i += take(list, i, n, w->shard_bytes);
     TRY(ARENA_NEW(a, s.n, &s.file));
     for (int i = 0, k = 0, count; i < n; i += count, k++) {

@@ -79,8 +79,9 @@ static const char *shape_text(const int64_t *n, int ndim, char out[SHAPE_BYTES])
 /* Returns the shape that the whole tensor must have in the file. */
 static void shape_there(const HfPlace *place, const Param *p, int64_t n[2])
 {
-    n[0] = place->transposed ? p->info.n[1] : place->rows;
-    n[1] = place->transposed ? place->rows : p->info.n[1];
+    const int64_t columns = p->info.n[p->info.ndim - 1];
+    n[0] = place->transposed ? columns : place->rows;
+    n[1] = place->transposed ? place->rows : columns;
 }
 
 static Err check_tensor(const HfOpener *o, const HfEntry *e, const int64_t want[2], int ndim)
@@ -111,31 +112,40 @@ static Err missing(const HfOpener *o, const char *name)
                     o->dir, name, family_name(o->config->family));
 }
 
-static Err add_param(HfOpener *o, const Param *p)
+/* Adds the part of tensor t that is tensor i of the parameter in the files. */
+static Err add_part(HfOpener *o, const Param *p, int64_t i, int tensor)
 {
     char name[NAME_BYTES];
-    const HfPlace place = hf_place(o->config, p);
+    const HfPlace place = hf_place(o->config, p, i);
     HfEntry *e = hf_find(&o->files, styled_name(o->names, place.name, name));
+    const int ndim = p->info.ndim == 1 ? 1 : 2;
     int64_t there[2];
     StoredFormat *stored;
-    Manifest *m = o->m;
     if (!e) return missing(o, name);
     shape_there(&place, p, there);
-    TRY(check_tensor(o, e, there, p->info.ndim));
+    TRY(check_tensor(o, e, there, ndim));
     TRY(ARENA_NEW(o->arena, 1, &stored));
-    *stored = (StoredFormat){.type = e->tensor->type,
-                             .transposed = place.transposed,
-                             .pitch = p->info.ndim == 2 ? there[1] : 1};
+    *stored = (StoredFormat){
+        .type = e->tensor->type, .transposed = place.transposed, .pitch = ndim == 2 ? there[1] : 1};
     e->used = true;
-    StateTensor *t = &m->tensors.tensor[m->tensors.n];
-    ManifestPart *part = &m->part[m->n_parts++];
-    *part = (ManifestPart){.tensor = m->tensors.n++, .file = e->file, .stored = stored};
-    const int64_t skip = place.from * (place.transposed || p->info.ndim == 1 ? 1 : there[1]);
+    ManifestPart *part = &o->m->part[o->m->n_parts++];
+    *part = (ManifestPart){.tensor = tensor, .file = e->file, .stored = stored};
+    const int64_t skip = place.from * (place.transposed || ndim == 1 ? 1 : there[1]);
     part->at =
         o->files.file[e->file].data_at + e->tensor->at + skip * st_type_bytes(e->tensor->type);
-    *t = (StateTensor){.name = p->name, .dtype = t->dtype, .shape = {.ndim = p->info.ndim}};
     part->box.ndim = p->info.ndim;
-    for (int d = 0; d < p->info.ndim; d++) t->shape.n[d] = part->box.hi[d] = p->info.n[d];
+    for (int d = 0; d < p->info.ndim; d++) part->box.hi[d] = p->info.n[d];
+    if (p->info.ndim == 3) part->box.lo[0] = i, part->box.hi[0] = i + 1;
+    return OK;
+}
+
+static Err add_param(HfOpener *o, const Param *p)
+{
+    const int tensor = o->m->tensors.n++;
+    StateTensor *t = &o->m->tensors.tensor[tensor];
+    *t = (StateTensor){.name = p->name, .dtype = t->dtype, .shape = {.ndim = p->info.ndim}};
+    for (int d = 0; d < p->info.ndim; d++) t->shape.n[d] = p->info.n[d];
+    for (int64_t i = 0; i < hf_tensors(p); i++) TRY(add_part(o, p, i, tensor));
     return OK;
 }
 
@@ -183,11 +193,13 @@ static Err describe(const HfOpener *o, DType wide)
 Err hf_open(const char *dir, const ModelConfig *c, DType wide, Arena *a, Manifest *out)
 {
     HfOpener o = {.dir = dir, .config = c, .arena = a, .m = out};
+    int64_t parts = 0;
     TRY(hf_files_open(dir, a, &o.files));
     TRY(model_build(c, F32, (BatchShape){1, 1}, a, &o.model));
     *out = (Manifest){.dir = o.files.dir, .n_files = o.files.n_files};
     TRY(ARENA_NEW(a, o.model.n_params, &out->tensors.tensor));
-    TRY(ARENA_NEW(a, o.model.n_params, &out->part));
+    for (int p = 0; p < o.model.n_params; p++) parts += hf_tensors(&o.model.param[p]);
+    TRY(ARENA_NEW(a, parts, &out->part));
     TRY(find_name_style(&o));
     for (int p = 0; p < o.model.n_params; p++) {
         out->tensors.tensor[out->tensors.n].dtype = wide;

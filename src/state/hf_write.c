@@ -26,8 +26,9 @@ typedef struct {
     const HfWriteSettings *w;
     char dir[DISK_PATH_BYTES]; /* DST.tmp */
     Manifest to;
-    const ManifestPart **place; /* [source tensors]: part of `to`; NULL: a moment */
-    int64_t *first;             /* [source parts + 1]: number of chunks before */
+    /* [source tensors]: part of `to`, for experts that of the first; NULL: a moment */
+    const ManifestPart **place;
+    int64_t *first; /* [source parts + 1]: number of chunks before */
     int n_files, *fd;
     char (*path)[DISK_PATH_BYTES];
     int threads;
@@ -61,19 +62,34 @@ static const char *as_stored(HfWriter *x, const ManifestPart *to, const Box *box
     return out;
 }
 
+/* Writes a box of one tensor of the file: of a vector, a matrix, or the matrix of one expert. */
 static Err write_runs(const HfWriter *x, const ManifestPart *to, const Box *box, const char *data)
 {
     const StoredFormat *s = to->stored;
     const int64_t element = st_type_bytes(s->type);
-    const int r = s->transposed ? 1 : 0, c = 1 - r;
+    const int r = s->transposed || box->ndim == 3 ? 1 : 0, c = box->ndim == 3 ? 2 : 1 - r;
     int64_t rows = box->hi[r] - box->lo[r], first = box->lo[r];
-    int64_t width = box->ndim == 2 ? box->hi[c] - box->lo[c] : 1;
-    int64_t skip = box->ndim == 2 ? box->lo[c] : 0;
+    int64_t width = box->ndim > 1 ? box->hi[c] - box->lo[c] : 1;
+    int64_t skip = box->ndim > 1 ? box->lo[c] : 0;
     if (s->pitch == width) skip += first * width, width *= rows, first = 0, rows = 1;
     for (int64_t i = 0; i < rows; i++)
         TRY(disk_write(x->fd[to->file], x->path[to->file],
                        to->at + ((first + i) * s->pitch + skip) * element,
                        data + i * width * element, (size_t)(width * element)));
+    return OK;
+}
+
+/* A box of several experts goes to a tensor each. */
+static Err write_box(const HfWriter *x, const ManifestPart *to, const Box *box, const char *data)
+{
+    if (box->ndim < 3) return write_runs(x, to, box, data);
+    const int64_t n = box->hi[0] - box->lo[0];
+    const int64_t each = n ? box_count(box) / n * st_type_bytes(to->stored->type) : 0;
+    for (int64_t e = box->lo[0]; e < box->hi[0]; e++) {
+        Box one = *box;
+        one.lo[0] = e, one.hi[0] = e + 1;
+        TRY(write_runs(x, to + e, &one, data + (e - box->lo[0]) * each));
+    }
     return OK;
 }
 
@@ -100,7 +116,7 @@ static Err move_chunk(HfWriter *x, ChunkReader *reader, int64_t chunk, char *buf
     const ManifestPart *to = x->place[part->tensor];
     const Box box = part_chunk(t, part, number, &before);
     TRY(chunk_read(reader, part, number, buffer));
-    TRY(write_runs(x, to, &box, as_stored(x, to, &box, buffer)));
+    TRY(write_box(x, to, &box, as_stored(x, to, &box, buffer)));
     x->elements += box_count(&box);
     x->done += box_count(&box) * (int64_t)dtype_bytes(t->tensor[part->tensor].dtype);
     return OK;
@@ -133,13 +149,16 @@ static void work(void *writing, int64_t thread)
     chunk_reader_close(&reader);
 }
 
-/* Finds the part of the new folder for a tensor, by name. It usually has the same index. */
+/* Finds the part of the new folder for a tensor, by name. It usually has the same index. Parts of
+ * one tensor are back to back. */
 static const ManifestPart *place_of(const HfWriter *x, const char *name, int guess)
 {
     const int n = x->to.tensors.n;
     for (int i = 0; i < n; i++) {
         const int at = (guess + i) % n;
-        if (strcmp(x->to.tensors.tensor[at].name, name) == 0) return &x->to.part[at];
+        if (strcmp(x->to.tensors.tensor[at].name, name) != 0) continue;
+        for (int64_t p = 0; p < x->to.n_parts; p++)
+            if (x->to.part[p].tensor == at) return &x->to.part[p];
     }
     return NULL;
 }

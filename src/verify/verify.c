@@ -263,7 +263,7 @@ Err verify_layout(const VerifySettings *s, const ParallelSettings *given, Arena 
 
 bool verify_shrink(const ModelConfig *config, ModelConfig *out)
 {
-    enum { LAYERS = 2, HEAD_SIZE = 8, HEADS = 8, VOCAB = 211 };
+    enum { LAYERS = 2, HEAD_SIZE = 8, HEADS = 8, VOCAB = 211, EXPERTS = 8 };
     ModelConfig c = *config;
     const int64_t group = c.n_heads / c.n_kv_heads;
     c.n_layers = min_i64(c.n_layers, LAYERS);
@@ -273,6 +273,11 @@ bool verify_shrink(const ModelConfig *config, ModelConfig *out)
     c.width = min_i64(c.width, c.n_heads * c.head_size);
     c.ff_width = min_i64(c.ff_width, 2 * c.width + 3); /* has few divisors */
     c.vocab = min_i64(c.vocab, VOCAB);
+    c.experts.n = min_i64(c.experts.n, EXPERTS);
+    c.experts.chosen = min_i64(c.experts.chosen, (c.experts.n + 1) / 2);
+    c.experts.width = min_i64(c.experts.width, c.width + 3);
+    c.experts.shared_width = min_i64(c.experts.shared_width, c.width + 5);
+    c.experts.sparse_step = min_i64(c.experts.sparse_step, LAYERS); /* the last one has experts */
     *out = c;
     return memcmp(&c, config, sizeof c) != 0;
 }

@@ -113,7 +113,71 @@ CASES = {
                     hidden_act="silu",
                     rope_parameters=dict(rope_type="default", rope_theta=1000000.0),
                     attention_bias=False, attention_dropout=0.0, tie_word_embeddings=False)),
+    "mixtral": dict(
+        T=13, batch=3, weights="binary",
+        config=dict(model_type="mixtral", architectures=["MixtralForCausalLM"], hidden_size=28,
+                    num_attention_heads=4, num_key_value_heads=2, head_dim=6, num_hidden_layers=2,
+                    intermediate_size=22, vocab_size=59, max_position_embeddings=64,
+                    num_local_experts=5, num_experts_per_tok=2, sliding_window=None,
+                    rms_norm_eps=1e-5, hidden_act="silu",
+                    rope_parameters=dict(rope_type="default", rope_theta=10000.0),
+                    router_jitter_noise=0.0, output_router_logits=False, attention_dropout=0.0,
+                    tie_word_embeddings=False)),
+    "qwen2_moe": dict(  # a shared expert; gates that are not renormalized; layer 1 is dense
+        T=12, batch=2, weights="fraction",
+        config=dict(model_type="qwen2_moe", architectures=["Qwen2MoeForCausalLM"], hidden_size=24,
+                    num_attention_heads=4, num_key_value_heads=2, num_hidden_layers=3,
+                    intermediate_size=34, vocab_size=53, max_position_embeddings=64,
+                    num_experts=6, num_experts_per_tok=3, moe_intermediate_size=18,
+                    shared_expert_intermediate_size=30, norm_topk_prob=False,
+                    decoder_sparse_step=1, mlp_only_layers=[1], use_sliding_window=False,
+                    rms_norm_eps=1e-6, hidden_act="silu", qkv_bias=True,
+                    rope_parameters=dict(rope_type="default", rope_theta=10000.0),
+                    output_router_logits=False, attention_dropout=0.0, tie_word_embeddings=False)),
+    "qwen3_moe": dict(  # every second layer has experts
+        T=11, batch=3, weights="binary",
+        config=dict(model_type="qwen3_moe", architectures=["Qwen3MoeForCausalLM"], hidden_size=26,
+                    num_attention_heads=6, num_key_value_heads=2, head_dim=10, num_hidden_layers=2,
+                    intermediate_size=42, vocab_size=61, max_position_embeddings=64,
+                    num_local_experts=7, num_experts_per_tok=3, moe_intermediate_size=20,
+                    norm_topk_prob=True, decoder_sparse_step=2, mlp_only_layers=[],
+                    use_sliding_window=False, sliding_window=None, rms_norm_eps=1e-6,
+                    hidden_act="silu",
+                    rope_parameters=dict(rope_type="default", rope_theta=1000000.0),
+                    output_router_logits=False, attention_bias=False, attention_dropout=0.0,
+                    tie_word_embeddings=False)),
+    "olmoe": dict(  # norms of q and k over all heads together
+        T=14, batch=2, weights="fraction",
+        config=dict(model_type="olmoe", architectures=["OlmoeForCausalLM"], hidden_size=24,
+                    num_attention_heads=4, num_key_value_heads=2, num_hidden_layers=2,
+                    intermediate_size=20, vocab_size=57, max_position_embeddings=64,
+                    num_experts=6, num_experts_per_tok=2, norm_topk_prob=False, clip_qkv=None,
+                    rms_norm_eps=1e-5, hidden_act="silu",
+                    rope_parameters=dict(rope_type="default", rope_theta=10000.0),
+                    output_router_logits=False, attention_bias=False, attention_dropout=0.0,
+                    tie_word_embeddings=False, pad_token_id=None, eos_token_id=0)),
 }
+
+# Experts are one tensor of the model and three tensors each in files.
+EXPERT_FILES = {
+    "mixtral": ("block_sparse_moe.", "w1", "w3", "w2"),
+    None: ("mlp.", "gate_proj", "up_proj", "down_proj"),
+}
+
+
+def in_files(kind, name, p):
+    """The tensors of a parameter as files name and store them."""
+    if ".mlp." not in name:
+        return [(name, p)]
+    before, rest = name.split("mlp.", 1)
+    folder, gate, up, down = EXPERT_FILES.get(kind, EXPERT_FILES[None])
+    if rest == "experts.gate_up_proj":
+        half = p.shape[1] // 2
+        return [(f"{before}{folder}experts.{e}.{w}.weight", p[e, i * half:(i + 1) * half])
+                for e in range(p.shape[0]) for i, w in enumerate((gate, up))]
+    if rest == "experts.down_proj":
+        return [(f"{before}{folder}experts.{e}.{down}.weight", p[e]) for e in range(p.shape[0])]
+    return [(before + folder + rest, p)]
 
 
 # The formula.
@@ -186,12 +250,14 @@ def model_of(case, attention):
         else:
             assert written[key] == value, f"{key}: {value} became {written[key]}"
     config._attn_implementation = attention
+    config._experts_implementation = "eager"
     model = getattr(transformers, given["architectures"][0])(config).to(torch.get_default_dtype())
     model.train()  # the dropouts are 0; nothing else differs from eval
-    for name, p in model.named_parameters():  # tied ones come once
-        assert is_norm(name) == (p.ndim == 1 and name.endswith(".weight")), name
-        values = [weight(name, i) for i in range(p.numel())]
-        p.data.copy_(torch.tensor(values).reshape(p.shape))
+    for whole, data in model.named_parameters():  # tied ones come once
+        for name, p in in_files(kind, whole, data.data):
+            assert is_norm(name) == (p.ndim == 1 and name.endswith(".weight")), name
+            values = [weight(name, i) for i in range(p.numel())]
+            p.copy_(torch.tensor(values).reshape(p.shape))
     return model
 
 
@@ -223,7 +289,10 @@ def run(case, attention="eager", mask=False):
     logits = logits_of(model, case, mask)
     loss = loss_of(logits, case)
     loss.backward()
-    return logits.detach(), loss.item(), {n: p.grad for n, p in model.named_parameters()}
+    kind = case["config"]["model_type"]
+    return logits.detach(), loss.item(), {
+        name: grad for whole, p in model.named_parameters()
+        for name, grad in in_files(kind, whole, p.grad)}
 
 
 # Making a file.
@@ -320,10 +389,12 @@ def check_stored(case, logits, loss, grads):
 def check_differences(case):
     """Central differences at the largest stored entry of the first, a middle and the last tensor."""
     worst, model = 0, model_of(case, "eager")
-    weights, params = dict(model.named_parameters()), case["params"]
+    kind, params = case["config"]["model_type"], case["params"]
+    weights = {name: part for whole, p in model.named_parameters()
+               for name, part in in_files(kind, whole, p.data)}
     for p in (params[0], params[len(params) // 2], params[-1]):
         index, want = max(p["entries"], key=lambda e: abs(e[1]))
-        flat, step, sides = weights[p["name"]].data.view(-1), 2**-16, []
+        flat, step, sides = weights[p["name"]].view(-1), 2**-16, []
         for sign in (1, -1):
             flat[index] += sign * step
             with torch.no_grad():
@@ -359,15 +430,16 @@ def show_float32(name):
 
 def main():
     torch.set_num_threads(1)
-    if sys.argv[1:] not in ([], ["--check"], ["--float32"]):
-        sys.exit("usage: make_golden.py [--check | --float32]")
+    if sys.argv[1:2] not in ([], ["--check"], ["--float32"], ["--only"]):
+        sys.exit("usage: make_golden.py [--check | --float32 | --only NAME ...]")
     if sys.argv[1:] == ["--float32"]:
         for name in CASES:
             show_float32(name)
         return
     widen()
-    for name in CASES:
-        if not sys.argv[1:]:
+    only = sys.argv[2:] if sys.argv[1:2] == ["--only"] else list(CASES)
+    for name in only:
+        if sys.argv[1:2] != ["--check"]:
             text = text_of(name, make(name))
             with open(path_of(name), "w") as file:
                 file.write(text)

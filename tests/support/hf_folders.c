@@ -11,8 +11,9 @@
 
 #include "support/expect.h"
 
-const char *const hf_folders[] = {"gpt2",        "gpt2_hub", "llama", "llama_bf16",
-                                  "mistral_f16", "qwen2",    "qwen3", NULL};
+const char *const hf_folders[] = {"gpt2",        "gpt2_hub",  "llama", "llama_bf16",
+                                  "mistral_f16", "qwen2",     "qwen3", "mixtral",
+                                  "qwen2_moe",   "qwen3_moe", "olmoe", NULL};
 
 const char *hf_folder_path(const char *name, Arena *a)
 {
@@ -89,10 +90,13 @@ static bool find(const char *dir, const char *name, Arena *a, StFile *file, StTe
     return found;
 }
 
-void hf_folder_weight(const char *dir, const ModelConfig *c, const Param *p, Arena *a, double *out)
+/* The elements of tensor i of the parameter. */
+static void read_tensor(const char *dir, const ModelConfig *c, const Param *p, int64_t i, Arena *a,
+                        double *out)
 {
-    const HfPlace place = hf_place(c, p);
-    const int64_t columns = p->info.ndim == 2 ? p->info.n[1] : 1;
+    const HfPlace place = hf_place(c, p, i);
+    const int64_t columns = p->info.ndim > 1 ? p->info.n[p->info.ndim - 1] : 1;
+    const int64_t count = p->count / hf_tensors(p);
     StFile file;
     StTensor t = {0};
     unsigned char *data;
@@ -103,9 +107,15 @@ void hf_folder_weight(const char *dir, const ModelConfig *c, const Param *p, Are
     assert_int_equal(fseek(f, (long)(file.data_at + t.at), SEEK_SET), 0);
     assert_int_equal(fread(data, 1, (size_t)t.bytes, f), t.bytes);
     fclose(f);
-    for (int64_t e = 0; e < p->count; e++)
+    for (int64_t e = 0; e < count; e++)
         out[e] = element(
             data + hf_index(&place, p, e / columns, e % columns) * st_type_bytes(t.type), t.type);
+}
+
+void hf_folder_weight(const char *dir, const ModelConfig *c, const Param *p, Arena *a, double *out)
+{
+    for (int64_t i = 0; i < hf_tensors(p); i++)
+        read_tensor(dir, c, p, i, a, out + i * (p->count / hf_tensors(p)));
 }
 
 void hf_folder_copy(const char *dir, const char *to)

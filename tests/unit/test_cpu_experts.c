@@ -1,5 +1,6 @@
-/* test_cpu_experts.c -- rows of experts and grouped GEMMs on device cpu against ref: all instruction
- * sets and micro-kernels, f32 and bf16, an expert without rows, a hot one, dropped choices. */
+/* test_cpu_experts.c -- rows of experts and grouped GEMMs on device cpu against ref: all
+ * instruction sets and micro-kernels, f32 and bf16, an expert without rows, a hot one, dropped
+ * choices. */
 #include "cpu_test.h"
 
 enum { T = 37, K = 2, E = 5 };

@@ -53,22 +53,23 @@ static const char *golden_name(const ModelConfig *c, const char *name)
     return whole;
 }
 
-/* Index of our element e of parameter p in the file's tensor. */
+/* Index of element e of a tensor of parameter p in the file's tensor. */
 static int64_t there(const HfPlace *at, const Param *p, int64_t e)
 {
-    const int64_t columns = p->info.ndim == 2 ? p->info.n[1] : 1;
+    const int64_t columns = p->info.ndim > 1 ? p->info.n[p->info.ndim - 1] : 1;
     return hf_index(at, p, e / columns, e % columns);
 }
 
 static void fill_weights(const Job *job, Rank *r)
 {
+    const ModelConfig *c = job->settings.config;
     for (int p = 0; p < job->model.n_params; p++) {
         const Param *q = &job->model.param[p];
-        const HfPlace at = hf_place(job->settings.config, q);
         const Tensor w = rank_param(r, p, PART_WEIGHT), dw = rank_param(r, p, PART_GRAD);
+        const int64_t each = q->count / hf_tensors(q);
         for (int64_t e = 0; e < q->count; e++) {
-            set_real(&w, e,
-                     golden_weight(golden_name(job->settings.config, at.name), there(&at, q, e)));
+            const HfPlace at = hf_place(c, q, e / each);
+            set_real(&w, e, golden_weight(golden_name(c, at.name), there(&at, q, e % each)));
             set_real(&dw, e, (double)NAN); /* NaN: sums must be initialized by the run */
         }
     }
@@ -100,35 +101,45 @@ static void fill_inputs(const Golden *g, Rank *r, int micros)
     free(ranges);
 }
 
+/* Tensor i of parameter p. An expert without tokens has a gradient of exactly 0. */
+static void compare_tensor(const Golden *g, const ModelConfig *c, const Param *q, const Tensor *dw,
+                           int64_t i, double tolerance)
+{
+    const HfPlace at = hf_place(c, q, i);
+    const GoldenParam *want = golden_param(g, golden_name(c, at.name));
+    const int64_t each = q->count / hf_tensors(q);
+    int64_t seen = 0;
+    double squares = 0;
+    assert_non_null(want);
+    for (int64_t e = 0; e < each; e++) {
+        const int64_t index = there(&at, q, e);
+        const double got = get_real(dw, i * each + e);
+        squares += got * got;
+        for (int64_t k = 0; k < want->n_entries; k++) {
+            if (want->index[k] != index) continue;
+            const double off = fabs(got - want->value[k]);
+            if (!(off <= tolerance * want->max))
+                fail_msg("%s: d.%s[%lld] is %.17g, not %.17g: off by %g", g->name, at.name,
+                         (long long)e, got, want->value[k], off / want->max);
+            seen++;
+        }
+    }
+    if (each == want->n_elements) {
+        assert_int_equal(seen, want->n_entries);
+        if (!(fabs(sqrt(squares) - want->norm) <= tolerance * want->norm))
+            fail_msg("%s: norm of d.%s", g->name, at.name);
+    } else {
+        assert_true(seen > 0);
+    }
+}
+
 static void compare(const Golden *g, const Job *job, const Rank *r, double tolerance)
 {
     for (int p = 0; p < job->model.n_params; p++) {
         const Param *q = &job->model.param[p];
-        const HfPlace at = hf_place(job->settings.config, q);
-        const GoldenParam *want = golden_param(g, golden_name(job->settings.config, at.name));
         const Tensor dw = rank_param(r, p, PART_GRAD);
-        int64_t seen = 0;
-        double squares = 0;
-        assert_non_null(want);
-        for (int64_t e = 0; e < q->count; e++) {
-            const int64_t index = there(&at, q, e);
-            squares += get_real(&dw, e) * get_real(&dw, e);
-            for (int64_t k = 0; k < want->n_entries; k++) {
-                if (want->index[k] != index) continue;
-                const double off = fabs(get_real(&dw, e) - want->value[k]) / want->max;
-                if (!(off <= tolerance))
-                    fail_msg("%s: d.%s[%lld] is %.17g, not %.17g: off by %g", g->name, q->name,
-                             (long long)e, get_real(&dw, e), want->value[k], off);
-                seen++;
-            }
-        }
-        if (q->count == want->n_elements) {
-            assert_int_equal(seen, want->n_entries);
-            if (!(fabs(sqrt(squares) - want->norm) <= tolerance * want->norm))
-                fail_msg("%s: norm of d.%s", g->name, q->name);
-        } else {
-            assert_true(seen > 0);
-        }
+        for (int64_t i = 0; i < hf_tensors(q); i++)
+            compare_tensor(g, job->settings.config, q, &dw, i, tolerance);
     }
 }
 

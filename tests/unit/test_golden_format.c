@@ -12,6 +12,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <stdbool.h>
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -82,7 +83,8 @@ static void check_param(const GoldenParam *p)
         assert_true(fabs(sqrt(squares) - p->norm) <= 1e-14 * p->norm); /* no entry is missing */
     else
         assert_true(sqrt(squares) <= p->norm);
-    assert_true(p->max > 0 && p->max <= p->norm);
+    const bool idle = strstr(p->name, ".experts.") != NULL; /* an expert may have no tokens */
+    assert_true((p->max > 0 || idle) && p->max <= p->norm);
 }
 
 static void test_sizes_agree(void **state)

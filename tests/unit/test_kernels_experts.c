@@ -249,6 +249,33 @@ static void grouped_swiglu(void **state)
     }
 }
 
+/* A rank without tokens: no expert has rows, and gradients of their weights are 0. */
+static void no_tokens(void **state)
+{
+    (void)state;
+    bench_clear(&bench);
+    const Tensor expert = NEW(&bench, I32, DENSE, 0, K), gate = NEW(&bench, F64, DENSE, 0, K);
+    const Tensor at = NEW(&bench, I32, DENSE, 0, K), offsets = NEW(&bench, I32, DENSE, E + 1);
+    const Tensor x = NEW(&bench, F64, DENSE, 0, D), y = NEW(&bench, F64, DENSE, 0, D);
+    const Tensor b = RANDOM(&bench, F64, DENSE, E, O, D), out = NEW(&bench, F64, DENSE, 0, O);
+    const Tensor dw = NEW(&bench, F64, DENSE, E, O, D);
+    run_twice(&bench, KERNEL_assign_rows,
+              &(Call){.in = {expert, gate}, .n_in = 2, .out = {at, offsets}, .n_out = 2});
+    for (int e = 0; e <= E; e++) assert_int_equal((int)get(&offsets, e), 0);
+    run_twice(&bench, KERNEL_permute, &(Call){.in = {x, at}, .n_in = 2, .out = {y}, .n_out = 1});
+    run_twice(&bench, KERNEL_unpermute, &(Call){.in = {at, y}, .n_in = 2, .out = {x}, .n_out = 1});
+    run_twice(&bench, KERNEL_permute_dgate,
+              &(Call){.in = {x, at, y}, .n_in = 3, .out = {gate}, .n_out = 1});
+    run_twice(
+        &bench, KERNEL_grouped_gemm,
+        &(Call){
+            .in = {x, b, offsets}, .n_in = 3, .out = {out}, .n_out = 1, .attr.gemm = {.tb = true}});
+    run_twice(&bench, KERNEL_grouped_gemm_dw,
+              &(Call){.in = {out, x, offsets}, .n_in = 3, .out = {dw}, .n_out = 1});
+    for (int i = 0; i < E * O * D; i++) assert_true(get(&dw, i) == 0);
+    expect_gaps(&bench);
+}
+
 static void sigmoid_gates(void **state)
 {
     (void)state;
@@ -276,7 +303,7 @@ int main(void)
         cmocka_unit_test(rows_are_sorted),   cmocka_unit_test(there_and_back),
         cmocka_unit_test(permute_and_gates), cmocka_unit_test(grouped_gemm),
         cmocka_unit_test(grouped_gemm_dw),   cmocka_unit_test(grouped_swiglu),
-        cmocka_unit_test(sigmoid_gates),
+        cmocka_unit_test(no_tokens),         cmocka_unit_test(sigmoid_gates),
     };
     bench_open(&bench);
     const int failed = cmocka_run_group_tests_name("kernels: experts", tests, NULL, NULL);

@@ -1,5 +1,6 @@
-/* test_kernels_route.c -- the router against brute force, with ties, all experts chosen, one expert,
- * groups and a selection bias; its gradient and those of its losses against finite differences. */
+/* test_kernels_route.c -- the router against brute force, with ties, all experts chosen, one
+ * expert, groups and a selection bias; its gradient and those of its losses against finite
+ * differences. */
 #include "kernel_test.h"
 
 static Bench bench;

@@ -116,7 +116,7 @@ static void every_preset_loads(void **state)
         assert_string_equal(c.name, model_preset_name(i));
         tiny += c.vocab == 256;
     }
-    assert_int_equal(tiny, 2);
+    assert_int_equal(tiny, 4);
 }
 
 /* As on the model hub, with dropout: each dropout is refused until an override sets it to 0. */
@@ -288,7 +288,10 @@ static void bad_overrides_say_why(void **state)
         {"llama-tiny", "rope_scaling", "8", "must be an object or null"},
         {"llama-tiny", "sliding_window", "8", "which has no such key"},
         {"llama-tiny", "use_cache", "true", "changes nothing"},
-        {"llama-tiny", "model_type", "mixtral", "it builds gpt2, llama"},
+        {"llama-tiny", "model_type", "deepseek_v3", "it builds gpt2, llama"},
+        {"llama-tiny", "model_type", "mixtral", "no num_local_experts"},
+        {"mixtral-tiny", "num_experts_per_tok", "5", "of 4 experts"},
+        {"qwen3-moe-tiny", "shared_expert_intermediate_size", "5", "which has no such key"},
         {"qwen2-0.5b", "use_sliding_window", "true", "without sliding_window"},
         {"gpt2", "scale_attn_by_inverse_layer_idx", "true", "supports false only"},
         {"gpt3", "n_layer", "2", "did you mean gpt2?"},

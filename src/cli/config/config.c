@@ -252,6 +252,37 @@ Err config_ignored_keys(const char *const *set, int n_set, Arena *a, IgnoredKeys
     return OK;
 }
 
+/* Settings of a mixture of experts; on a dense model they would change nothing. */
+static Err set_experts(const Config *c, ModelConfig *m)
+{
+    const struct {
+        int key;
+        const char *name;
+        bool set;
+    } settings[] = {
+        {KEY_optim_aux_loss, "optim.aux_loss", c->optim_aux_loss > 0},
+        {KEY_optim_z_loss, "optim.z_loss", c->optim_z_loss > 0},
+        {KEY_parallel_capacity, "parallel.capacity", c->parallel_capacity > 0},
+        {KEY_parallel_drop, "parallel.drop", c->parallel_drop != DROP_BY_POSITION},
+    };
+    for (size_t i = 0; i < sizeof settings / sizeof *settings && m->experts.n == 0; i++)
+        if (settings[i].set)
+            return err_fail(ERR_CONFIG,
+                            "%s: %s is for a mixture of experts, and %s has none; "
+                            "remove it",
+                            c->origin[settings[i].key], settings[i].name, m->name);
+    if (c->parallel_drop != DROP_BY_POSITION && c->parallel_capacity <= 0)
+        return err_fail(ERR_CONFIG,
+                        "%s: parallel.drop has no effect without a capacity; set parallel.capacity "
+                        "or remove it",
+                        c->origin[KEY_parallel_drop]);
+    m->experts.aux_loss = c->optim_aux_loss;
+    m->experts.z_loss = c->optim_z_loss;
+    m->experts.capacity = c->parallel_capacity;
+    m->experts.drop_by_gate = c->parallel_drop == DROP_BY_PROBABILITY;
+    return OK;
+}
+
 Err config_model(const Config *c, Arena *a, ModelConfig *out)
 {
     ModelConfig m;
@@ -260,6 +291,7 @@ Err config_model(const Config *c, Arena *a, ModelConfig *out)
                               .n_set = c->n_model_fields,
                               .ignore = {c->model_ignore.at, c->model_ignore.n}};
     TRY(model_config_open(&from, a, &m));
+    TRY(set_experts(c, &m));
     if (c->data_seq_len > m.max_positions)
         return err_fail(ERR_CONFIG,
                         "%s: data.seq_len=%lld is more than the %lld positions of %s; set "

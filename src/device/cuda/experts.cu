@@ -39,8 +39,9 @@ static __global__ void __launch_bounds__(THREADS)
         }
         before += seen + __popc(votes & ((1u << threadIdx.x % 32) - 1));
         if (mine && a.by_gate) {
-            const float own = value_get(a.gate.data, a.gate.dtype,
-                                        i / a.width * a.gate.stride[0] + i % a.width * a.gate.stride[1]);
+            const float own =
+                value_get(a.gate.data, a.gate.dtype,
+                          i / a.width * a.gate.stride[0] + i % a.width * a.gate.stride[1]);
             before = 0;
             for (int64_t j = 0; j < a.choices; j++) {
                 if (*choice_at(a.expert, j / a.width, j % a.width) != e) continue;

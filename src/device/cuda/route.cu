@@ -47,8 +47,7 @@ static __device__ inline int next_best(const float *x, int64_t n, int lane, int 
     float best = -INFINITY;
     int at = INT32_MAX;
     for (int e = lane; e < n; e += LANES) {
-        const bool later =
-            before < 0 || x[e] < x[before] || (x[e] == x[before] && e > before);
+        const bool later = before < 0 || x[e] < x[before] || (x[e] == x[before] && e > before);
         if (later && (at == INT32_MAX || x[e] > best)) best = x[e], at = e;
     }
 #pragma unroll
@@ -86,7 +85,8 @@ static __device__ inline void close_groups(const RouteArgs &r, float *value, int
     __syncwarp();
 }
 
-static __global__ void __launch_bounds__(WARPS *LANES) route_kernel(const __grid_constant__ RouteArgs r)
+static __global__ void __launch_bounds__(WARPS *LANES)
+    route_kernel(const __grid_constant__ RouteArgs r)
 {
     extern __shared__ float memory[];
     const int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
@@ -195,8 +195,7 @@ static __device__ inline void add_dgate(const RouteArgs &r, int64_t t, const flo
         mean += factor * (dg - dot) * group[i];
     }
     mean = sigmoid ? 0 : warp_sum(mean);
-    for (int64_t e = lane; e < r.e; e += LANES)
-        ds[e] = sigmoid || chosen_only ? 0 : -p[e] * mean;
+    for (int64_t e = lane; e < r.e; e += LANES) ds[e] = sigmoid || chosen_only ? 0 : -p[e] * mean;
     __syncwarp();
     for (int64_t i = lane; i < r.k; i += LANES) {
         const float dg =
@@ -279,7 +278,7 @@ extern "C" Err cuda_route_dx(const Call *call)
                                       (int)bytes));
     if (r.t > 0)
         route_dx_kernel<<<(unsigned)blocks_of(r.t, WARPS), WARPS * LANES, bytes, stream>>>(r,
-                                                                                          losses);
+                                                                                           losses);
     if (call->n_out > 1) {
         const float keep = (float)call->number[1];
         losses_kernel<<<1, THREADS, 0, stream>>>(losses, r.t, call->out[1], keep);

@@ -38,12 +38,26 @@ CASES = {
     "qwen3": dict(model_type="qwen3", hidden_size=20, intermediate_size=30, num_hidden_layers=2,
                   num_attention_heads=4, num_key_value_heads=2, head_dim=10, vocab_size=95, rms_norm_eps=1e-6,
                   max_position_embeddings=256, tie_word_embeddings=False),
+    "mixtral": dict(model_type="mixtral", hidden_size=20, intermediate_size=18, num_hidden_layers=2,
+                    num_attention_heads=4, num_key_value_heads=2, head_dim=6, vocab_size=91, rms_norm_eps=1e-5,
+                    num_local_experts=4, num_experts_per_tok=2, max_position_embeddings=256,
+                    tie_word_embeddings=False),
+    "qwen2_moe": dict(model_type="qwen2_moe", hidden_size=18, intermediate_size=26, num_hidden_layers=2,
+                      num_attention_heads=3, num_key_value_heads=1, vocab_size=87, rms_norm_eps=1e-6,
+                      num_experts=5, num_experts_per_tok=2, moe_intermediate_size=14,
+                      shared_expert_intermediate_size=22, mlp_only_layers=[0],
+                      max_position_embeddings=256, use_sliding_window=False, tie_word_embeddings=False),
+    "qwen3_moe": dict(model_type="qwen3_moe", hidden_size=20, intermediate_size=30, num_hidden_layers=2,
+                      num_attention_heads=4, num_key_value_heads=2, head_dim=10, vocab_size=95,
+                      num_experts=6, num_experts_per_tok=3, moe_intermediate_size=16, norm_topk_prob=True,
+                      rms_norm_eps=1e-6, max_position_embeddings=256, tie_word_embeddings=False),
 }
 
 
 def build(config, seed):
     torch.manual_seed(seed)
     config = transformers.AutoConfig.for_model(**config)
+    config._experts_implementation = "eager"  # the other one wants aligned sizes
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
     with torch.no_grad():
         for name, p in model.named_parameters():

@@ -50,6 +50,27 @@ CASES = {
         model_type="qwen3", hidden_size=20, intermediate_size=30, num_hidden_layers=2,
         num_attention_heads=4, num_key_value_heads=2, head_dim=10, vocab_size=35, rms_norm_eps=1e-6,
         max_position_embeddings=36, tie_word_embeddings=False)),
+    "mixtral": dict(config=dict(
+        model_type="mixtral", hidden_size=20, intermediate_size=14, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, head_dim=6, vocab_size=33, rms_norm_eps=1e-5,
+        num_local_experts=4, num_experts_per_tok=2, max_position_embeddings=36,
+        tie_word_embeddings=False)),
+    "qwen2_moe": dict(dtype=torch.bfloat16, shard="6KB", config=dict(
+        model_type="qwen2_moe", hidden_size=18, intermediate_size=26, num_hidden_layers=2,
+        num_attention_heads=3, num_key_value_heads=1, vocab_size=31, rms_norm_eps=1e-6,
+        num_experts=5, num_experts_per_tok=2, moe_intermediate_size=12,
+        shared_expert_intermediate_size=22, mlp_only_layers=[0], max_position_embeddings=40,
+        use_sliding_window=False, tie_word_embeddings=False)),
+    "qwen3_moe": dict(config=dict(
+        model_type="qwen3_moe", hidden_size=20, intermediate_size=30, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, head_dim=10, vocab_size=35, rms_norm_eps=1e-6,
+        num_experts=6, num_experts_per_tok=3, moe_intermediate_size=14, norm_topk_prob=True,
+        max_position_embeddings=36, tie_word_embeddings=False)),
+    "olmoe": dict(config=dict(
+        model_type="olmoe", hidden_size=24, intermediate_size=14, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=4, vocab_size=37, rms_norm_eps=1e-5,
+        num_experts=4, num_experts_per_tok=2, max_position_embeddings=36, pad_token_id=None,
+        eos_token_id=0, tie_word_embeddings=False)),
 }
 T = 11
 
@@ -58,6 +79,7 @@ def build(case, seed):
     """A model with random weights, rounded to the type that it is stored in."""
     torch.manual_seed(seed)
     config = transformers.AutoConfig.for_model(**case["config"])
+    config._experts_implementation = "eager"  # the other one wants aligned sizes
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
     with torch.no_grad():
         for name, p in model.named_parameters():
@@ -93,6 +115,7 @@ def make(name, case, seed, base):
     tokens = torch.randint(model.config.vocab_size, (1, T))
     model = transformers.AutoModelForCausalLM.from_pretrained(
         folder, dtype=torch.float32, attn_implementation="eager").eval()
+    model.config._experts_implementation = "eager"
     with torch.no_grad():
         logits = model(tokens).logits[0]
     with open(os.path.join(folder, "expected.json"), "w") as f:

@@ -1,7 +1,7 @@
 /* grouped.cu -- GEMMs over the rows of all experts in one launch; offsets stay on the device.
  *
- * The grid covers the most tiles that any offsets can give: rows / TILE + experts. A block finds the
- * expert of its tile by a walk over the offsets; surplus blocks have none and return. */
+ * The grid covers the most tiles that any offsets can give: rows / TILE + experts. A block finds
+ * the expert of its tile by a walk over the offsets; surplus blocks have none and return. */
 #include "device/cuda/value.cuh"
 
 enum { TILE = 32, ROWS = 8 };

@@ -1,0 +1,95 @@
+/* experts.c -- the mixture of experts of Mixtral, Qwen2-MoE, Qwen3-MoE and OLMoE: a router sends
+ * each token to K of E gated feed-forward parts.
+ *
+ *   T rows, D width, E experts, K choices of a token, F width of an expert, S of the shared one
+ *
+ *   a [T,D] -+- gate [T,E] - route - choices [T,K], gates [T,K] ------------------+
+ *            +- permute [TK,D] - gate, up [TK,F] - swiglu - down [TK,D] - unpermute -(+)- [T,D]
+ *            +- shared expert [T,D] -(x sigmoid(shared gate))-----------------------^
+ *
+ * The weights of all experts of a layer are one parameter [E,F,D]; files store them apart. */
+#include "model/build.h"
+
+#include <stdlib.h>
+
+static Value stack(Graph *g, const char *name, int64_t n, int64_t out, int64_t in, double std)
+{
+    return graph_param(g, (ParamInfo){.name = name,
+                                      .ndim = 3,
+                                      .n = {n, out, in},
+                                      .init = INIT_NORMAL,
+                                      .std = std,
+                                      .decay = true});
+}
+
+static Attr route_attr(const ExpertConfig *x)
+{
+    return (Attr){.route = {.score = x->score,
+                            .renormalize = x->renormalize,
+                            .groups = (int32_t)x->groups,
+                            .chosen_groups = (int32_t)x->chosen_groups,
+                            .scaling = x->scaling,
+                            .aux = x->aux_loss,
+                            .z = x->z_loss}};
+}
+
+/* sum over the K experts of each row: gate * down(silu(gate_proj(a)) * up_proj(a)). */
+static Value routed_experts(Graph *g, const ModelBuilder *b, Value a)
+{
+    const ModelConfig *c = b->config;
+    const ExpertConfig *x = &c->experts;
+    const int64_t D = c->width, F = x->width, E = x->n;
+    const Attr route_by = route_attr(x);
+    const Attr assign_by = {.assign = {.capacity = x->capacity, .by_gate = x->drop_by_gate}};
+    const Value router = weight2(g, "mlp.gate.weight", E, D, c->init_std);
+    const Value logits = graph_name(g, linear_wide(g, a, router), "moe.logits");
+    const Routing r = route(g, logits, NO_VALUE, x->chosen, &route_by);
+    const RowAssignment rows = assign_rows(g, &r, &assign_by);
+    graph_name(g, r.gate, "moe.gates");
+    graph_name(g, r.expert, "moe.experts");
+    graph_name(g, r.load, "moe.load");
+    const Value wg = stack(g, "mlp.experts.gate_proj.weight", E, F, D, c->init_std);
+    const Value wu = stack(g, "mlp.experts.up_proj.weight", E, F, D, c->init_std);
+    const Value wd = stack(g, "mlp.experts.down_proj.weight", E, D, F, c->init_std);
+    const Value in = graph_name(g, permute(g, a, rows.at, NO_VALUE), "moe.rows");
+    const Value gate = graph_name(g, grouped_linear(g, in, wg, rows.offsets), "moe.gate");
+    const Value up = graph_name(g, grouped_linear(g, in, wu, rows.offsets), "moe.up");
+    const Value h = graph_name(g, grouped_swiglu(g, gate, up, rows.offsets), "moe.act");
+    const Value out = graph_name(g, grouped_linear(g, h, wd, rows.offsets), "moe.out");
+    return unpermute(g, rows.at, out, r.gate);
+}
+
+/* The expert that every row has, times the sigmoid of one number per row (Qwen2-MoE). */
+static Value shared_expert(Graph *g, const ModelBuilder *b, Value a)
+{
+    const ModelConfig *c = b->config;
+    const int64_t D = c->width, S = c->experts.shared_width;
+    const Value wg = weight2(g, "mlp.shared_expert.gate_proj.weight", S, D, c->init_std);
+    const Value wu = weight2(g, "mlp.shared_expert.up_proj.weight", S, D, c->init_std);
+    const Value h = swiglu(g, linear(g, a, wg, NO_VALUE), linear(g, a, wu, NO_VALUE));
+    const Value wd = weight2(g, "mlp.shared_expert.down_proj.weight", D, S, c->init_std);
+    const Value y = linear(g, graph_name(g, h, "shared.act"), wd, NO_VALUE);
+    const Value ws = weight2(g, "mlp.shared_expert_gate.weight", 1, D, c->init_std);
+    return sigmoid_gate(g, y, linear(g, a, ws, NO_VALUE));
+}
+
+Value mixture_of_experts(Graph *g, const ModelBuilder *b, Value a)
+{
+    const Value y = routed_experts(g, b, a);
+    return b->config->experts.shared_width ? add(g, y, shared_expert(g, b, a)) : y;
+}
+
+/* True if the list "0,5" has the number. */
+static bool is_listed(const char *list, int64_t number)
+{
+    for (char *end; list && *list; list = *end == ',' ? end + 1 : end)
+        if (strtoll(list, &end, 10) == number) return true;
+    return false;
+}
+
+bool layer_has_experts(const ModelConfig *c, int64_t layer)
+{
+    const ExpertConfig *x = &c->experts;
+    if (x->n == 0 || is_listed(x->dense_layers, layer)) return false;
+    return x->sparse_step <= 1 || (layer + 1) % x->sparse_step == 0;
+}
