@@ -10,6 +10,21 @@ static double tol_attention(const Case *c, double size)
     return tol_sum(c->type, 2 * score + (double)c->s);
 }
 
+/* delta, and the gradient from it. Of one key, dq would be the rounding error of delta. */
+static void by_delta(CpuBench *cb, const Case *c, double tolerance)
+{
+    Bench *b = &cb->b;
+    Call part = attention_dx_call(b, c, (const double[]){1, 0, 1});
+    const Call delta = {.in = {part.in[4], part.in[6]},
+                        .n_in = 2,
+                        .out = {NEW(b, F32, c->strides, c->t, c->h)},
+                        .n_out = 1};
+    against_ref(cb, KERNEL_attention_delta, &delta, tol_sum(c->type, (double)c->c));
+    assert_int_equal(device_ref.kernel[KERNEL_attention_delta](&delta), OK);
+    part.in[6] = delta.out[0];
+    against_ref(cb, KERNEL_attention_dx, &part, tolerance);
+}
+
 /* Forward, then the gradient from ref's o and lse. */
 static void try_case(CpuBench *cb, Case c, Mask mask, double size, int64_t key_at)
 {
@@ -25,6 +40,8 @@ static void try_case(CpuBench *cb, Case c, Mask mask, double size, int64_t key_a
     const Call back = attention_dx_call(b, &c, keeps[(int)mask % 2]);
     against_ref(cb, KERNEL_attention_dx, &back,
                 tol_attention(&c, size) + tol_sum(c.type, (double)(c.t * readers)));
+    if (c.s > 1)
+        by_delta(cb, &c, tol_attention(&c, size) + tol_sum(c.type, (double)(c.t * readers)));
     expect_gaps(b);
     bench_clear(b);
 }

@@ -211,6 +211,38 @@ static void masked_keys_are_not_read(void **state)
     assert_true(get(&g.dk, 0) == 0 && get(&g.dv, 50 * c.c) == 0);
 }
 
+/* delta, computed before, instead of o: the same bits. */
+static void delta_stands_for_o(void **state)
+{
+    (void)state;
+    for (int mask = 0; mask < N_MASKS; mask++) {
+        const double keep[3] = {1, 0, 1};
+        Case c = {.t = 45, .s = 77, .h = 4, .g = 2, .c = 5, .strides = (Strides)(mask % N_STRIDES)};
+        bench_clear(&bench);
+        case_open(&bench, &c, (Mask)mask, 2);
+        prepare(&c);
+        const Grads a = grads_open(&c, keep);
+        Grads b = grads_open(&c, keep);
+        b.dout = a.dout;
+        const Tensor *from[] = {&a.dq, &a.dk, &a.dv}, *to[] = {&b.dq, &b.dk, &b.dv};
+        for (int k = 0; k < 3; k++)
+            for (int64_t i = 0; i < tensor_count(from[k]); i++) put(to[k], i, get(from[k], i));
+        const Tensor delta =
+            NEW(&bench, dtype_wide(c.type), (Strides)((mask + 1) % N_STRIDES), c.t, c.h);
+        run_twice(&bench, KERNEL_attention_delta,
+                  &(Call){.in = {a.dout, c.o}, .n_in = 2, .out = {delta}, .n_out = 1});
+        Call call = backward_call(&c, &a, keep);
+        run(KERNEL_attention_dx, &call);
+        call = backward_call(&c, &b, keep);
+        call.in[6] = delta;
+        run(KERNEL_attention_dx, &call);
+        for (int k = 0; k < 3; k++)
+            for (int64_t i = 0; i < tensor_count(from[k]); i++)
+                assert_true(get(to[k], i) == get(from[k], i));
+        expect_gaps(&bench);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -218,6 +250,7 @@ int main(void)
         cmocka_unit_test(finite_differences),
         cmocka_unit_test(large_logits),
         cmocka_unit_test(blocks_add_up),
+        cmocka_unit_test(delta_stands_for_o),
         cmocka_unit_test(masked_keys_are_not_read),
     };
     bench_open(&bench);

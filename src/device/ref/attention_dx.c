@@ -1,6 +1,6 @@
 /* attention_dx.c -- the gradient of attention, from o and lse over all keys.
  *
- *     delta = dout . o
+ *     delta = dout . o         unless it is given
  *     p = exp(s - lse)         ds = p (dout v' - delta) scale
  *     dq = ds k                dk = ds' q               dv = p' dout
  *
@@ -11,7 +11,7 @@
 #include <math.h>
 
 typedef struct {
-    const Tensor *q, *k, *v, *ranges, *dout, *lse, *o;
+    const Tensor *q, *k, *v, *ranges, *dout, *lse, *o; /* o: or delta, with two dims */
 } AttentionInputs;
 
 typedef struct {
@@ -25,16 +25,31 @@ static AttentionInputs inputs_of(const Call *call)
 }
 
 /* The average of dout v' with weights p: dout . o. */
-static double row_delta(const AttentionInputs *in, int64_t token, int64_t head)
+static double row_delta(const Tensor *dout, const Tensor *o, int64_t token, int64_t head)
 {
     double a[REF_CHUNK], b[REF_CHUNK], sum = 0;
-    for (int64_t from = 0; from < in->o->n[2]; from += REF_CHUNK) {
-        const int64_t n = min_i64(in->o->n[2] - from, REF_CHUNK);
-        row_load(head_row(in->dout, token, head), from, n, a);
-        row_load(head_row(in->o, token, head), from, n, b);
+    if (o->ndim == 2) return tensor_get(o, token * o->n[1] + head);
+    for (int64_t from = 0; from < o->n[2]; from += REF_CHUNK) {
+        const int64_t n = min_i64(o->n[2] - from, REF_CHUNK);
+        row_load(head_row(dout, token, head), from, n, a);
+        row_load(head_row(o, token, head), from, n, b);
         for (int64_t i = 0; i < n; i++) sum += a[i] * b[i];
     }
     return sum;
+}
+
+static void delta_tile(void *work, int64_t token)
+{
+    const Call *call = work;
+    const Tensor *delta = &call->out[0];
+    for (int64_t h = 0; h < delta->n[1]; h++)
+        tensor_set(delta, token * delta->n[1] + h, row_delta(&call->in[0], &call->in[1], token, h));
+}
+
+Err ref_attention_delta(const Call *call)
+{
+    ref_tiles(call, call->out[0].n[0], delta_tile);
+    return OK;
 }
 
 /* p and ds of a tile, 0 for keys that a row does not see. Returns false if no row sees any. */
@@ -51,7 +66,8 @@ static bool tile_gradient(const Call *call, Block queries, Block keys, int64_t h
                 t->ds);
     for (int64_t i = 0; i < queries.n; i++) {
         const int64_t at = (queries.at + i) * in.q->n[1] + head;
-        const double lse = tensor_get(in.lse, at), delta = row_delta(&in, queries.at + i, head);
+        const double lse = tensor_get(in.lse, at);
+        const double delta = row_delta(in.dout, in.o, queries.at + i, head);
         for (int r = 0; r < 2; r++)
             for (int j = mask.lo[i][r]; j < mask.hi[i][r]; j++) {
                 t->p[i][j] = lse == -HUGE_VAL ? 0 : exp(t->p[i][j] - lse);

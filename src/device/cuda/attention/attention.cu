@@ -81,12 +81,11 @@ template <int W> static __global__ void delta_kernel(const __grid_constant__ Hea
     if (live && lane == 0) ((float *)r.out.data)[at_row(r.out, t, h)] = sum;
 }
 
-/* delta[t, h] = sum over c of dout * o, dense. */
-static Err delta_run(const Call *call, float *delta)
+/* out[t, h] = sum over c of dout * o. */
+static Err delta_run(const Call *call, const Tensor &dout, const Tensor &o, const Tensor &out)
 {
     HeadRows r = {};
-    r.x[0] = call->in[4], r.x[1] = call->in[6];
-    r.out = {delta, F32, 2, {r.x[0].n[0], r.x[0].n[1]}, {r.x[0].n[1], 1}};
+    r.x[0] = dout, r.x[1] = o, r.out = out;
     const int64_t rows = r.x[0].n[0] * r.x[0].n[1];
     if (rows == 0) return OK;
     const unsigned blocks = (unsigned)blocks_of(rows * ROW_THREADS, THREADS);
@@ -94,7 +93,26 @@ static Err delta_run(const Call *call, float *delta)
         delta_kernel<WALK_WIDE><<<blocks, THREADS, 0, call->queue->stream>>>(r);
     else
         delta_kernel<1><<<blocks, THREADS, 0, call->queue->stream>>>(r);
-    return cuda_launched(KERNEL_attention_dx);
+    return cuda_launched(KERNEL_attention_delta);
+}
+
+extern "C" Err cuda_attention_delta(const Call *call)
+{
+    TRY(cuda_begin(call, KERNEL_attention_delta));
+    return delta_run(call, call->in[0], call->in[1], call->out[0]);
+}
+
+/* The delta of a backward call, dense, in `scratch` unless it is given so. */
+static Err delta_find(const Call *call, float *scratch, const float **out)
+{
+    const Tensor &o = call->in[6], &dout = call->in[4];
+    const Tensor dense = {scratch, F32, 2, {dout.n[0], dout.n[1]}, {dout.n[1], 1}};
+    *out = scratch;
+    if (o.ndim != 2) return delta_run(call, dout, o, dense);
+    if (o.stride[1] != 1 || o.stride[0] != o.n[1])
+        return err_fail(ERR_CHECK, "cuda: attention_dx: delta is not contiguous");
+    *out = (const float *)o.data;
+    return OK;
 }
 
 static Err check_sizes(const Call *call, KernelId id)
@@ -142,8 +160,7 @@ Err attention_open(const Call *call, KernelId id, bool backward, Attention *out)
     const size_t delta_bytes = backward ? sizeof(float) * (size_t)a.t * (size_t)a.h : 0;
     TRY(cuda_scratch(call->queue, hull_bytes + delta_bytes, &hull));
     a.hull = (const BlockHull *)hull;
-    a.delta = (const float *)((char *)hull + hull_bytes);
-    if (backward) TRY(delta_run(call, (float *)((char *)hull + hull_bytes)));
+    if (backward) TRY(delta_find(call, (float *)((char *)hull + hull_bytes), &a.delta));
     if (hulls > 0)
         hull_kernel<<<(unsigned)hulls, HULL_ROWS, 0, call->queue->stream>>>(a, (BlockHull *)hull);
     *out = a;

@@ -32,6 +32,7 @@ static inline const char *cudnn_operand_misfit(const Call *call, bool backward)
         return "q, k or v is not bf16 with rows aligned to 16 bytes";
     if (!backward)
         return cudnn_reads(&out[0]) ? NULL : "o is not bf16 with rows aligned to 16 bytes";
+    if (in[6].ndim == 2) return "o is given as delta";
     if (call->n_in != 7 || !cudnn_reads(&in[4]) || !cudnn_reads(&in[6]))
         return "o or its gradient is not bf16 with rows aligned to 16 bytes";
     if (!cudnn_reads(&out[0]) || !cudnn_reads(&out[1]) || !cudnn_reads(&out[2]))

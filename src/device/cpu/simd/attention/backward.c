@@ -16,28 +16,50 @@ EACH_FORM V dot_of(ElementForm form, const void *a, const void *b, int64_t n)
 }
 
 /* Returns partial sums of dout . o, one per lane. */
-static V row_delta(const BackwardInputs *in, int64_t token, int64_t head)
+static V row_delta(const Tensor *douts, const Tensor *os, int64_t token, int64_t head)
 {
-    const RowRef dout = head_row(in->dout, token, head), o = head_row(in->o, token, head);
-    if (row_is_whole(dout, BF16, in->channels) && row_is_whole(o, BF16, in->channels))
-        return dot_of(AS_BF16, dout.at, o.at, in->channels);
+    const RowRef dout = head_row(douts, token, head), o = head_row(os, token, head);
+    const int64_t channels = douts->n[2];
+    if (row_is_whole(dout, BF16, channels) && row_is_whole(o, BF16, channels))
+        return dot_of(AS_BF16, dout.at, o.at, channels);
     float buffer[2][MAX_CHANNELS];
-    const float *a = row_read(dout, in->channels, buffer[0]);
-    const float *b = row_read(o, in->channels, buffer[1]);
+    const float *a = row_read(dout, channels, buffer[0]);
+    const float *b = row_read(o, channels, buffer[1]);
     V sum = {0};
-    for (int64_t c = 0; c < in->channels; c += W)
-        sum += v_load_to(a + c, in->channels - c) * v_load_to(b + c, in->channels - c);
+    for (int64_t c = 0; c < channels; c += W)
+        sum += v_load_to(a + c, channels - c) * v_load_to(b + c, channels - c);
     return sum;
+}
+
+static void delta_row(const void *work, int64_t row)
+{
+    const Call *call = work;
+    const Tensor *delta = &call->out[0];
+    const int64_t token = row / delta->n[1], head = row % delta->n[1];
+    ((float *)delta->data)[token * delta->stride[0] + head * delta->stride[1]] =
+        v_sum(row_delta(&call->in[0], &call->in[1], token, head));
+}
+
+Err CPU_NAME(attention_delta)(const Call *call)
+{
+    const Tensor *dout = &call->in[0];
+    if (dout->n[2] > MAX_CHANNELS) return ref_attention_delta(call);
+    run_rows(call->team, dout->n[0] * dout->n[1], dout->n[2], delta_row, call);
+    return OK;
 }
 
 /* delta of W rows at a time: transposes their partial sums and adds them in the order of v_sum. */
 static void deltas_load(const BackwardInputs *in, TokenBlock queries, int64_t head, float *delta)
 {
     float part[W][W], transposed[W][W];
+    for (int64_t i = 0; i < BLOCK && in->o->ndim == 2; i++) /* it is given */
+        delta[i] = i < queries.n ? stat_of(in->o, queries.at + i, head) : 0;
+    if (in->o->ndim == 2) return;
     for (int64_t at = 0; at < BLOCK; at += W) {
         for (int64_t i = 0; i < W; i++)
-            v_store(part[i],
-                    at + i < queries.n ? row_delta(in, queries.at + at + i, head) : v_set(0));
+            v_store(part[i], at + i < queries.n
+                                 ? row_delta(in->dout, in->o, queries.at + at + i, head)
+                                 : v_set(0));
         transpose_dwords(part, W, transposed, W);
         for (int half = W / 2; half > 0; half /= 2)
             for (int i = 0; i < half; i++)
