@@ -57,6 +57,7 @@ static Err put_inside(StoragePass *w, Value v, StorageView b)
     const Node *n = &g->node[maker];
     if (n->op == OP_heads) return put_inside(w, n->in[0], merge_heads(b));
     if (n->op == OP_merge) return put_inside(w, n->in[0], split_heads(b, n->attr.heads.size));
+    if (n->op == OP_after) return put_inside(w, n->in[0], b);
     if (op_info(n->op)->class == CLASS_VIEW && n->op != OP_join)
         return err_fail(ERR_CHECK, "graph %s: value %%%d %s cannot be made in place: it is a view",
                         g->kind, v, g->value[v].name);
@@ -285,7 +286,7 @@ static void place_rest(StoragePass *w)
             w->bytes[v] = own_bytes(g, v);
             const StorageView in = n->n_in ? w->bytes[n->in[0]] : w->bytes[v];
             const int dying = j == 0 ? dying_input(w, i) : -1;
-            if (n->op == OP_wait || n->op == OP_part) w->bytes[v] = in;
+            if (n->op == OP_wait || n->op == OP_part || n->op == OP_after) w->bytes[v] = in;
             if (n->op == OP_part)
                 w->bytes[v].offset += n->attr.part.from * in.stride[n->attr.part.dim];
             if (n->op == OP_heads) w->bytes[v] = split_heads(in, n->attr.heads.size);

@@ -37,6 +37,7 @@ static Err lower_lives(const LowerContext *l, Lifetime **out)
         const Node *n = &l->g->node[i];
         if (op_info(n->op)->class == CLASS_VIEW) continue; /* touches no byte */
         for (int j = 0; j < n->n_in; j++) {
+            if (op_only_orders(n->op, j)) continue;
             live_at(&life[l->bytes[n->in[j]].root], &l->orders, i);
             live_at(&life[l->bytes[n->in[j]].root], &l->orders, lower_end_of(l->g, i));
         }

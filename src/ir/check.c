@@ -147,7 +147,7 @@ static Err check_types(const Graph *g, int index)
         if (sig.out[i].wide && g->value[n->out[i]].dtype != dtype_wide(g->dtype))
             return bad(g, index, "statistics and sums have the wide type", n->out[i]);
     const OpClass class = op_info(n->op)->class;
-    if ((class == CLASS_VIEW || class == CLASS_ORDER || n->op == OP_pack) &&
+    if ((class == CLASS_VIEW || class == CLASS_ORDER || n->op == OP_pack) && n->op != OP_recv &&
         g->value[n->out[0]].dtype != g->value[n->in[0]].dtype)
         return bad(g, index, "it has another type than what it shows", n->out[0]);
     if (class == CLASS_ORDER || n->op == OP_cast) return OK;

@@ -226,7 +226,9 @@ bool graph_is_moved(const Graph *g, Value v)
         const bool view = op_info(n->op)->class == CLASS_VIEW;
         const bool moves = op_transfers(n->op) || n->op == OP_pack;
         for (int j = 0; j < n->n_in && n->n_out && (view || moves); j++)
-            if (n->in[j] == v && (moves || graph_is_moved(g, n->out[0]))) return true;
+            if (n->in[j] == v && !op_only_orders(n->op, j) &&
+                (moves || graph_is_moved(g, n->out[0])))
+                return true;
     }
     return false;
 }

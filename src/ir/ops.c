@@ -203,7 +203,7 @@ static Err bind_inputs(Letters *l, OpId op, const OpAttr *attr, int n_in, const 
     const Signature sig = op_signature(op);
     int least = 0;
     for (int i = 0; i < sig.n_in; i++) least += !sig.in[i].optional;
-    const bool many = op == OP_join; /* as many parts as there are chunks */
+    const bool many = op == OP_join || op == OP_after; /* as many as there are parts */
     if (n_in < least || (n_in > sig.n_in && !many))
         return err_fail(ERR_CHECK, "%s: %d inputs, the op wants %d to %d", op_info(op)->name, n_in,
                         least, sig.n_in);
@@ -218,7 +218,7 @@ Err op_infer(OpId op, const OpAttr *attr, int n_in, const Dims *in, const Dims *
     const Signature sig = op_signature(op);
     Letters l = {0};
     TRY(bind_inputs(&l, op, attr, n_in, in));
-    if (op == OP_attention || op == OP_attention_dx) TRY(check_heads(&l, op, attr));
+    if (op_attends(op)) TRY(check_heads(&l, op, attr));
     MUST(n_out <= sig.n_out, "%s has %d outputs", op_info(op)->name, n_out);
     for (int i = 0; i < n_out; i++)
         TRY(solve_operand(&l, op, &sig.out[i], given ? &given[i] : NULL, &out[i]));

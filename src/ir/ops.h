@@ -89,7 +89,14 @@ int operand_dim(const Operand *operand, char letter);
 /* Local. True if the op only begins its work, which is done after a wait. */
 static inline bool op_begins(OpId op) { return op_info(op)->class == CLASS_ORDER && op != OP_wait; }
 /* Local. True if the op is a transfer between ranks. */
-static inline bool op_transfers(OpId op) { return op >= OP_all_reduce && op <= OP_all_to_all; }
+static inline bool op_transfers(OpId op) { return op >= OP_all_reduce && op <= OP_recv; }
+/* Local. True if the transfer is with one other rank. */
+static inline bool op_pairs(OpId op) { return op == OP_send || op == OP_recv; }
+/* Local. True if operand `index` only orders the op: its bytes are not read. */
+static inline bool op_only_orders(OpId op, int index)
+{
+    return op == OP_recv || (op == OP_send && index == 1) || (op == OP_after && index > 0);
+}
 
 static inline Dim dim_of(int64_t extent) { return (Dim){.cap = extent, .slot = NO_SLOT}; }
 /* Local. All rows up to `cap`, of which those below the slot are live. */

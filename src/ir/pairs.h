@@ -18,6 +18,9 @@
  * query counts `span` keys. */
 double attention_pairs(const Attr *attr, const Dim *queries, const Dim *keys, int64_t moved_by);
 
-static inline bool op_attends(OpId op) { return op == OP_attention || op == OP_attention_dx; }
+static inline bool op_attends(OpId op)
+{
+    return op == OP_attention || op == OP_attention_dx || op == OP_attention_part_dx;
+}
 
 #endif

@@ -63,6 +63,8 @@ static void print_move(Text *t, const Graph *g, const Node *n)
     const TransferPart *m = &g->move[n->attr.move.index];
     if (n->op == OP_pack)
         text_add(t, " {%lld boxes}", (long long)m->n_copies);
+    else if (op_pairs(n->op))
+        text_add(t, " {%s rank %d}", n->op == OP_send ? "to" : "from", m->peer);
     else
         text_add(t, " {%s%d ranks}", m->reduce == REDUCE_MAX ? "maximum, " : "", m->group.n);
 }
@@ -84,6 +86,7 @@ static void print_attr(Text *t, const Graph *g, const Node *n)
         break;
     case OP_attention:
     case OP_attention_dx:
+    case OP_attention_part_dx:
         text_add(t, " {scale %g", a->kernel.attention.scale);
         if (a->kernel.attention.group > 0)
             text_add(t, " group %lld from %lld", (long long)a->kernel.attention.group,
@@ -107,6 +110,8 @@ static void print_attr(Text *t, const Graph *g, const Node *n)
     case OP_all_gather:
     case OP_reduce_scatter:
     case OP_all_to_all:
+    case OP_send:
+    case OP_recv:
     case OP_pack:
         print_move(t, g, n);
         break;

@@ -127,7 +127,7 @@ static Err check_instr(const InstrRef *w)
         if (i->keep[k] < 0 || i->keep[k] >= N_SLOTS)
             return bad(w, i->out[k], "its slot does not exist");
     if (op_transfers(i->op) || i->op == OP_pack) {
-        TRY(check_dense(w, i->in[0]));
+        if (i->op != OP_recv) TRY(check_dense(w, i->in[0]));
         TRY(check_dense(w, i->out[0]));
     }
     if ((unsigned)i->queue >= N_QUEUES) return bad(w, i->out[0], "there is no such queue");

@@ -29,8 +29,9 @@ Err transfer_describe(const TransferInstr *t, Transfer *out)
                         t->program->kind, op_info(in->op)->name);
     Transfer transfer = instr_transfer(t->program, in);
     transfer.purpose = PURPOSE_PROGRAM;
-    transfer.from = ref_of(t->rank, &t->call->in[0], transfer.from.count);
-    transfer.to = ref_of(t->rank, &t->call->out[0], transfer.to.count);
+    if (in->op != OP_recv) /* whose `from` is on the peer, as is `to` of a send */
+        transfer.from = ref_of(t->rank, &t->call->in[0], transfer.from.count);
+    if (in->op != OP_send) transfer.to = ref_of(t->rank, &t->call->out[0], transfer.to.count);
     transfer.instr = (int32_t)(in - t->program->instr);
     transfer.tag = t->tag;
     *out = transfer;

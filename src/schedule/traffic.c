@@ -58,6 +58,10 @@ static CommKind comm_kind(OpId op)
         return COMM_REDUCE_SCATTER;
     case OP_all_to_all:
         return COMM_ALL_TO_ALL;
+    case OP_send:
+        return COMM_SEND;
+    case OP_recv:
+        return COMM_RECV;
     default:
         return COMM_ALL_REDUCE;
     }
@@ -65,13 +69,14 @@ static CommKind comm_kind(OpId op)
 
 Transfer instr_transfer(const Program *p, const Instr *in)
 {
-    const ProgTensor *from = &p->tensor[in->in[0]], *to = &p->tensor[in->out[0]];
+    const ProgTensor *to = &p->tensor[in->out[0]], *from = in->n_in ? &p->tensor[in->in[0]] : to;
     const TransferPart *m = &p->move[in->attr.move.index];
+    const int peer = op_pairs(in->op) ? m->peer : 0;
     return (Transfer){.kind = comm_kind(in->op),
                       .reduce = m->reduce,
                       .group = m->group,
-                      .from = {.count = elements(from), .dtype = from->dtype},
-                      .to = {.count = elements(to), .dtype = to->dtype},
+                      .from = {.rank = peer, .count = elements(from), .dtype = from->dtype},
+                      .to = {.rank = peer, .count = elements(to), .dtype = to->dtype},
                       .from_counts = m->from_counts,
                       .to_counts = m->to_counts};
 }

@@ -13,7 +13,7 @@
 #include "comm/backend.h"
 #include "support/models.h"
 
-enum { MAX_TP = 8 };
+enum { MAX_TP = 16 };
 
 typedef struct {
     Arena arena;
@@ -78,14 +78,14 @@ static inline const Instr *nth_transfer(const Program *p, Phase phase, int nth)
 static inline Transfer transfer_of(const Program *p, const Instr *in)
 {
     static const CommKind kind[] = {COMM_ALL_REDUCE, COMM_ALL_GATHER, COMM_REDUCE_SCATTER,
-                                    COMM_ALL_TO_ALL};
+                                    COMM_ALL_TO_ALL, COMM_SEND,       COMM_RECV};
     const TransferPart *m = &p->move[in->attr.move.index];
-    const ProgTensor *from = &p->tensor[in->in[0]], *to = &p->tensor[in->out[0]];
+    const ProgTensor *to = &p->tensor[in->out[0]], *from = in->n_in ? &p->tensor[in->in[0]] : to;
     return (Transfer){.kind = kind[in->op - OP_all_reduce],
                       .reduce = m->reduce,
                       .group = m->group,
-                      .from = {.count = count_of(from), .dtype = from->dtype},
-                      .to = {.count = count_of(to), .dtype = to->dtype},
+                      .from = {m->peer, 0, 0, count_of(from), from->dtype},
+                      .to = {m->peer, 0, 0, count_of(to), to->dtype},
                       .from_counts = m->from_counts,
                       .to_counts = m->to_counts,
                       .tag = m->number};
@@ -211,6 +211,38 @@ static inline int ranks_agree(const Ranks *r, const char *name)
     return found;
 }
 
+/* The nth send to, or receive from, a rank in a phase, or NULL. */
+static inline const Instr *nth_pair(const Program *p, Phase phase, OpId op, int peer, int nth)
+{
+    for (int i = p->first[phase]; i < p->first[phase + 1]; i++)
+        if (p->instr[i].op == op && p->move[p->instr[i].attr.move.index].peer == peer && nth-- == 0)
+            return &p->instr[i];
+    return NULL;
+}
+
+/* Checks that the nth send from a to b meets the nth receive on b from a: tag, type and elements.
+ * Returns the number of such pairs. */
+static inline int pairs_agree(const Ranks *r, const char *name)
+{
+    int found = 0;
+    for (int phase = 0; phase < N_PHASES; phase++)
+        for (int k = 0; k < r->n * r->n; k++)
+            for (int a = k / r->n, b = k % r->n, nth = 0;; nth++, found++) {
+                const Instr *send = nth_pair(&r->program[a], (Phase)phase, OP_send, b, nth);
+                const Instr *recv = nth_pair(&r->program[b], (Phase)phase, OP_recv, a, nth);
+                AGREE(!send == !recv, "%s: %s: rank %d and %d differ in their transfers", name,
+                      phase_name((Phase)phase), a, b);
+                if (!send) break;
+                const Transfer s = transfer_of(&r->program[a], send);
+                const Transfer t = transfer_of(&r->program[b], recv);
+                AGREE(s.tag == t.tag && s.from.dtype == t.to.dtype && s.from.count == t.to.count,
+                      "%s: %s: send %d from %d to %d has tag %d and %d elements, not %d and %d",
+                      name, phase_name((Phase)phase), nth, a, b, (int)s.tag, (int)s.from.count,
+                      (int)t.tag, (int)t.to.count);
+            }
+    return found;
+}
+
 /* Elements that all ranks together send by this op in a phase. */
 static inline int64_t ranks_sent(const Ranks *r, Phase phase, OpId op)
 {
@@ -227,7 +259,7 @@ static inline int64_t ranks_sent(const Ranks *r, Phase phase, OpId op)
 static inline int64_t ranks_sent_all(const Ranks *r, Phase phase)
 {
     int64_t sent = 0;
-    for (OpId op = OP_all_reduce; op <= OP_all_to_all; op++) sent += ranks_sent(r, phase, op);
+    for (OpId op = OP_all_reduce; op <= OP_recv; op++) sent += ranks_sent(r, phase, op);
     return sent;
 }
 

@@ -11,6 +11,7 @@
 #include "cpu_test.h"
 
 #include "ir/ops.h"
+#include "ir/pairs.h"
 
 enum { BASE = 3 }; /* first id of a vocabulary shard that does not start at 0 */
 
@@ -40,7 +41,7 @@ static Attr attr_of(OpId op)
         return (Attr){.gemm = {.tb = true}};
     if (op == OP_linear_dw) return (Attr){.gemm = {.ta = true}};
     if (op == OP_rope) return (Attr){.rope = {.theta = 100}};
-    if (op == OP_attention || op == OP_attention_dx) return (Attr){.attention = {.scale = 0.5}};
+    if (op_attends(op)) return (Attr){.attention = {.scale = 0.5}};
     if (strncmp(op_info(op)->name, "embedding", 9) == 0 ||
         strncmp(op_info(op)->name, "row_", 4) == 0 || op == OP_loss_dx)
         return (Attr){.vocab = {BASE}};
