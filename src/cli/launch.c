@@ -41,6 +41,7 @@ void launch_sharing(Launch *l)
     static const char *const rank[] = {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID",
                                        "SLURM_LOCALID"};
     cores_find(&l->cores);
+    l->host_ranks = l->by.ranks > 1 && first_number(size, 3) > 0 ? first_number(size, 3) : 0;
     l->sharing = l->here;
     l->first = 0;
     if (l->by.ranks == 1 || l->cores.bound) return;

@@ -18,6 +18,7 @@ typedef struct {
     CommWorld *comm_world; /* of the processes that were launched; NULL: ranks are threads */
     int ranks;             /* of the run */
     int here;              /* ranks of this process */
+    int host_ranks;        /* of this host, as the launcher says; 0: all */
     Cores cores;           /* usable by this process */
     int sharing, first;    /* ranks that share the cores; index of our first rank among them */
     int threads;           /* per rank */

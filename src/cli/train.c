@@ -96,6 +96,9 @@ static Err fill_run(TrainSession *s)
     TrainRun *run = &s->run;
     TRY(config_job(&s->config, &s->model, &run->job));
     TRY(train_config_hash(&s->config, &s->arena, &run->config_hash));
+    run->job.parallel.host_ranks = s->launch.host_ranks;
+    if (run->job.parallel.context == CONTEXT_DOUBLE_RING && s->config.mesh_cp_inner == 0)
+        run->config_hash += (uint64_t)s->launch.host_ranks; /* hosts must agree on inner rings */
     run->loop = loop_settings(s);
     run->transport = config_transport(&s->config, s->device, s->launch.comm_world != NULL);
     run->fresh = s->config.run_fresh;

@@ -20,7 +20,7 @@ typedef struct {
 /* True if keys are sharded by tokens over several ranks, which a plan moves them between. */
 static bool has_context(const CompileOptions *o)
 {
-    if (!o->context) return false;
+    if (!o->context.row) return false;
     const unsigned cp = mesh_axes(o->mesh, VIEW_DENSE, "cp");
     const unsigned heads = mesh_axes(o->mesh, VIEW_DENSE, "cp_heads");
     return mesh_parts(o->mesh, VIEW_DENSE, cp & ~heads) > 1;

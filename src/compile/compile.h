@@ -34,7 +34,7 @@ typedef struct {
     bool keep_gathered; /* values gathered in F are kept for the backward phases, not regathered */
     bool in_order;      /* a transfer is waited for where it begins */
     bool unfused;       /* every op is a kernel of its own, as in eager frameworks */
-    const ContextRow *context;    /* attention over cp by this plan; NULL: keys are gathered */
+    ContextChoice context;        /* attention over cp by this plan */
     const DevicePrepack *prepack; /* weights are prepacked for GEMMs of this device; NULL: no */
 } CompileOptions;
 

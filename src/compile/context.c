@@ -2,18 +2,18 @@
  *
  *   before:  kk = wait (all_gather k);  vv = wait (all_gather v)        as place left it
  *            o, lse = attention q kk vv
- *   after:   k1 = wait (shift k);  v1 = wait (shift v)                  ring of 2 ranks
+ *   after:   send k; send v                                             ring of 2 ranks
+ *            k1 = wait (recv after q);  v1 = wait (recv after q)
  *            o0, lse0 = attention q k v          keys of this rank
  *            o1, lse1 = attention q k1 v1        keys of the rank before
  *            o, lse = attention_merge o0 lse0 o1 lse1
  *
- * The plan (context/plan.h) lists visits and moves; this pass writes them out for one rank. A move
- * is an all_to_all in which one peer sends and one receives. All ranks of the group have the same
- * nodes in the same order, whatever the mask leaves of a visit.
+ * The plan (context/plan.h) lists visits and moves; this pass writes them out for one rank. A rank
+ * has the nodes of its own list: with some plans ranks differ.
  *
- * Backward, keys travel again: those nodes are marked as recomputed, so they run in the backward
- * phases, and F keeps no keys of other ranks. Partial results are wide: o, dq, dk and dv are
- * rounded to the type of the unit once. */
+ * Backward, keys or queries travel again. Those moves begin after the gradient of o, so they run in
+ * the backward phases, and F keeps nothing of other ranks. Partial results are wide: o, dq, dk and
+ * dv are rounded to the type of the unit once. */
 #include "compile/context/check.h"
 
 #include "compile/compile.h"
@@ -29,6 +29,7 @@ typedef struct {
     int n_old;
     bool *dropped;       /* [n_old] */
     ContextPlan plan[2]; /* forward, backward */
+    int32_t number;      /* of the next transfer */
     ContextWriter w;     /* of the attention at hand */
 } ContextPass;
 
@@ -89,31 +90,8 @@ static Err drop_scatter(ContextPass *w, Value v, Value *local)
     }
 }
 
-/* The rows of a block: one run of them, or spans. */
-static Err find_rows(Arena *arena, const HeldSpans *h, ContextKeys *out)
-{
-    const Span bounds = held_bounds(h);
-    int64_t *span, skip = h->from, left = h->count;
-    out->at = bounds.lo;
-    if (bounds.hi - bounds.lo == h->count) return OK;
-    TRY(ARENA_NEW(arena, 3 * h->n_spans, &span));
-    for (int i = 0; i < h->n_spans && left > 0; i++) {
-        const int64_t n = span_count(h->span[i]), first = skip < n ? skip : n;
-        const int64_t taken = n - first < left ? n - first : left, step = h->span[i].step;
-        const int64_t lo = h->span[i].lo + first * step;
-        skip -= first;
-        left -= taken;
-        if (taken == 0) continue;
-        span[3 * out->n_spans] = lo;
-        span[3 * out->n_spans + 1] = lo + (taken - 1) * step + 1;
-        span[3 * out->n_spans++ + 2] = step;
-    }
-    out->span = span;
-    return OK;
-}
-
 /* The tokens of the ranks of the group, from the layout of the local keys. */
-static Err find_blocks(ContextPass *w, Value local, Value whole)
+static Err find_tokens(ContextPass *w, Value local, Value whole)
 {
     const Graph *g = w->g;
     const Layout *l = &g->value[local].layout;
@@ -123,35 +101,76 @@ static Err find_blocks(ContextPass *w, Value local, Value whole)
     for (int i = 0; i < shape.ndim; i++) shape.n[i] = all->dim[i].cap;
     for (int i = 0; i < l->n_cuts; i++)
         if (l->cut[i].dim == 0) tokens.cut[tokens.n_cuts++] = l->cut[i];
-    TRY(ARENA_NEW(w->temp, w->w.ranks, &w->w.block));
+    TRY(ARENA_NEW(w->temp, w->w.ranks, &w->w.tokens));
     for (int b = 0; b < w->w.ranks; b++) {
         const Holding h = holding_of(&tokens, w->o->mesh, &shape, w->w.gather->group.rank[b]);
-        w->w.block[b] = (ContextKeys){.rows = dim_of(h.kept.n[0])};
-        TRY(find_rows(g->arena, &h.dim[0], &w->w.block[b]));
-        if (all->dim[0].slot != NO_SLOT) w->w.block[b].rows = dim_held(all->dim[0].slot, &h.dim[0]);
+        TRY(context_rows_find(&h.dim[0], all->dim[0], w->o->context.seq_len, w->w.ranks, g->arena,
+                              &w->w.tokens[b]));
     }
     return OK;
 }
 
-static Err open_values(ContextPass *w, Value k, Value v)
+/* The key ranges of the whole micro-batch; NO_VALUE if the rank has its own alone. */
+static Value find_ranges(const Graph *g, int64_t rows)
 {
-    TRY(ARENA_NEW(w->temp, w->w.ranks, &w->w.at));
-    for (int b = 0; b < w->w.ranks; b++)
-        w->w.at[b] = (BlockValues){NO_VALUE, NO_VALUE, NO_VALUE, NO_VALUE};
-    w->w.at[w->w.me].k = k;
-    w->w.at[w->w.me].v = v;
-    return OK;
+    for (Value v = 0; v < g->n_values; v++)
+        if (g->value[v].role == ROLE_INPUT && g->value[v].index == INPUT_RANGES &&
+            g->value[v].dims.dim[0].cap == rows)
+            return v;
+    return NO_VALUE;
+}
+
+static Err open_values(ContextPass *w, Value k, Value v, int steps)
+{
+    ContextWriter *to = &w->w;
+    const QueryValues no_queries = {NO_VALUE, NO_VALUE, NO_VALUE, NO_VALUE,
+                                    NO_VALUE, NO_VALUE, NO_VALUE, NO_VALUE};
+    TRY(ARENA_NEW(w->temp, to->ranks, &to->at));
+    for (int b = 0; b < to->ranks; b++)
+        to->at[b] = (BlockValues){NO_VALUE, NO_VALUE, NO_VALUE, NO_VALUE, {no_queries, no_queries}};
+    to->at[to->me].k = k;
+    to->at[to->me].v = v;
+    to->n_sent = to->n_arrivals = 0;
+    TRY(ARENA_NEW(w->temp, 8 * steps + 1, &to->sent));
+    return ARENA_NEW(w->temp, 2 * steps + 1, &to->arrival);
 }
 
 static Err make_plans(ContextPass *w)
 {
-    /* The tokens decide which visits have work, not which steps there are. */
-    const ContextShape shape = {w->w.ranks, w->w.ranks, TOKENS_CONTIGUOUS, true};
+    const ContextChoice *c = &w->o->context;
+    const ContextShape shape = {w->w.ranks, c->inner ? c->inner : w->w.ranks, c->tokens, true};
     if (w->plan[0].shape.ranks == w->w.ranks) return OK; /* made for the attention before */
-    TRY(context_plan(w->o->context, &shape, w->temp, &w->plan[0]));
+    TRY(context_plan(c->row, &shape, w->temp, &w->plan[0]));
     TRY(context_check(&w->plan[0], w->temp, NULL));
     TRY(context_backward(&w->plan[0], w->temp, &w->plan[1]));
     return context_check(&w->plan[1], w->temp, NULL);
+}
+
+static bool moves_queries(const ContextPlan *p)
+{
+    for (int rank = 0; rank < p->shape.ranks; rank++)
+        for (int i = 0; i < p->n[rank]; i++)
+            if (p->list[rank][i].kind == CONTEXT_MOVE && p->list[rank][i].payload == PAYLOAD_Q)
+                return true;
+    return false;
+}
+
+/* 2 if some rank visits or moves half of a block's queries. */
+static int pieces_of(const ContextPlan *p)
+{
+    for (int rank = 0; rank < p->shape.ranks; rank++)
+        for (int i = 0; i < p->n[rank]; i++) {
+            const ContextStep *s = &p->list[rank][i];
+            if (s->kind == CONTEXT_VISIT && s->q.halves != HALF_BOTH) return 2;
+        }
+    return 1;
+}
+
+/* Drops the maker of this rank's key ranges, which are made from those of the micro-batch again. */
+static void drop_ranges(ContextPass *w, const Node *n)
+{
+    const int maker = w->maker[n->in[3]];
+    if (w->w.all_ranges != NO_VALUE && maker != NO_NODE) w->dropped[maker] = true;
 }
 
 /* Finds the local values behind the operands and results of attention, and drops the nodes between.
@@ -161,6 +180,8 @@ static Err drop_transfers(ContextPass *w, const Node *n, Value value[5])
     const TransferPart *other;
     TRY(drop_gather(w, n->in[1], &w->w.gather, &value[0]));
     TRY(drop_gather(w, n->in[2], &other, &value[1]));
+    w->w.all_ranges = find_ranges(w->g, w->g->value[n->in[1]].dims.dim[0].cap);
+    drop_ranges(w, n);
     value[2] = n->out[0];
     for (int j = 1; j <= 2 && n->op == OP_attention_dx; j++)
         TRY(drop_scatter(w, n->out[j], &value[2 + j]));
@@ -176,8 +197,15 @@ static Err rewrite(ContextPass *w, const Node *n)
         if (w->w.gather->group.rank[i] == w->o->rank) w->w.me = i;
     w->w.backward = n->op == OP_attention_dx;
     TRY(make_plans(w));
-    TRY(find_blocks(w, value[0], n->in[1]));
-    TRY(open_values(w, value[0], value[1]));
+    TRY(find_tokens(w, value[0], n->in[1]));
+    const ContextPlan *p = &w->plan[w->w.backward];
+    TRY(open_values(w, value[0], value[1], p->n[w->w.me]));
+    w->w.n_pieces = pieces_of(p);
+    if (moves_queries(p) && w->w.all_ranges == NO_VALUE)
+        return err_fail(ERR_CHECK, "graph %s: %s moves queries, whose key ranges are not here",
+                        w->g->kind, p->row->name);
+    w->w.number = w->number;
+    w->number += CONTEXT_NUMBERS(w->w.ranks);
     return w->w.backward ? context_write_backward(&w->w, &w->plan[1], n, &value[2])
                          : context_write_forward(&w->w, &w->plan[0], n);
 }
@@ -193,6 +221,7 @@ static Err context_in(ContextPass *w)
     Value value[5];
     w->old = g->node;
     w->n_old = g->n_nodes;
+    w->number = graph_transfers(g);
     TRY(graph_makers(g, w->temp, &w->maker));
     TRY(ARENA_NEW(w->temp, w->n_old + 1, &w->dropped));
     for (int i = 0; i < w->n_old; i++)

@@ -31,12 +31,25 @@ static bool adjoins(const Graph *g, const Node *a, const Node *b, int at)
     return x->view == y->view && x->pack == y->pack;
 }
 
-/* Not if the output is sent to other ranks: a part of a larger one would not be contiguous. */
+/* True if the value is sent to other ranks, or what rope makes of it. */
+static bool is_sent(const Graph *g, Value v)
+{
+    if (graph_is_moved(g, v)) return true;
+    for (int i = 0; i < g->n_nodes; i++) {
+        const Node *n = &g->node[i];
+        const bool follows = n->op == OP_rope || op_info(n->op)->class == CLASS_VIEW;
+        if (follows && n->n_out && n->n_in && n->in[0] == v && is_sent(g, n->out[0])) return true;
+    }
+    return false;
+}
+
+/* Not if the output is sent to other ranks: a part of a larger one would not be contiguous, and
+ * rope could not overwrite it. */
 static bool may_join(const Graph *g, int index)
 {
     const Node *n = &g->node[index];
     return n->op == OP_linear && n->chunk == 0 && info_of(g, n->in[1])->role == ROLE_PARAM &&
-           info_of(g, n->out[0])->role == ROLE_LOCAL && !graph_is_moved(g, n->out[0]);
+           info_of(g, n->out[0])->role == ROLE_LOCAL && !is_sent(g, n->out[0]);
 }
 
 static bool find_siblings(const Graph *g, int first, Siblings *s)

@@ -10,8 +10,15 @@
  *     d.x' = linear_dx d.y w      made here, a partial sum
  *     begin all_reduce d.x'
  *     d.w += linear_dw d.y x      overlaps the all-reduce
- *     d.x = wait */
+ *     d.x = wait
+ *
+ * Sends and receives between two ranks begin in the order of the graph's table of moves, which is
+ * that of an attention plan: the n-th send of one rank meets the n-th receive of the other. A send
+ * is waited for before the first of them that follows an attention which hid it. So a block that
+ * was passed on is soon free, and the plan's checker has proven that nobody waits forever. */
 #include "compile/compile.h"
+
+#include "ir/pairs.h"
 
 typedef struct {
     const Graph *g;
@@ -19,6 +26,8 @@ typedef struct {
     int *maker;    /* [n_values] */
     bool *done;    /* [n_nodes]: visited, or being visited */
     bool *emitted; /* [n_nodes]: in the list */
+    int *visit_at; /* [n_nodes]: attention nodes before it in the list */
+    int n_visits;
     int *list, n;
 } OrderBuilder;
 
@@ -33,6 +42,8 @@ static void visit(OrderBuilder *w, int index);
 static void list_node(OrderBuilder *w, int index)
 {
     w->emitted[index] = true;
+    w->visit_at[index] = w->n_visits;
+    w->n_visits += op_attends(w->g->node[index].op);
     w->list[w->n++] = index;
 }
 
@@ -72,12 +83,34 @@ static void begin_operands(OrderBuilder *w, const Node *n)
     }
 }
 
+/* True if `other` is a send or receive of this phase that begins before n, which is one too. */
+static bool begins_before(const OrderBuilder *w, const Node *other, const Node *n)
+{
+    return op_pairs(other->op) && in_phase(other, w->phase) &&
+           other->attr.move.index < n->attr.move.index;
+}
+
+/* Lists the sends and receives that begin before n, and the waits of sends that are hidden. */
+static void visit_earlier_pairs(OrderBuilder *w, const Node *n)
+{
+    for (int i = 0; i < w->g->n_nodes; i++)
+        if (begins_before(w, &w->g->node[i], n)) visit(w, i);
+    for (int i = 0; i < w->g->n_nodes && !w->g->in_order; i++) {
+        const Node *wait = &w->g->node[i];
+        if (wait->op != OP_wait || w->done[i] || !in_phase(wait, w->phase)) continue;
+        const int send = w->maker[wait->in[0]];
+        if (w->g->node[send].op == OP_send && w->emitted[send] && w->visit_at[send] < w->n_visits)
+            visit(w, i);
+    }
+}
+
 static void visit(OrderBuilder *w, int index)
 {
     const Node *n = &w->g->node[index];
     if (w->done[index] || !in_phase(n, w->phase)) return;
     w->done[index] = true;
     if (!w->g->in_order) begin_operands(w, n);
+    if (op_pairs(n->op)) visit_earlier_pairs(w, n);
     for (int i = 0; i < n->n_in; i++) visit_maker(w, n->in[i]);
     if (w->emitted[index]) return;
     list_node(w, index);
@@ -93,26 +126,19 @@ static bool is_ready(const OrderBuilder *w, const Node *n)
         if (maker != NO_NODE && in_phase(&w->g->node[maker], w->phase) && !w->emitted[maker])
             return false;
     }
+    for (int i = 0; i < w->g->n_nodes && op_pairs(n->op); i++)
+        if (begins_before(w, &w->g->node[i], n) && !w->emitted[i]) return false;
     return true;
 }
 
-/* True if a recomputed transfer passes on a value that another one brought: the next hop of a ring,
- * which overlaps the work on this one. */
-static bool is_next_hop(const OrderBuilder *w, const Node *n)
-{
-    const int maker = maker_behind_packs(w, n->in[0]);
-    return maker != NO_NODE && w->g->node[maker].op == OP_wait && w->g->node[maker].recomputed &&
-           w->emitted[maker];
-}
-
 /* Begins the transfers whose operands are ready. Recomputed ones begin when they are needed, so
- * that their results do not live longer, or one hop ahead. */
+ * that their results do not live longer; those of a plan wait for its visits instead. */
 static void begin_ready(OrderBuilder *w)
 {
     for (int i = 0; i < w->g->n_nodes; i++) {
         const Node *n = &w->g->node[i];
         if (w->done[i] || !op_transfers(n->op) || !in_phase(n, w->phase)) continue;
-        if (n->recomputed && !is_next_hop(w, n)) continue;
+        if (n->recomputed && !op_pairs(n->op)) continue;
         if (is_ready(w, n)) visit(w, i);
     }
 }
@@ -138,6 +164,7 @@ Err order(const Graph *g, Phase phase, Arena *arena, int **list, int *n)
     const size_t mark = arena_mark(arena);
     TRY(ARENA_NEW(arena, g->n_nodes + 1, &w.done));
     TRY(ARENA_NEW(arena, g->n_nodes + 1, &w.emitted));
+    TRY(ARENA_NEW(arena, g->n_nodes + 1, &w.visit_at));
     TRY(graph_makers(g, arena, &w.maker));
     for (int i = 0; i < g->n_nodes; i++)
         if (!g->node[i].recomputed && !can_be_deferred(&w, i)) visit(&w, i);

@@ -50,10 +50,22 @@ typedef enum {
     CONTEXT_AUTO,    /* the cheaper one */
     CONTEXT_GATHER,  /* keys and values are all-gathered; each rank has the queries of its tokens */
     CONTEXT_ULYSSES, /* all-to-all from tokens to heads before attention, and back after it */
-    CONTEXT_RING,    /* as gather, but keys travel around a ring, one block at a time */
+    /* Attention plans (compile/context/plan.h), whose names are those of their rows: */
+    CONTEXT_RING,
+    CONTEXT_DOUBLE_RING,
+    CONTEXT_LIGHTSEQ,
+    CONTEXT_TOKEN_RING,
     N_CONTEXTS
 } ContextKind;
 const char *context_name(ContextKind kind);
+/* Local. True for attention plans. */
+static inline bool context_is_plan(ContextKind kind) { return kind >= CONTEXT_RING; }
+/* Local. True for plans that move queries. Their ranks have the key ranges of all tokens, and the
+ * shares of a sequence in the order of the ranks. */
+static inline bool context_moves_queries(ContextKind kind)
+{
+    return kind == CONTEXT_LIGHTSEQ || kind == CONTEXT_TOKEN_RING;
+}
 
 /* Local. The strategy `base` with context parallelism on the cp axes of the mesh. On a mesh with
  * cp_ring and cp_heads, heads are sharded over cp_heads, and `kind` is for cp_ring. */

@@ -47,12 +47,15 @@ static const StrategyRow sequence_rows[] = {
 // clang-format on
 
 /* Attention reads keys of all tokens: they are made by tokens and all-gathered, and their gradients
- * are reduce-scattered. The first rows are for plans that move keys from rank to rank: queries must
- * be by tokens too. */
+ * are reduce-scattered. The first rows are for plans, whose queries must be by tokens too. The
+ * last one is not for plans that move queries: there a rank needs the ranges of others. */
 static const StrategyRow ring_rows[] = {
-    {"attention:q", "cp", 0, BY_TOKENS}, {"attention:o", "cp", 0, BY_TOKENS},
-    {"attention:k", "cp", 0, BY_TOKENS}, {"attention:v", "cp", 0, BY_TOKENS},
-    {"ranges", "cp", 0, BY_TOKENS},      STREAM_ROWS,
+    {"attention:q", "cp", 0, BY_TOKENS},
+    {"attention:o", "cp", 0, BY_TOKENS},
+    {"attention:k", "cp", 0, BY_TOKENS},
+    {"attention:v", "cp", 0, BY_TOKENS},
+    STREAM_ROWS,
+    {"ranges", "cp", 0, BY_TOKENS},
 };
 
 /* Ulysses: q, k, v go from tokens to heads by an all-to-all, and the output goes back. Attention
@@ -67,11 +70,16 @@ static const StrategyRow ulysses_rows[] = {
 
 /* Both: heads within cp_heads, keys of all tokens over cp_ring. */
 static const StrategyRow hybrid_rows[] = {
-    {"attention:q", "cp_ring", 0, BY_TOKENS},  {"attention:o", "cp_ring", 0, BY_TOKENS},
-    {"attention:q", "cp_heads", 1, BY_ONE},    {"attention:k", "cp_heads", 1, BY_READER},
-    {"attention:v", "cp_heads", 1, BY_READER}, {"attention:o", "cp_heads", 1, BY_ONE},
-    {"attention:k", "cp_ring", 0, BY_TOKENS},  {"attention:v", "cp_ring", 0, BY_TOKENS},
-    {"ranges", "cp_ring", 0, BY_TOKENS},       STREAM_ROWS,
+    {"attention:q", "cp_ring", 0, BY_TOKENS},
+    {"attention:o", "cp_ring", 0, BY_TOKENS},
+    {"attention:q", "cp_heads", 1, BY_ONE},
+    {"attention:k", "cp_heads", 1, BY_READER},
+    {"attention:v", "cp_heads", 1, BY_READER},
+    {"attention:o", "cp_heads", 1, BY_ONE},
+    {"attention:k", "cp_ring", 0, BY_TOKENS},
+    {"attention:v", "cp_ring", 0, BY_TOKENS},
+    STREAM_ROWS,
+    {"ranges", "cp_ring", 0, BY_TOKENS},
 };
 
 enum {
@@ -91,23 +99,26 @@ const Strategy strategy_tp_sequence = {.name = "tensor and sequence",
 
 const char *context_name(ContextKind kind)
 {
-    static const char *const name[N_CONTEXTS] = {"auto", "gather", "ulysses", "ring"};
+    static const char *const name[N_CONTEXTS] = {"auto",        "gather",   "ulysses",   "ring",
+                                                 "double-ring", "lightseq", "token-ring"};
     return name[kind];
 }
 
 Strategy strategy_with_context(const Strategy *base, ContextKind kind, const Mesh *mesh)
 {
     const unsigned cp = mesh_axes(mesh, VIEW_DENSE, "cp");
-    const Strategy ring = {"context by ring", ring_rows, N_RING_ROWS, .base = base};
+    const int no_ranges = context_moves_queries(kind); /* the last row */
+    const Strategy ring = {"context by a plan", ring_rows, N_RING_ROWS - no_ranges, .base = base};
     const Strategy gather = {"context by gather", ring_rows + N_QUERY_ROWS,
                              N_RING_ROWS - N_QUERY_ROWS, .base = base};
     const Strategy heads = {"context by heads", ulysses_rows, N_ULYSSES_ROWS, .base = base};
-    const Strategy usp = {"context by heads and ring", hybrid_rows, N_HYBRID_ROWS, .base = base};
+    const Strategy usp = {"context by heads and a plan", hybrid_rows, N_HYBRID_ROWS - no_ranges,
+                          .base = base};
     const Strategy both = {"context by both", hybrid_rows + N_QUERY_ROWS,
                            N_HYBRID_ROWS - N_QUERY_ROWS, .base = base};
     if (mesh_parts(mesh, VIEW_DENSE, cp) == 1) return *base;
-    if (mesh_axes(mesh, VIEW_DENSE, "cp_heads")) return kind == CONTEXT_RING ? usp : both;
-    return kind == CONTEXT_ULYSSES ? heads : kind == CONTEXT_RING ? ring : gather;
+    if (mesh_axes(mesh, VIEW_DENSE, "cp_heads")) return context_is_plan(kind) ? usp : both;
+    return kind == CONTEXT_ULYSSES ? heads : context_is_plan(kind) ? ring : gather;
 }
 
 Strategy strategy_with_whole_ranges(const Strategy *base)

@@ -107,10 +107,54 @@ static TokenMap choose_tokens(const Job *job)
 {
     const TokenMap wanted = job->settings.parallel.tokens;
     if (wanted != TOKENS_AUTO) return wanted;
-    const bool heads = job->settings.kind == JOB_GENERATE
-                           ? job->context == CONTEXT_ULYSSES
-                           : contexts_used(job) == 1u << CONTEXT_ULYSSES;
-    return heads ? TOKENS_CONTIGUOUS : TOKENS_ZIGZAG;
+    const unsigned heads = 1u << CONTEXT_ULYSSES, helped = 1u << CONTEXT_LIGHTSEQ;
+    const bool session = job->settings.kind == JOB_GENERATE;
+    const unsigned used = session ? 1u << job->context : contexts_used(job);
+    return used == heads || (used & helped) ? TOKENS_CONTIGUOUS : TOKENS_ZIGZAG;
+}
+
+/* The ranks along cp that share no heads. */
+static int ring_ranks(const Job *job)
+{
+    const unsigned cp = mesh_axes(&job->mesh, VIEW_DENSE, "cp");
+    const unsigned heads = mesh_axes(&job->mesh, VIEW_DENSE, "cp_heads");
+    return mesh_parts(&job->mesh, VIEW_DENSE, cp & ~heads);
+}
+
+/* The ranks of an inner ring: those of cp on one host, if they divide the ring. */
+static int inner_ranks(const Job *job, int ring)
+{
+    const ParallelSettings *p = &job->settings.parallel;
+    if (p->cp_inner) return p->cp_inner;
+    if (p->host_ranks == 0) return ring;
+    const int tp = p->mesh.tp > 1 ? p->mesh.tp : 1,
+              heads = p->mesh.cp_heads > 1 ? p->mesh.cp_heads : 1;
+    return mesh_largest_part(ring, p->host_ranks / (tp * heads));
+}
+
+/* Makes the choice of one plan and checks that it is defined for these ranks and tokens. */
+static Err set_plan(const Job *job, ContextKind kind, Arena *arena, ContextChoice *out)
+{
+    const int ring = ring_ranks(job);
+    ContextChoice c = {.tokens = job->tokens, .seq_len = job->settings.batch.seq_len};
+    ContextPlan plan;
+    c.inner = inner_ranks(job, ring);
+    TRY(context_row(context_name(kind), arena, &c.row));
+    const ContextShape shape = {ring, c.inner, job->tokens, true};
+    if (context_plan(c.row, &shape, arena, &plan) != OK)
+        return err_fail(ERR_CONFIG, "parallel.context=%s", err_text());
+    *out = c;
+    return OK;
+}
+
+/* The plans of all ways that some unit has. */
+static Err set_plans(Job *job, Arena *arena)
+{
+    const bool session = job->settings.kind == JOB_GENERATE;
+    const unsigned used = session || ring_ranks(job) == 1 ? 0 : contexts_used(job);
+    for (ContextKind kind = CONTEXT_RING; kind < N_CONTEXTS; kind++)
+        if (used >> kind & 1) TRY(set_plan(job, kind, arena, &job->context_plan[kind]));
+    return OK;
 }
 
 /* Maps the rows of a micro-batch. Calls of a session have any rows, which are cut evenly. */
@@ -121,6 +165,9 @@ static Err map_tokens(Job *job, Arena *arena)
     const BatchShape *batch = &job->settings.batch;
     job->tokens = choose_tokens(job);
     if (job->settings.kind == JOB_GENERATE || parts == 1) return OK;
+    if (contexts_used(job) & (1u << CONTEXT_LIGHTSEQ | 1u << CONTEXT_TOKEN_RING))
+        return tokens_map_in_order(arena, job->tokens, batch->sequences, batch->seq_len, parts,
+                                   &job->strategy.tokens);
     return tokens_map(arena, job->tokens, batch->sequences, batch->seq_len, parts,
                       &job->strategy.tokens);
 }
@@ -138,19 +185,20 @@ static Strategy strategy_for(const Job *job, bool sequence, ContextKind kind)
 /* Sets the strategy for one way to shard attention. */
 static Err set_strategy(Job *job, ContextKind kind, Arena *arena)
 {
-    const ContextRow **ring = &job->context_plan[CONTEXT_RING];
     job->context = kind;
-    if (!*ring) TRY(context_row(context_name(CONTEXT_RING), arena, ring));
     job->strategy = strategy_for(job, job->settings.parallel.sequence, kind);
-    return map_tokens(job, arena);
+    TRY(map_tokens(job, arena));
+    return set_plans(job, arena);
 }
 
 /* Makes the strategies of units with other options. All of them lay parameters out alike, and all
- * inputs: Ulysses reads the key ranges of all tokens, and then every rank has them. */
+ * inputs: Ulysses and plans that move queries read the key ranges of all tokens, and then every
+ * rank has them. */
 static Err set_strategies(Job *job, Arena *arena)
 {
-    const unsigned used = contexts_used(job), heads = 1u << CONTEXT_ULYSSES;
-    const bool whole = (used & heads) && used != heads && job->mesh.world > 1;
+    const unsigned used = contexts_used(job);
+    const unsigned all = 1u << CONTEXT_ULYSSES | 1u << CONTEXT_LIGHTSEQ | 1u << CONTEXT_TOKEN_RING;
+    const bool whole = (used & all) && (used & ~all) && job->mesh.world > 1;
     Strategy *inner;
     TRY(ARENA_NEW(arena, 2 * N_CONTEXTS, &inner));
     TRY(ARENA_NEW(arena, 2 * N_CONTEXTS, &job->strategy_of));

@@ -57,6 +57,8 @@ typedef struct {
     bool sequence;       /* sequence parallelism: the stream's tokens are sharded over tp */
     ContextKind context; /* attention over cp */
     TokenMap tokens;     /* tokens over cp; TOKENS_AUTO: by context */
+    int cp_inner;        /* double-ring: ranks of an inner ring; 0: those of one host */
+    int host_ranks;      /* ranks of one host; 0: all */
     bool keep_gathered;  /* values gathered in F are saved for backward, not gathered again */
     bool in_order;       /* every transfer is waited for where it begins: no overlap */
     /* [layers + 2]: the embedding, each layer, the head. They replace `zero`, `reduce_each`,
@@ -111,8 +113,8 @@ typedef struct {
                                          * layers on the busiest rank; 0: not compared */
     const char *no_ulysses;             /* why AUTO had no choice; NULL: it had, or was not asked */
     TokenMap tokens; /* tokens over cp: that of the settings, or the one that AUTO chose */
-    /* Of attention over cp, by ContextKind; NULL: keys are not moved by a plan. */
-    const ContextRow *context_plan[N_CONTEXTS];
+    /* Of attention over cp, by ContextKind; no row: keys are not moved by a plan. */
+    ContextChoice context_plan[N_CONTEXTS];
     Model model;
     Strategy *strategy_of; /* [2][N_CONTEXTS]: by UnitOptions.sequence and context */
     UnitOptions *unit;     /* [model.n_units]: as compiled, with rules of stages and AUTO settled */

@@ -101,10 +101,11 @@ static Err write_spans(const TokenDealer *t, Arena *a, const SpanMap **out)
     return spans_map(a, t->n > 0 ? t->start[t->n] : 0, t->parts, first, list, out);
 }
 
-Err tokens_by_document(Arena *a, TokenMap kind, const int64_t *start, int64_t n, int parts,
-                       const SpanMap **out)
+static Err deal_tokens(Arena *a, TokenDealer t, bool in_order, const SpanMap **out)
 {
-    TokenDealer t = {.kind = kind, .parts = parts, .start = start, .n = n};
+    const int64_t *start = t.start, n = t.n;
+    const TokenMap kind = t.kind;
+    const int parts = t.parts;
     MUST(kind > TOKENS_AUTO && kind < N_TOKEN_MAPS, "token map %d", (int)kind);
     for (int64_t d = 0; d < n; d++)
         if (start[0] != 0 || start[d] > start[d + 1])
@@ -115,17 +116,39 @@ Err tokens_by_document(Arena *a, TokenMap kind, const int64_t *start, int64_t n,
     TRY(ARENA_NEW(a, n + 1, &t.turn));
     TRY(ARENA_NEW(a, parts, &t.load));
     TRY(ARENA_NEW(a, parts, &t.share));
-    for (int64_t d = 0; d < n; d++) deal_document(&t, d);
+    for (int64_t d = 0; d < n && !in_order; d++) deal_document(&t, d);
     return write_spans(&t, a, out);
+}
+
+Err tokens_by_document(Arena *a, TokenMap kind, const int64_t *start, int64_t n, int parts,
+                       const SpanMap **out)
+{
+    return deal_tokens(a, (TokenDealer){.kind = kind, .parts = parts, .start = start, .n = n},
+                       false, out);
+}
+
+static Err deal_sequences(Arena *a, TokenDealer t, int64_t seq_len, bool in_order,
+                          const SpanMap **out)
+{
+    int64_t *start;
+    TRY(ARENA_NEW(a, t.n + 1, &start));
+    for (int64_t i = 0; i <= t.n; i++) start[i] = i * seq_len;
+    t.start = start;
+    return deal_tokens(a, t, in_order, out);
 }
 
 Err tokens_map(Arena *a, TokenMap kind, int64_t sequences, int64_t seq_len, int parts,
                const SpanMap **out)
 {
-    int64_t *start;
-    TRY(ARENA_NEW(a, sequences + 1, &start));
-    for (int64_t i = 0; i <= sequences; i++) start[i] = i * seq_len;
-    return tokens_by_document(a, kind, start, sequences, parts, out);
+    const TokenDealer t = {.kind = kind, .parts = parts, .n = sequences};
+    return deal_sequences(a, t, seq_len, false, out);
+}
+
+Err tokens_map_in_order(Arena *a, TokenMap kind, int64_t sequences, int64_t seq_len, int parts,
+                        const SpanMap **out)
+{
+    const TokenDealer t = {.kind = kind, .parts = parts, .n = sequences};
+    return deal_sequences(a, t, seq_len, true, out);
 }
 
 double tokens_causal_balance(const SpanMap *map, int64_t seq_len, int64_t window)

@@ -35,6 +35,9 @@ const char *token_map_name(TokenMap kind);
 /* Local. The map of `sequences` sequences of seq_len tokens each, back to back. */
 Err tokens_map(Arena *a, TokenMap kind, int64_t sequences, int64_t seq_len, int parts,
                const SpanMap **out);
+/* Local. The same without rotating: part p has share p of every sequence. */
+Err tokens_map_in_order(Arena *a, TokenMap kind, int64_t sequences, int64_t seq_len, int parts,
+                        const SpanMap **out);
 /* Local. The map of packed documents: document d has the tokens [start[d], start[d + 1]). Documents
  * may be empty or shorter than the number of parts. O(documents x parts^2). */
 Err tokens_by_document(Arena *a, TokenMap kind, const int64_t *start, int64_t n, int parts,

@@ -48,6 +48,7 @@ const char *layout_words(const ParallelSettings *p, char *buffer)
     if (p->reduce_each && p->zero < 2) add_word(buffer, "reduce=each");
     if (p->sequence) add_word(buffer, "sequence");
     if (p->context) add_word(buffer, "context=%s", context_name(p->context));
+    if (p->cp_inner) add_word(buffer, "cp_inner=%d", p->cp_inner);
     if (p->tokens) add_word(buffer, "tokens=%s", token_map_name(p->tokens));
     if (p->keep_gathered) add_word(buffer, "regather=false");
     if (p->units) add_word(buffer, "mixed");
@@ -68,7 +69,7 @@ static const LayoutKey keys[] = {
     {"tp", 1, 4096},           {"zero", 0, 3},        {"live", 1, 4096},
     {"fold", 1, 4096},         {"pp", 1, 4096},       {"chunks", 1, 4096},
     {"group", 1, 4096},        {"slices", 1, 4096},   {"cp", 1, 4096},
-    {"cp_heads", 1, 4096}};
+    {"cp_heads", 1, 4096},     {"cp_inner", 1, 4096}};
 
 static void set_key(ParallelSettings *p, const char *name, int value)
 {
@@ -84,6 +85,7 @@ static void set_key(ParallelSettings *p, const char *name, int value)
     if (strcmp(name, "slices") == 0) p->slices = value;
     if (strcmp(name, "cp") == 0) p->mesh.cp = value;
     if (strcmp(name, "cp_heads") == 0) p->mesh.cp_heads = value;
+    if (strcmp(name, "cp_inner") == 0) p->cp_inner = value;
 }
 
 static Err bad_word(const char *word)
@@ -91,8 +93,8 @@ static Err bad_word(const char *word)
     return err_fail(
         ERR_CONFIG,
         "layout: \"%s\" is not a word of a layout; the words are dp=N dp_replicate=N "
-        "dp_shard=N cp=N cp_heads=N context=NAME tokens=NAME tp=N pp=N schedule=NAME chunks=N "
-        "slices=N group=N split=cost evict zero=0..3 live=N fold=N reduce=each sequence "
+        "dp_shard=N cp=N cp_heads=N cp_inner=N context=NAME tokens=NAME tp=N pp=N schedule=NAME "
+        "chunks=N slices=N group=N split=cost evict zero=0..3 live=N fold=N reduce=each sequence "
         "regather=false mixed, separated by spaces; separate layouts by ;",
         word);
 }
@@ -115,7 +117,7 @@ static Err parse_context(const char *name, ParallelSettings *p)
         if (strcmp(context_name((ContextKind)i), name) == 0) return p->context = (ContextKind)i, OK;
     return err_fail(ERR_CONFIG,
                     "layout: context=%s: there is no such way; they are auto, gather, ulysses, "
-                    "ring",
+                    "ring, double-ring, lightseq, token-ring",
                     name);
 }
 

@@ -80,6 +80,8 @@ static bool may(const void *context, const int *value, int n)
     const ParallelSettings p = settings_of(value);
     if (!value[CP] && (value[TOKENS] || value[CONTEXT])) return false;
     if (p.context == CONTEXT_ULYSSES && !shares_heads(p.mesh.cp, &p.mesh, limits)) return false;
+    if (p.context == CONTEXT_LIGHTSEQ && p.tokens != TOKENS_CONTIGUOUS) return false;
+    if (p.context == CONTEXT_TOKEN_RING && p.tokens == TOKENS_STRIPED) return false;
     return divides_cp(&p, limits) && is_plain(&p);
 }
 

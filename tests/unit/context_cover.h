@@ -27,7 +27,7 @@ enum {
     N_OPTIONS
 };
 
-static const int cp_of[] = {2, 3, 4, 5, 8};
+static const int cp_of[] = {2, 3, 4, 5, 6, 8};
 static const char *const schedule_of[] = {NULL,   "1f1b", "gpipe", "interleaved", "bfs",
                                           "zbh1", "zbh2", "izb",   "zbv",         "dualpipev"};
 static const int64_t length_of[] = {16, 13}; /* 13 divides by no 2 cp */
@@ -35,11 +35,10 @@ static const int64_t length_of[] = {16, 13}; /* 13 divides by no 2 cp */
 static const struct {
     ContextKind kind;
     int cp_heads;
-} context_of[] = {{CONTEXT_GATHER, 0},
-                  {CONTEXT_ULYSSES, 0},
-                  {CONTEXT_RING, 0},
-                  {CONTEXT_GATHER, 2},
-                  {CONTEXT_RING, 2}};
+} context_of[] = {{CONTEXT_GATHER, 0},      {CONTEXT_ULYSSES, 0},   {CONTEXT_RING, 0},
+                  {CONTEXT_GATHER, 2},      {CONTEXT_RING, 2},      {CONTEXT_DOUBLE_RING, 0},
+                  {CONTEXT_DOUBLE_RING, 2}, {CONTEXT_LIGHTSEQ, 0},  {CONTEXT_LIGHTSEQ, 2},
+                  {CONTEXT_TOKEN_RING, 0},  {CONTEXT_TOKEN_RING, 2}};
 /* Reductions after each micro-batch, which levels 2 and 3 have anyway. */
 static const struct {
     int zero;
@@ -55,6 +54,13 @@ static const struct {
 
 enum { MOST_RANKS = 16, N_HEADS = 8 };
 
+/* Inner rings of two or three ranks, if they divide the ring. */
+static inline int inner_of(int cp, int cp_heads)
+{
+    const int ring = cp / (cp_heads ? cp_heads : 1);
+    return ring % 2 == 0 ? 2 : ring % 3 == 0 ? 3 : 1;
+}
+
 static inline ParallelSettings layout_of(const int *value)
 {
     const bool staged = schedule_of[value[SCHEDULE]] != NULL;
@@ -69,6 +75,9 @@ static inline ParallelSettings layout_of(const int *value)
         .keep_gathered = value[KEEP],
         .sequence = value[SEQUENCE],
         .context = context_of[value[CONTEXT]].kind,
+        .cp_inner = context_of[value[CONTEXT]].kind == CONTEXT_DOUBLE_RING
+                        ? inner_of(cp_of[value[CP]], context_of[value[CONTEXT]].cp_heads)
+                        : 0,
         .tokens = (TokenMap)(TOKENS_CONTIGUOUS + value[TOKENS]),
         .schedule = schedule_of[value[SCHEDULE]],
     };
@@ -83,6 +92,8 @@ static inline bool may(const void *context, const int *value, int n)
     const MeshSizes *m = &p.mesh;
     if (layout_ranks(&p) > MOST_RANKS) return false;
     if (p.sequence && m->tp == 1) return false;
+    if (p.context == CONTEXT_LIGHTSEQ && p.tokens != TOKENS_CONTIGUOUS) return false;
+    if (p.context == CONTEXT_TOKEN_RING && p.tokens == TOKENS_STRIPED) return false;
     if (m->cp_heads && (m->cp <= m->cp_heads || m->cp % m->cp_heads != 0)) return false;
     return p.context != CONTEXT_ULYSSES || m->cp <= N_HEADS / m->tp;
 }

@@ -4,7 +4,7 @@
 static void every_pair(void **state)
 {
     (void)state;
-    assert_in_range(expect_cover(2), 50, 80);
+    assert_in_range(expect_cover(2), 90, 130);
 }
 
 /* Every pair of values of two options, by brute force over the rows. */

@@ -1,51 +1,198 @@
-/* test_pass_context.c -- attention by a plan: the moves that the pass writes, their bytes and
- * order, and what F keeps. Nothing runs; test_ranks_context.c has the numbers. */
+/* test_pass_context.c -- attention by a plan: the transfers that the pass writes, their elements
+ * and order, the work of the ranks, and what F keeps. Nothing runs; test_ranks_context.c has the
+ * numbers. */
 #include "place_test.h"
 
+#include "compile/context/check.h"
+#include "ir/pairs.h"
 #include "ir/program.h"
 
-/* 2 sequences of 7 tokens: ROWS. The ranks' blocks differ. */
-static void ring_open(Ranks *r, ModelBed *m, int cp, CompileOptions o)
+/* `rows` tokens in 2 sequences, on cp ranks of one unit `layer`. */
+typedef struct {
+    const char *plan; /* NULL: keys are gathered */
+    int cp, inner;
+    TokenMap tokens;
+    int64_t seq_len, heads, key_heads;
+    Recompute recompute;
+} PlanCase;
+
+typedef struct {
+    Arena arena;
+    ModelConfig config;
+    Model model;
+    Ranks r;
+    int64_t queries, keys; /* elements of q and of k of all tokens */
+    int64_t stats;         /* elements of lse of all tokens */
+} PlanBed;
+
+static void bed_open(PlanBed *b, const PlanCase *c, bool backward)
 {
     Mesh mesh;
-    DO(mesh_sized(&(MeshSizes){.cp = cp}, &mesh));
-    model_bed_open(m, test_model("llama"));
-    const Strategy s = strategy_with_context(&m->plain, CONTEXT_RING, &mesh);
-    const Strategy with =
-        strategy_with_heads(&s, m->config.n_heads, m->config.n_kv_heads, m->config.head_size);
+    CompileOptions o = {.backward = backward, .recompute = c->recompute};
+    ContextKind kind = CONTEXT_GATHER;
+    const int64_t rows = 2 * c->seq_len;
+    DO(mesh_sized(&(MeshSizes){.cp = c->cp}, &mesh));
+    DO(arena_open(&b->arena, "plan", (size_t)1 << 30));
+    b->config = *test_model("llama");
+    b->config.max_positions = 4096;
+    b->config.n_heads = c->heads;
+    b->config.n_kv_heads = c->key_heads;
+    b->queries = rows * c->heads * b->config.head_size;
+    b->keys = rows * c->key_heads * b->config.head_size;
+    b->stats = rows * c->heads;
+    DO(model_build(&b->config, F32, (BatchShape){2, c->seq_len}, &b->arena, &b->model));
+    for (int i = CONTEXT_RING; c->plan && i < N_CONTEXTS; i++)
+        if (strcmp(context_name((ContextKind)i), c->plan) == 0) kind = (ContextKind)i;
+    const Strategy tp = strategy_tp, s = strategy_with_context(&tp, kind, &mesh);
+    Strategy with = strategy_with_heads(&s, c->heads, c->key_heads, b->config.head_size);
+    DO(tokens_map_in_order(&b->arena, c->tokens, 2, c->seq_len, c->cp, &with.tokens));
     o.strategy = &with;
-    if (o.context) DO(context_row("ring", &m->arena, &o.context));
-    ranks_open_mesh(r, &m->model.kind[1], &o, &mesh);
+    o.context = (ContextChoice){NULL, c->tokens, c->inner, c->seq_len};
+    if (c->plan) DO(context_row(c->plan, &b->arena, &o.context.row));
+    ranks_open_mesh(&b->r, &b->model.kind[1], &o, &mesh);
 }
 
-static void ring_close(Ranks *r, ModelBed *m)
+static void bed_close(PlanBed *b)
 {
-    ranks_close(r);
-    model_bed_close(m);
+    ranks_close(&b->r);
+    arena_close(&b->arena);
 }
 
-static const ContextRow any; /* replaced by the row of ring */
+static const PlanCase cases[] = {
+    {"ring", 2, 0, TOKENS_ZIGZAG, 40, 4, 4, RECOMPUTE_NONE},
+    {"ring", 5, 0, TOKENS_STRIPED, 40, 8, 2, RECOMPUTE_NONE},
+    {"double-ring", 4, 2, TOKENS_ZIGZAG, 40, 8, 2, RECOMPUTE_NONE},
+    {"double-ring", 6, 3, TOKENS_CONTIGUOUS, 48, 8, 1, RECOMPUTE_NONE},
+    {"lightseq", 2, 0, TOKENS_CONTIGUOUS, 40, 8, 2, RECOMPUTE_NONE},
+    {"lightseq", 5, 0, TOKENS_CONTIGUOUS, 40, 7, 7, RECOMPUTE_NONE},
+    {"lightseq", 8, 0, TOKENS_CONTIGUOUS, 48, 4, 4, RECOMPUTE_NONE},
+    {"token-ring", 3, 0, TOKENS_CONTIGUOUS, 42, 4, 4, RECOMPUTE_NONE},
+    {"token-ring", 4, 0, TOKENS_ZIGZAG, 40, 8, 2, RECOMPUTE_NONE},
+    {"token-ring", 5, 0, TOKENS_ZIGZAG, 40, 7, 7, RECOMPUTE_NONE},
+};
+enum { N_CASES = sizeof cases / sizeof *cases };
 
-/* Forward: each block of keys and of values makes P-1 hops. Backward: again, and their gradients
- * too. Nothing is gathered. */
-static void bytes_are_6f_bsk(void **state)
+/* The elements that all ranks send of one payload, from the half blocks of the method's formula. */
+static int64_t elements(const PlanCase *c, const ContextSent *s, ContextPayload p, int64_t of_all)
+{
+    assert_int_equal(s->halves[p] * of_all % (2 * c->cp), 0);
+    return s->halves[p] * of_all / (2 * c->cp);
+}
+
+/* Elements are those of the published formula; lse and delta are counted apart. Nothing else is
+ * sent in the phases of attention: nothing is gathered. */
+static void elements_are_those_of_the_formula(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_CASES; i++) {
+        const PlanCase *c = &cases[i];
+        PlanBed b;
+        ContextSent f, back;
+        const ContextRow *row;
+        bed_open(&b, c, true);
+        DO(context_row(c->plan, &b.arena, &row));
+        const ContextShape shape = {c->cp, c->inner, c->tokens, true};
+        row->sent(&shape, false, &f);
+        row->sent(&shape, true, &back);
+        const int64_t forward = 2 * elements(c, &f, PAYLOAD_KV, b.keys) +
+                                elements(c, &f, PAYLOAD_Q, b.queries) +
+                                elements(c, &f, PAYLOAD_O, b.queries + b.stats);
+        const int64_t backward = 2 * elements(c, &back, PAYLOAD_KV, b.keys) +
+                                 2 * elements(c, &back, PAYLOAD_DKV, b.keys) +
+                                 2 * elements(c, &back, PAYLOAD_Q, b.queries + b.stats) +
+                                 elements(c, &back, PAYLOAD_DQ, b.queries);
+        assert_true(pairs_agree(&b.r, c->plan) > 0);
+        assert_int_equal(ranks_sent(&b.r, PHASE_F, OP_send), forward);
+        assert_int_equal(ranks_sent(&b.r, PHASE_I, OP_send), backward);
+        assert_int_equal(ranks_sent(&b.r, PHASE_B, OP_send), backward);
+        assert_int_equal(ranks_sent(&b.r, PHASE_W, OP_send), 0);
+        for (int phase = 0; phase < N_PHASES; phase++)
+            assert_int_equal(ranks_sent_all(&b.r, (Phase)phase),
+                             ranks_sent(&b.r, (Phase)phase, OP_send));
+        bed_close(&b);
+    }
+}
+
+/* The totals of the publications, P (P-1)/P = P-1 blocks of S/P tokens on each of P ranks. */
+static void totals_are_those_of_the_publications(void **state)
 {
     (void)state;
     for (int cp = 2; cp <= 5; cp++) {
-        ModelBed m;
-        Ranks r;
-        ring_open(&r, &m, cp, (CompileOptions){.backward = true, .context = &any});
-        const int64_t keys = ROWS * m.config.n_kv_heads * m.config.head_size;
-        ranks_agree(&r, "ring");
-        assert_int_equal(ranks_sent(&r, PHASE_F, OP_all_to_all), 2 * (cp - 1) * keys);
-        assert_int_equal(ranks_sent(&r, PHASE_I, OP_all_to_all), 4 * (cp - 1) * keys);
-        assert_int_equal(ranks_sent(&r, PHASE_B, OP_all_to_all), 4 * (cp - 1) * keys);
-        assert_int_equal(ranks_sent(&r, PHASE_W, OP_all_to_all), 0);
+        PlanBed ring, whole, half;
+        bed_open(&ring, &(PlanCase){"ring", cp, 0, TOKENS_ZIGZAG, 120, 8, 2, RECOMPUTE_NONE}, true);
+        bed_open(&whole,
+                 &(PlanCase){"token-ring", cp, 0, TOKENS_CONTIGUOUS, 120, 4, 4, RECOMPUTE_NONE},
+                 true);
+        bed_open(&half, &(PlanCase){"token-ring", cp, 0, TOKENS_ZIGZAG, 120, 4, 4, RECOMPUTE_NONE},
+                 true);
+        assert_int_equal(ranks_sent(&ring.r, PHASE_F, OP_send) +
+                             ranks_sent(&ring.r, PHASE_B, OP_send),
+                         6 * (cp - 1) * ring.keys);
+        const int64_t stats = 3 * (cp - 1) * whole.stats; /* lse; lse and delta */
+        assert_int_equal(ranks_sent(&whole.r, PHASE_F, OP_send) +
+                             ranks_sent(&whole.r, PHASE_B, OP_send),
+                         5 * (cp - 1) * whole.queries + stats);
+        assert_int_equal(
+            4 * (ranks_sent(&half.r, PHASE_F, OP_send) + ranks_sent(&half.r, PHASE_B, OP_send)),
+            3 * (5 * (cp - 1) * whole.queries + stats));
+        bed_close(&ring);
+        bed_close(&whole);
+        bed_close(&half);
+    }
+}
+
+/* Flops of attention on the busiest rank over the mean. */
+static double balance(const Ranks *r, Phase phase, double *sum)
+{
+    double most = 0;
+    *sum = 0;
+    for (int k = 0; k < r->n; k++) {
+        double here = 0;
+        for (int i = r->program[k].first[phase]; i < r->program[k].first[phase + 1]; i++)
+            if (op_attends(r->program[k].instr[i].op)) here += r->program[k].instr[i].heavy_flops;
+        most = here > most ? here : most;
+        *sum += here;
+    }
+    return most * r->n / *sum;
+}
+
+/* Work is balanced as the method says, up to the diagonal of a block, and is as much as that of one
+ * rank. */
+static void work_is_balanced(void **state)
+{
+    static const struct {
+        PlanCase c;
+        double bound;
+    } table[] = {
+        {{"ring", 4, 0, TOKENS_CONTIGUOUS, 400, 4, 2, RECOMPUTE_NONE}, 7.0 / 4},
+        {{"ring", 4, 0, TOKENS_ZIGZAG, 400, 4, 2, RECOMPUTE_NONE}, 1},
+        {{"double-ring", 4, 2, TOKENS_ZIGZAG, 400, 4, 2, RECOMPUTE_NONE}, 1},
+        {{"token-ring", 4, 0, TOKENS_ZIGZAG, 400, 4, 2, RECOMPUTE_NONE}, 1},
+        {{"lightseq", 4, 0, TOKENS_CONTIGUOUS, 400, 4, 2, RECOMPUTE_NONE}, 5.0 / 4},
+        {{"lightseq", 5, 0, TOKENS_CONTIGUOUS, 400, 4, 2, RECOMPUTE_NONE}, 1},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        PlanBed b, one;
+        const PlanCase gather = {.cp = table[i].c.cp,
+                                 .tokens = TOKENS_ZIGZAG,
+                                 .seq_len = 400,
+                                 .heads = 4,
+                                 .key_heads = 2};
+        double sum, whole;
+        bed_open(&b, &table[i].c, true);
+        bed_open(&one, &gather, true);
         for (int phase = 0; phase < N_PHASES; phase++) {
-            assert_int_equal(ranks_sent(&r, (Phase)phase, OP_all_gather), 0);
-            assert_int_equal(ranks_sent(&r, (Phase)phase, OP_reduce_scatter), 0);
+            if (phase == PHASE_W) continue;
+            const double got = balance(&b.r, (Phase)phase, &sum);
+            balance(&one.r, (Phase)phase, &whole);
+            if (got > table[i].bound + 0.01 || got < table[i].bound - 0.01)
+                fail_msg("%s on %d ranks: %f of the mean, not %f", table[i].c.plan, table[i].c.cp,
+                         got, table[i].bound);
+            assert_true(sum > 0.999999 * whole && sum < 1.000001 * whole);
         }
-        ring_close(&r, &m);
+        bed_close(&b);
+        bed_close(&one);
     }
 }
 
@@ -54,18 +201,56 @@ static size_t frame_bytes(const Program *p)
     return p->bytes[REGION_FRAME_I] + p->bytes[REGION_FRAME_W];
 }
 
-/* Keys of other ranks travel again in backward: F keeps what it keeps when keys are regathered. */
-static void no_keys_of_peers_are_kept(void **state)
+/* Nothing of other ranks is kept for backward: a frame is no larger than with gathered keys. */
+static void frames_hold_nothing_of_peers(void **state)
 {
-    ModelBed m[2];
-    Ranks r[2];
     (void)state;
-    for (int ring = 0; ring < 2; ring++)
-        ring_open(&r[ring], &m[ring], 4,
-                  (CompileOptions){.backward = true, .context = ring ? &any : NULL});
-    for (int rank = 0; rank < 4; rank++)
-        assert_int_equal(frame_bytes(&r[1].program[rank]), frame_bytes(&r[0].program[rank]));
-    for (int ring = 0; ring < 2; ring++) ring_close(&r[ring], &m[ring]);
+    for (int i = 0; i < N_CASES; i++) {
+        PlanCase gather = cases[i];
+        PlanBed b[2];
+        gather.plan = NULL;
+        bed_open(&b[0], &cases[i], true);
+        bed_open(&b[1], &gather, true);
+        for (int k = 0; k < cases[i].cp; k++)
+            if (frame_bytes(&b[0].r.program[k]) > frame_bytes(&b[1].r.program[k]))
+                fail_msg("%s on %d ranks: rank %d keeps %zu bytes, and %zu if keys are gathered",
+                         cases[i].plan, cases[i].cp, k, frame_bytes(&b[0].r.program[k]),
+                         frame_bytes(&b[1].r.program[k]));
+        bed_close(&b[0]);
+        bed_close(&b[1]);
+    }
+}
+
+/* At a fixed number of tokens per rank, the memory of attention does not grow with the ranks. */
+static void scratch_is_flat(void **state)
+{
+    static const struct {
+        const char *plan;
+        TokenMap tokens;
+    } table[] = {{"ring", TOKENS_ZIGZAG},
+                 {"double-ring", TOKENS_ZIGZAG},
+                 {"token-ring", TOKENS_ZIGZAG},
+                 {"lightseq", TOKENS_CONTIGUOUS}};
+    (void)state;
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        size_t at[2] = {0, 0};
+        for (int large = 0; large < 2; large++) {
+            const int cp = large ? 16 : 12;
+            PlanBed b;
+            bed_open(
+                &b,
+                &(PlanCase){table[i].plan, cp, 2, table[i].tokens, 16 * cp, 4, 2, RECOMPUTE_NONE},
+                true);
+            for (int k = 0; k < cp; k++) {
+                const size_t here =
+                    b.r.program[k].scratch_live[PHASE_F] + b.r.program[k].scratch_live[PHASE_B];
+                at[large] = here > at[large] ? here : at[large];
+            }
+            bed_close(&b);
+        }
+        if (at[1] > at[0])
+            fail_msg("%s: %zu bytes on 12 ranks, %zu on 16", table[i].plan, at[0], at[1]);
+    }
 }
 
 /* The first instruction of the phase from `from` on that has this op and, for a wait, awaits
@@ -74,65 +259,72 @@ static int find_instr(const Program *p, Phase phase, int from, OpId op, int begu
 {
     for (int i = from; i < p->first[phase + 1]; i++)
         if (p->instr[i].op == op && (op != OP_wait || p->instr[i].in[0] == begun)) return i;
-    fail_msg("no %s", op_info(op)->name);
-    return -1;
+    return p->first[phase + 1];
 }
 
-/* Every hop is in flight during a visit: an attention instruction is between begin and wait. The
- * first hop of the backward phase is the exception. */
+/* Receives that are waited for before the next visit: nothing hides them. */
+static int count_exposed(const Program *p, Phase phase, int *hops)
+{
+    const OpId visit = phase == PHASE_F ? OP_attention : OP_attention_part_dx;
+    int exposed = 0;
+    *hops = 0;
+    for (int i = p->first[phase]; i < p->first[phase + 1]; i++) {
+        if (p->instr[i].op != OP_recv) continue;
+        exposed += find_instr(p, phase, i, visit, 0) >
+                   find_instr(p, phase, i, OP_wait, p->instr[i].out[0]);
+        ++*hops;
+    }
+    return exposed;
+}
+
+/* Every hop is in flight during a visit. The first hop of the backward phase is the exception. */
 static void hops_overlap_visits(void **state)
 {
     static const Phase phases[] = {PHASE_F, PHASE_I, PHASE_B};
-    ModelBed m;
-    Ranks r;
+    const PlanCase ring = {"ring", 4, 0, TOKENS_ZIGZAG, 40, 8, 2, RECOMPUTE_NONE};
+    PlanBed b;
     (void)state;
-    ring_open(&r, &m, 4, (CompileOptions){.backward = true, .context = &any});
+    bed_open(&b, &ring, true);
     for (int rank = 0; rank < 4; rank++)
         for (int k = 0; k < 3; k++) {
-            const Program *p = &r.program[rank];
-            const Phase phase = phases[k];
-            const OpId visit = phase == PHASE_F ? OP_attention : OP_attention_dx;
-            int exposed = 0, hops = 0;
-            for (int i = p->first[phase]; i < p->first[phase + 1]; i++) {
-                if (p->instr[i].op != OP_all_to_all) continue;
-                const int wait = find_instr(p, phase, i, OP_wait, p->instr[i].out[0]);
-                exposed += find_instr(p, phase, i, visit, 0) > wait;
-                hops++;
-            }
-            assert_int_equal(hops, phase == PHASE_F ? 6 : 12);
-            assert_int_equal(exposed, phase == PHASE_F ? 0 : 2); /* keys and values of one hop */
+            int hops;
+            const int exposed = count_exposed(&b.r.program[rank], phases[k], &hops);
+            assert_int_equal(hops, phases[k] == PHASE_F ? 6 : 12);
+            assert_int_equal(exposed, phases[k] == PHASE_F ? 0 : 2); /* keys and values of a hop */
         }
-    ring_close(&r, &m);
+    bed_close(&b);
 }
 
-/* Visits count the keys that they see: together as much as one attention over all keys. */
-static void flops_are_those_of_one_attention(void **state)
+/* Recomputation repeats the transfers of F in the backward phases, in the same order on both
+ * sides. */
+static void recomputed_transfers_meet(void **state)
 {
-    double flops[2] = {0, 0};
     (void)state;
-    for (int ring = 0; ring < 2; ring++) {
-        ModelBed m;
-        Ranks r;
-        ring_open(&r, &m, 5, (CompileOptions){.backward = true, .context = ring ? &any : NULL});
-        for (int rank = 0; rank < 5; rank++)
-            for (int i = 0; i < r.program[rank].first[PHASE_W]; i++) {
-                const OpId op = r.program[rank].instr[i].op;
-                if (op == OP_attention || op == OP_attention_dx)
-                    flops[ring] += r.program[rank].instr[i].heavy_flops;
-            }
-        ring_close(&r, &m);
+    for (int i = 0; i < N_CASES; i++) {
+        PlanCase c = cases[i];
+        PlanBed none, full;
+        bed_open(&none, &c, true);
+        c.recompute = RECOMPUTE_FULL;
+        bed_open(&full, &c, true);
+        assert_true(pairs_agree(&full.r, c.plan) > 0);
+        assert_int_equal(ranks_sent(&full.r, PHASE_B, OP_send),
+                         ranks_sent(&none.r, PHASE_B, OP_send) +
+                             ranks_sent(&none.r, PHASE_F, OP_send));
+        bed_close(&none);
+        bed_close(&full);
     }
-    assert_true(flops[0] > 0);
-    assert_true(flops[1] > 0.999999 * flops[0] && flops[1] < 1.000001 * flops[0]);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes_are_6f_bsk),
-        cmocka_unit_test(no_keys_of_peers_are_kept),
+        cmocka_unit_test(elements_are_those_of_the_formula),
+        cmocka_unit_test(totals_are_those_of_the_publications),
+        cmocka_unit_test(work_is_balanced),
+        cmocka_unit_test(frames_hold_nothing_of_peers),
+        cmocka_unit_test(scratch_is_flat),
         cmocka_unit_test(hops_overlap_visits),
-        cmocka_unit_test(flops_are_those_of_one_attention),
+        cmocka_unit_test(recomputed_transfers_meet),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

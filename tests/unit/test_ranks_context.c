@@ -50,23 +50,34 @@ static void expect_same_model(const VerifySettings *s, const char *words)
     arena_close(&arena);
 }
 
-/* 9 tokens divide by none of 2, 4, 5 and 10. */
-static void rings_compute_the_same_model(void **state)
+/* Each layout on two models. 9 tokens divide by none of 2, 4, 5 and 10. */
+static void plans_compute_the_same_model(void **state)
 {
     static const char *const model[] = {"gpt2", "llama", "mistral", "qwen3"};
-    static const char *const layout[] = {"cp=2 context=ring", "cp=3 context=ring tokens=contiguous",
+    static const char *const layout[] = {"cp=2 context=ring",
+                                         "cp=3 context=ring tokens=contiguous",
                                          "cp=4 context=ring tokens=striped",
-                                         "cp=5 context=ring tokens=zigzag"};
+                                         "cp=5 context=ring tokens=zigzag",
+                                         "cp=4 context=double-ring cp_inner=2",
+                                         "cp=6 context=double-ring cp_inner=3 tokens=striped",
+                                         "cp=2 context=lightseq",
+                                         "cp=3 context=lightseq",
+                                         "cp=4 context=lightseq",
+                                         "cp=5 context=lightseq",
+                                         "cp=2 context=token-ring tokens=contiguous",
+                                         "cp=3 context=token-ring",
+                                         "cp=4 context=token-ring",
+                                         "cp=5 context=token-ring"};
     (void)state;
     for (size_t i = 0; i < sizeof model / sizeof *model; i++)
-        for (size_t k = 0; k < sizeof layout / sizeof *layout; k++) {
+        for (size_t k = i % 2; k < sizeof layout / sizeof *layout; k += 2) {
             const VerifySettings s =
                 settings(model[i], F32, 1 + (int64_t)((i + k) % 2), RECOMPUTE_NONE);
             expect_same_model(&s, layout[k]);
         }
 }
 
-static void rings_combine_with_other_axes(void **state)
+static void plans_combine_with_other_axes(void **state)
 {
     static const char *const layout[] = {
         "cp=2 dp=2 zero=3 context=ring",
@@ -80,6 +91,16 @@ static void rings_combine_with_other_axes(void **state)
         "cp=4 cp_heads=2 context=ring",
         "cp=2 pp=2 split=cost context=ring",
         "cp=6 cp_heads=2 context=ring tokens=striped",
+        "cp=3 dp=2 zero=3 context=lightseq",
+        "cp=5 tp=2 sequence context=lightseq",
+        "cp=4 pp=2 schedule=zbv context=lightseq",
+        "cp=6 cp_heads=2 context=lightseq",
+        "cp=3 dp=2 zero=3 context=token-ring",
+        "cp=4 tp=2 context=token-ring",
+        "cp=3 pp=2 schedule=interleaved context=token-ring",
+        "cp=8 cp_heads=2 context=token-ring",
+        "cp=4 pp=2 context=double-ring cp_inner=2 zero=1",
+        "cp=8 cp_heads=2 cp_inner=2 context=double-ring",
     };
     static const Recompute recompute[] = {RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL};
     (void)state;
@@ -92,8 +113,12 @@ static void rings_combine_with_other_axes(void **state)
 /* Partial results are f32: their number does not add to the error. */
 static void bf16_keeps_its_error(void **state)
 {
-    static const char *const layout[] = {"cp=2 context=ring", "cp=5 context=ring",
-                                         "cp=8 context=ring"};
+    static const char *const layout[] = {
+        "cp=2 context=ring",       "cp=5 context=ring",
+        "cp=8 context=ring",       "cp=8 context=double-ring cp_inner=4",
+        "cp=2 context=lightseq",   "cp=5 context=lightseq",
+        "cp=8 context=lightseq",   "cp=2 context=token-ring",
+        "cp=5 context=token-ring", "cp=8 context=token-ring"};
     (void)state;
     for (size_t i = 0; i < sizeof layout / sizeof *layout; i++) {
         const VerifySettings s = settings("llama", BF16, 2, RECOMPUTE_NONE);
@@ -104,8 +129,8 @@ static void bf16_keeps_its_error(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rings_compute_the_same_model),
-        cmocka_unit_test(rings_combine_with_other_axes),
+        cmocka_unit_test(plans_compute_the_same_model),
+        cmocka_unit_test(plans_combine_with_other_axes),
         cmocka_unit_test(bf16_keeps_its_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -112,6 +112,11 @@ static Err check_cp(const Config *c)
     const ParallelSettings p = config_parallel(c);
     if (p.mesh.cp_heads)
         TRY(mesh_check_heads(c->origin[KEY_mesh_cp_heads], p.mesh.cp, p.mesh.cp_heads));
+    if (p.cp_inner && p.context != CONTEXT_DOUBLE_RING)
+        return err_fail(ERR_CONFIG,
+                        "%s: mesh.cp_inner=%d: has no effect with parallel.context=%s; set "
+                        "parallel.context=double-ring, or leave it out",
+                        c->origin[KEY_mesh_cp_inner], p.cp_inner, context_name(p.context));
     if (p.mesh.cp > 1) return OK;
     const char *rule = layer_rules_first(c, KEY_parallel_context);
     if (p.context || rule)
@@ -179,6 +184,7 @@ ParallelSettings config_parallel(const Config *c)
                               .sequence = c->parallel_sequence,
                               .context = (ContextKind)(c->parallel_context - CONTEXT_BY_AUTO),
                               .tokens = (TokenMap)(c->parallel_tokens - TOKENS_BY_AUTO),
+                              .cp_inner = (int)c->mesh_cp_inner,
                               .keep_gathered = !c->parallel_regather,
                               .schedule = c->parallel_schedule,
                               .evict = c->parallel_evict,

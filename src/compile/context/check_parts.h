@@ -17,6 +17,7 @@ typedef struct {
 /* The messages from one rank to another, in the order of posting. */
 typedef struct {
     int n_sent, n_posted, n_met, cap;
+    int n_hidden; /* sent before the sender's last visit */
     ContextMessage *sent, *posted;
 } ContextChannel;
 

@@ -1,8 +1,9 @@
 /* check_play.c -- plays the lists of all ranks, with transfers that take their time.
  *
  * A rank goes on until a step needs a payload whose receive is posted and has not met its send. A
- * step that needs a payload for which no receive is posted is a fault. So is a round in which no
- * rank can go on: a circular wait. */
+ * move also waits for the sends before the last visit, so that their memory is free. A step that
+ * needs a payload for which no receive is posted is a fault. So is a round in which no rank can go
+ * on: a circular wait. */
 #include <string.h>
 
 #include "compile/context/check_parts.h"
@@ -113,11 +114,23 @@ static Err check_move(const ContextPlayer *w, int rank, const ContextStep *s)
     return OK;
 }
 
+/* True if a send before the rank's last visit has not met its receive. */
+static bool waits_for_sends(const ContextPlayer *w, int rank)
+{
+    bool waits = false;
+    for (int to = 0; to < w->ranks; to++) {
+        const ContextChannel *c = &w->channel[pair_at(w, rank, to)];
+        waits = waits || c->n_met < c->n_hidden;
+    }
+    return waits;
+}
+
 /* The receive is posted before the send waits for its payload: both are posted together. */
 static Err play_move(ContextPlayer *w, int rank, const ContextStep *s, bool *waits)
 {
-    *waits = false;
     TRY(check_move(w, rank, s));
+    *waits = waits_for_sends(w, rank);
+    if (*waits) return OK;
     if (s->to >= 0 && !is_here(w, rank, s->payload, s->out, waits))
         return *waits ? OK : bad(w, rank, "sends a payload that it does not have", s->out.rank);
     if (s->from >= 0) {
@@ -165,6 +178,10 @@ static Err play_visit(ContextPlayer *w, int rank, const ContextStep *s, bool *wa
     for (int half = 0; half < 4; half++)
         if ((s->q.halves >> (half / 2) & 1) && (s->k.halves >> (half % 2) & 1))
             TRY(visit_halves(w, rank, s, half / 2, half % 2));
+    for (int to = 0; to < w->ranks; to++) {
+        ContextChannel *c = &w->channel[pair_at(w, rank, to)];
+        c->n_hidden = c->n_sent;
+    }
     w->made[PARTIAL_QUERIES][pair_at(w, rank, s->q.rank)] = 1;
     if (w->p->backward) w->made[PARTIAL_KEYS][pair_at(w, rank, s->k.rank)] = 1;
     return OK;

@@ -100,6 +100,14 @@ typedef struct {
     ContextStep **list; /* [ranks][n[rank]] */
 } ContextPlan;
 
+/* The plan of a job. */
+typedef struct {
+    const ContextRow *row; /* NULL: keys are gathered, or heads are exchanged */
+    TokenMap tokens;
+    int inner;       /* as ContextShape.inner; 0: one ring */
+    int64_t seq_len; /* of the sequences of a micro-batch, for plans that move halves of a block */
+} ContextChoice;
+
 const ContextRow *context_rows(int *n);
 const char *context_payload_name(ContextPayload payload);
 

@@ -1,47 +1,105 @@
 /* write.c -- moves, visits and sums as nodes.
  *
- * A move is an all_to_all in which one peer sends and one receives. Forward, (o, lse) of the visits
- * are merged; backward, their gradients are added. Sums are in the order of the plan, never in that
- * of arrival. */
+ * A move is a send to one rank and a receive from one. Both begin after the visit that the plan
+ * lists before them, so the next visit overlaps them, and a rank holds no more blocks than the plan
+ * says. Forward, (o, lse) of the visits are merged; backward, their gradients are added. Partial
+ * results of other ranks are added after the visit that hides their way here. Sums are in the order
+ * of the plan, never in that of arrival. */
 #include "compile/context/write.h"
 
 #include <string.h>
 #include "ir/build.h"
 
-/* The number of transfers so far; packs do not count, since not all ranks have them. */
-static int32_t count_transfers(const Graph *g)
+enum { MAX_VALUES = 4 }; /* of a payload */
+
+/* The values of a payload of a block, in the order in which they are sent. Returns their number. */
+static int payload_values(const ContextWriter *w, BlockValues *b, ContextPayload payload, int piece,
+                          Value *list[MAX_VALUES])
 {
-    int32_t n = 0;
-    for (int i = 0; i < g->n_moves; i++) n += g->move[i].group.n > 0;
+    QueryValues *q = &b->piece[piece];
+    int n = 0;
+    switch (payload) {
+    case PAYLOAD_KV:
+        list[n++] = &b->k, list[n++] = &b->v;
+        break;
+    case PAYLOAD_DKV:
+        list[n++] = &b->dk, list[n++] = &b->dv;
+        break;
+    case PAYLOAD_Q:
+        list[n++] = &q->q;
+        if (w->backward) list[n++] = &q->dout, list[n++] = &q->lse, list[n++] = &q->delta;
+        break;
+    case PAYLOAD_O:
+        list[n++] = &q->o, list[n++] = &q->o_lse;
+        break;
+    default:
+        list[n++] = &q->dq;
+    }
     return n;
 }
 
-/* Sends x to one member of the group, and receives from one a value with the rows of block `in`. */
-static Value shift(ContextWriter *w, Value x, const ContextStep *s)
+static bool is_partial(ContextPayload payload)
+{
+    return payload != PAYLOAD_KV && payload != PAYLOAD_Q;
+}
+
+/* A message: value `which` of a payload of a piece. Its number is the same on both ranks. */
+typedef struct {
+    ContextPayload payload;
+    int block, piece, which;
+    int peer; /* in the group */
+} PlanMessage;
+
+static int32_t message_move(ContextWriter *w, const PlanMessage *m)
+{
+    const int number =
+        ((m->block * N_PAYLOADS + (int)m->payload) * MAX_PIECES + m->piece) * MAX_VALUES + m->which;
+    const TransferPart move = {.number = w->number + number,
+                               .peer = w->gather->group.rank[m->peer],
+                               .axes = w->gather->axes,
+                               .group = w->gather->group};
+    return graph_move(w->g, &move);
+}
+
+static void send_message(ContextWriter *w, const PlanMessage *m, Value x)
 {
     Graph *g = w->g;
-    int64_t *from, *to;
-    if (g->err == OK) g->err = ARENA_NEW(g->arena, w->ranks, &from);
-    if (g->err == OK) g->err = ARENA_NEW(g->arena, w->ranks, &to);
-    if (g->err != OK) return NO_VALUE;
-    Dims dims = g->value[x].dims;
-    from[s->to] = dims_count(&dims);
-    dims.dim[0] = w->block[s->in.rank].rows;
-    to[s->from] = dims_count(&dims);
-    const TransferPart move = {.number = count_transfers(g),
-                               .axes = w->gather->axes,
-                               .group = w->gather->group,
-                               .from_counts = from,
-                               .to_counts = to};
-    const OpAttr attr = {.move = {graph_move(g, &move)}};
-    Node *n = graph_node(g, OP_all_to_all, &attr, 1, &x, &dims, 1);
-    if (!n) return NO_VALUE;
-    const bool again = w->backward && s->payload == PAYLOAD_KV;
+    const OpAttr attr = {.move = {message_move(w, m)}};
+    const Dims none = dims1(dim_of(0));
+    if (g->err != OK) return;
+    Node *n = graph_node(g, OP_send, &attr, 2, (const Value[]){x, w->last}, &none, 1);
+    if (!n) return;
     n->queue = QUEUE_COMM;
-    n->recomputed = again;
-    const Value y = wait_for(g, n->out[0]);
-    if (y != NO_VALUE) g->node[g->n_nodes - 1].recomputed = again;
-    return y;
+    w->sent[w->n_sent++] = n->out[0];
+}
+
+/* Returns a value that is received, with the shape of this rank's one and the rows of the block. */
+static Value receive_message(ContextWriter *w, const PlanMessage *m, Value like)
+{
+    Graph *g = w->g;
+    const OpAttr attr = {.move = {message_move(w, m)}};
+    const ContextTokens *t = &w->tokens[m->block];
+    const bool keys = m->payload == PAYLOAD_KV || m->payload == PAYLOAD_DKV;
+    if (g->err != OK) return NO_VALUE;
+    Dims dims = g->value[like].dims;
+    const DType dtype = is_partial(m->payload) ? dtype_wide(g->dtype) : g->value[like].dtype;
+    dims.dim[0] = keys || w->n_pieces == 1 ? t->all.rows : t->piece[m->piece].rows;
+    Node *n = graph_node(g, OP_recv, &attr, 1, &w->last, &dims, 1);
+    if (!n) return NO_VALUE;
+    n->queue = QUEUE_COMM;
+    g->value[n->out[0]].dtype = dtype;
+    return n->out[0];
+}
+
+/* Own values have the shapes of all blocks: o and dq have that of q, dk and dv of k and v. */
+static Value like_of(const ContextWriter *w, ContextPayload payload, int which)
+{
+    const BlockValues *me = &w->at[w->me];
+    const QueryValues *q = &me->piece[0];
+    const Value keys[] = {me->k, me->v}, queries[] = {q->q, q->dout, q->lse, q->delta};
+    const Value partial[] = {q->q, q->lse};
+    if (payload == PAYLOAD_KV || payload == PAYLOAD_DKV) return keys[which];
+    return payload == PAYLOAD_Q ? queries[which] : partial[which];
 }
 
 static Value sum_of(Graph *g, Value a, Value b)
@@ -49,59 +107,143 @@ static Value sum_of(Graph *g, Value a, Value b)
     return a == NO_VALUE ? b : b == NO_VALUE ? a : add(g, a, b);
 }
 
-static void add_move(ContextWriter *w, const ContextStep *s)
+static void merge_into(ContextWriter *w, QueryValues *q, Value o, Value lse)
 {
-    const BlockValues *out = &w->at[s->out.rank];
-    BlockValues *in = &w->at[s->in.rank];
-    if (s->payload == PAYLOAD_KV) {
-        in->k = shift(w, out->k, s);
-        in->v = shift(w, out->v, s);
-        return;
+    if (q->o != NO_VALUE) {
+        const Value in[] = {q->o, q->o_lse, o, lse};
+        const Node *n = graph_node(w->g, OP_attention_merge, NULL, 4, in, NULL, 2);
+        if (!n) return;
+        o = n->out[0];
+        lse = n->out[1];
     }
-    const Value dk = shift(w, out->dk, s), dv = shift(w, out->dv, s);
-    in->dk = sum_of(w->g, in->dk, dk);
-    in->dv = sum_of(w->g, in->dv, dv);
+    q->o = o;
+    q->o_lse = lse;
 }
 
-/* The key ranges in the rows of a block. They are not kept for backward, but made again. */
-static Value add_ranges(ContextWriter *w, Value ranges, const ContextKeys *block)
+/* Adds the partial results that have arrived. */
+static void add_arrivals(ContextWriter *w)
+{
+    for (int i = 0; i < w->n_arrivals && w->g->err == OK; i++) {
+        const Arrival *a = &w->arrival[i];
+        BlockValues *b = &w->at[a->block];
+        QueryValues *q = &b->piece[a->piece];
+        if (a->payload == PAYLOAD_O) merge_into(w, q, a->value[0], a->value[1]);
+        if (a->payload == PAYLOAD_DQ) q->dq = sum_of(w->g, q->dq, a->value[0]);
+        if (a->payload != PAYLOAD_DKV) continue;
+        b->dk = sum_of(w->g, b->dk, a->value[0]);
+        b->dv = sum_of(w->g, b->dv, a->value[1]);
+    }
+    w->n_arrivals = 0;
+}
+
+/* True if the step moves this piece of the block; keys move as a whole. */
+static bool has_piece(const ContextWriter *w, ContextPayload payload, ContextBlock b, int piece)
+{
+    if (payload == PAYLOAD_KV || payload == PAYLOAD_DKV || w->n_pieces == 1) return piece == 0;
+    return b.halves >> piece & 1;
+}
+
+static void send_block(ContextWriter *w, const ContextStep *s, int piece)
+{
+    const ContextPayload payload = (ContextPayload)s->payload;
+    Value *list[MAX_VALUES];
+    const int n = payload_values(w, &w->at[s->out.rank], payload, piece, list);
+    for (int i = 0; i < n; i++) {
+        send_message(w, &(PlanMessage){payload, s->out.rank, piece, i, s->to}, *list[i]);
+        if (is_partial(payload)) *list[i] = NO_VALUE; /* it is elsewhere now */
+    }
+}
+
+static void receive_block(ContextWriter *w, const ContextStep *s, int piece)
+{
+    const ContextPayload payload = (ContextPayload)s->payload;
+    Value *list[MAX_VALUES], got[MAX_VALUES];
+    const int n = payload_values(w, &w->at[s->in.rank], payload, piece, list);
+    for (int i = 0; i < n; i++)
+        got[i] = receive_message(w, &(PlanMessage){payload, s->in.rank, piece, i, s->from},
+                                 like_of(w, payload, i));
+    for (int i = 0; i < n && w->g->err == OK; i++) got[i] = wait_for(w->g, got[i]);
+    if (is_partial(payload))
+        w->arrival[w->n_arrivals++] =
+            (Arrival){payload, s->in.rank, piece, {got[0], n > 1 ? got[1] : NO_VALUE}};
+    else
+        for (int i = 0; i < n; i++) *list[i] = got[i];
+}
+
+static void add_move(ContextWriter *w, const ContextStep *s)
+{
+    const ContextPayload payload = (ContextPayload)s->payload;
+    if (is_partial(payload) && s->to >= 0) add_arrivals(w);
+    for (int piece = 0; piece < w->n_pieces && s->to >= 0; piece++)
+        if (has_piece(w, payload, s->out, piece)) send_block(w, s, piece);
+    for (int piece = 0; piece < w->n_pieces && s->from >= 0; piece++)
+        if (has_piece(w, payload, s->in, piece)) receive_block(w, s, piece);
+}
+
+/* The key ranges of the queries in rows of the micro-batch, then in those of a block of keys. They
+ * are not kept for backward, but made again. */
+static Value add_ranges(ContextWriter *w, const ContextStep *s, int piece)
 {
     Graph *g = w->g;
-    if (block->n_spans == 0) return ranges;
-    const OpAttr attr = {.kernel.rows = {block->span, block->n_spans}};
-    Node *n = graph_node(g, OP_local_ranges, &attr, 1, &ranges, NULL, 1);
+    QueryValues *q = &w->at[s->q.rank].piece[piece];
+    const ContextTokens *queries = &w->tokens[s->q.rank], *keys = &w->tokens[s->k.rank];
+    if (q->ranges == NO_VALUE) {
+        const ContextRows *rows = w->n_pieces > 1 ? &queries->piece[piece] : &queries->all;
+        q->ranges = context_rows_take(g, w->all_ranges, rows, rows->of_micro);
+        if (g->err == OK) g->node[g->n_nodes - 1].recomputed = w->backward;
+    }
+    if (!keys->span || g->err != OK) return q->ranges;
+    const OpAttr attr = {.kernel.rows = {keys->span, keys->all.n_spans}};
+    Node *n = graph_node(g, OP_local_ranges, &attr, 1, &q->ranges, NULL, 1);
     if (!n) return NO_VALUE;
     n->recomputed = w->backward;
     return n->out[0];
 }
 
-/* A node of the same op for one block of keys, with wide outputs. */
-static const Node *add_visit(ContextWriter *w, const Node *whole, int block)
+/* One attention of a piece of queries with a block of keys, with wide outputs. */
+static const Node *add_attention(ContextWriter *w, const Node *whole, const ContextStep *s,
+                                 int piece)
 {
     Graph *g = w->g;
-    Value in[MAX_IN];
+    const QueryValues *q = &w->at[s->q.rank].piece[piece];
+    const BlockValues *k = &w->at[s->k.rank];
+    const ContextTokens *keys = &w->tokens[s->k.rank];
+    const Value ranges = add_ranges(w, s, piece);
+    const Value in[] = {q->q, k->k, k->v, ranges, q->dout, q->lse, q->delta};
     OpAttr attr = whole->attr;
-    memcpy(in, whole->in, (size_t)whole->n_in * sizeof *in);
-    in[1] = w->at[block].k;
-    in[2] = w->at[block].v;
-    in[3] = add_ranges(w, whole->in[3], &w->block[block]);
-    attr.kernel.attention.key_at = w->block[block].n_spans ? 0 : w->block[block].at;
+    attr.kernel.attention.key_at = keys->span || !keys->all.n_spans ? 0 : keys->all.of_micro[0].lo;
     if (g->err != OK) return NULL;
-    const Node *n = graph_node(g, whole->op, &attr, whole->n_in, in, NULL, whole->n_out);
+    const Node *n = graph_node(g, w->backward ? OP_attention_part_dx : OP_attention, &attr,
+                               w->backward ? 7 : 4, in, NULL, whole->n_out);
     for (int j = 0; n && j < n->n_out; j++) g->value[n->out[j]].dtype = dtype_wide(g->dtype);
     return n;
 }
 
-/* Makes `into`, a value of the old graph, from v: by a cast, or by the node that makes v. */
-static void finish(Graph *g, Value v, Value into)
+static void add_visit(ContextWriter *w, const Node *whole, const ContextStep *s)
 {
-    if (g->err != OK) return;
-    if (g->value[v].dtype != g->value[into].dtype) {
-        cast(g, v, g->value[into].dtype);
-        if (g->err == OK) g->node[g->n_nodes - 1].out[0] = into;
-        return;
+    for (int piece = 0; piece < w->n_pieces; piece++) {
+        if (!has_piece(w, PAYLOAD_Q, s->q, piece)) continue;
+        const Node *n = add_attention(w, whole, s, piece);
+        if (!n) return;
+        const Value out[] = {n->out[0], n->out[1], n->n_out > 2 ? n->out[2] : NO_VALUE};
+        QueryValues *q = &w->at[s->q.rank].piece[piece];
+        BlockValues *k = &w->at[s->k.rank];
+        w->last = out[0];
+        if (w->backward) {
+            q->dq = sum_of(w->g, q->dq, out[0]);
+            k->dk = sum_of(w->g, k->dk, out[1]);
+            k->dv = sum_of(w->g, k->dv, out[2]);
+        } else {
+            merge_into(w, q, out[0], out[1]);
+        }
     }
-    for (int i = g->n_nodes - 1; i >= 0; i--)
+    add_arrivals(w);
+}
+
+/* Makes `into`, a value of the old graph, instead of v, which the newest node makes. */
+static void rename_value(Graph *g, Value v, Value into)
+{
+    for (int i = g->n_nodes - 1; i >= 0 && g->err == OK; i--)
         for (int j = 0; j < g->node[i].n_out; j++)
             if (g->node[i].out[j] == v) {
                 g->node[i].out[j] = into;
@@ -109,51 +251,125 @@ static void finish(Graph *g, Value v, Value into)
             }
 }
 
-Err context_write_forward(ContextWriter *w, const ContextPlan *p, const Node *whole)
+/* v, and this rank's sends are done: peers need them as much as this rank needs v. */
+static Value after_sends(ContextWriter *w, Value v)
 {
     Graph *g = w->g;
-    Value o = NO_VALUE, lse = NO_VALUE;
-    for (int i = 0; i < p->n[w->me] && g->err == OK; i++) {
+    Value *in;
+    if (g->err != OK || w->n_sent == 0) return v;
+    g->err = ARENA_NEW(g->arena, w->n_sent + 1, &in);
+    if (g->err != OK) return NO_VALUE;
+    in[0] = v;
+    memcpy(in + 1, w->sent, (size_t)w->n_sent * sizeof *in);
+    const Dims dims = g->value[v].dims;
+    const Node *n = graph_node(g, OP_after, NULL, w->n_sent + 1, in, &dims, 1);
+    return n ? n->out[0] : NO_VALUE;
+}
+
+/* The pieces of a result, one after the other. */
+static Value join_pieces(ContextWriter *w, const Value piece[MAX_PIECES])
+{
+    Graph *g = w->g;
+    const ContextTokens *me = &w->tokens[w->me];
+    if (g->err != OK || w->n_pieces == 1) return piece[0];
+    Dims dims = g->value[piece[0]].dims;
+    dims.dim[0] = context_rows_ascend(me) ? me->all.rows : dim_of(me->all.count);
+    const DType dtype = g->value[piece[0]].dtype;
+    const Value y = join(g, MAX_PIECES, piece, 0, dims);
+    if (g->err == OK) g->value[y].dtype = dtype;
+    return y;
+}
+
+/* Makes `into` from the pieces of a partial result: whole, in the order of the block, in its
+ * type. */
+static void finish(ContextWriter *w, const Value piece[MAX_PIECES], Value into, bool sends)
+{
+    Graph *g = w->g;
+    Value v = join_pieces(w, piece);
+    if (sends) v = after_sends(w, v);
+    if (g->err == OK && g->value[v].dtype != g->value[into].dtype)
+        v = cast(g, v, g->value[into].dtype);
+    if (w->n_pieces > 1 && !context_rows_ascend(&w->tokens[w->me]))
+        v = context_rows_merge(g, v, &w->tokens[w->me]);
+    rename_value(g, v, into);
+}
+
+static void wait_for_sends(ContextWriter *w)
+{
+    for (int i = 0; i < w->n_sent && w->g->err == OK; i++) w->sent[i] = wait_for(w->g, w->sent[i]);
+}
+
+static void write_steps(ContextWriter *w, const ContextPlan *p, const Node *whole)
+{
+    for (int i = 0; i < p->n[w->me] && w->g->err == OK; i++) {
         const ContextStep *s = &p->list[w->me][i];
-        if (s->kind == CONTEXT_MOVE) {
+        if (s->kind == CONTEXT_MOVE)
             add_move(w, s);
-            continue;
-        }
-        const Node *n = add_visit(w, whole, s->k.rank);
-        if (n && o != NO_VALUE) {
-            const Value in[] = {o, lse, n->out[0], n->out[1]};
-            n = graph_node(g, OP_attention_merge, NULL, 4, in, NULL, 2);
-        }
-        if (!n) break;
-        o = n->out[0];
-        lse = n->out[1];
+        else
+            add_visit(w, whole, s);
     }
-    finish(g, lse, whole->out[1]);
-    finish(g, o, whole->out[0]);
-    return graph_err(g);
+    add_arrivals(w);
+    wait_for_sends(w);
+}
+
+/* The piece of a value of this rank. */
+static Value own_piece(ContextWriter *w, Value x, int piece)
+{
+    const ContextRows *rows = &w->tokens[w->me].piece[piece];
+    if (w->n_pieces == 1) return x;
+    const Value y = context_rows_take(w->g, x, rows, rows->of_block);
+    if (w->g->err == OK) w->g->node[w->g->n_nodes - 1].recomputed = w->backward; /* not kept */
+    return y;
+}
+
+static void open_queries(ContextWriter *w, const Node *whole)
+{
+    w->last = w->backward ? whole->in[4] : whole->in[0];
+    for (int piece = 0; piece < w->n_pieces; piece++) {
+        QueryValues *q = &w->at[w->me].piece[piece];
+        q->q = own_piece(w, whole->in[0], piece);
+        if (w->all_ranges == NO_VALUE) q->ranges = whole->in[3];
+    }
+}
+
+Err context_write_forward(ContextWriter *w, const ContextPlan *p, const Node *whole)
+{
+    Value o[MAX_PIECES], lse[MAX_PIECES];
+    open_queries(w, whole);
+    w->at[w->me].piece[0].lse = whole->out[1]; /* for its shape alone */
+    write_steps(w, p, whole);
+    for (int i = 0; i < MAX_PIECES; i++) {
+        o[i] = w->at[w->me].piece[i].o;
+        lse[i] = w->at[w->me].piece[i].o_lse;
+    }
+    finish(w, lse, whole->out[1], true);
+    finish(w, o, whole->out[0], true);
+    return graph_err(w->g);
 }
 
 Err context_write_backward(ContextWriter *w, const ContextPlan *p, const Node *whole,
                            const Value into[3])
 {
     Graph *g = w->g;
-    Value dq = NO_VALUE;
-    for (int i = 0; i < p->n[w->me] && g->err == OK; i++) {
-        const ContextStep *s = &p->list[w->me][i];
-        if (s->kind == CONTEXT_MOVE) {
-            add_move(w, s);
-            continue;
-        }
-        BlockValues *at = &w->at[s->k.rank];
-        const Node *n = add_visit(w, whole, s->k.rank);
-        if (!n) break;
-        const Value out[] = {n->out[0], n->out[1], n->out[2]};
-        dq = sum_of(g, dq, out[0]);
-        at->dk = sum_of(g, at->dk, out[1]);
-        at->dv = sum_of(g, at->dv, out[2]);
+    BlockValues *me = &w->at[w->me];
+    Value dq[MAX_PIECES];
+    const Value in[] = {whole->in[4], whole->in[6]};
+    const Node *n = graph_node(g, OP_attention_delta, NULL, 2, in, NULL, 1);
+    const Value delta = n ? n->out[0] : NO_VALUE;
+    TRY(graph_err(g));
+    open_queries(w, whole);
+    for (int piece = 0; piece < w->n_pieces; piece++) {
+        QueryValues *q = &me->piece[piece];
+        q->dout = own_piece(w, whole->in[4], piece);
+        q->lse = own_piece(w, whole->in[5], piece);
+        q->delta = own_piece(w, delta, piece);
     }
-    finish(g, dq, into[0]);
-    finish(g, w->at[w->me].dk, into[1]);
-    finish(g, w->at[w->me].dv, into[2]);
+    write_steps(w, p, whole);
+    for (int i = 0; i < MAX_PIECES; i++) dq[i] = me->piece[i].dq;
+    finish(w, dq, into[0], true);
+    const Value dk[MAX_PIECES] = {me->dk, NO_VALUE}, dv[MAX_PIECES] = {me->dv, NO_VALUE};
+    w->n_pieces = 1; /* keys are whole */
+    finish(w, dk, into[1], false);
+    finish(w, dv, into[2], false);
     return graph_err(g);
 }
