@@ -48,7 +48,7 @@ Err train_rank(WorldRank *w, void *session);
  * keeps (train_plan.c). Prints a warning if a kept one cannot be read. */
 Err train_read_cluster(TrainSession *s);
 /* Local, rank 0. Prints where the planned time of a step comes from. */
-void report_plan(const TrainSession *s, const TrainLoop *loop);
+void report_planned_step(const TrainSession *s, const TrainLoop *loop);
 /* Local. Hash of all keys but those that may differ between machines. */
 Err train_config_hash(const Config *c, Arena *temp, uint64_t *out);
 

@@ -48,7 +48,7 @@ Err train_read_cluster(TrainSession *s)
     return OK;
 }
 
-void report_plan(const TrainSession *s, const TrainLoop *loop)
+void report_planned_step(const TrainSession *s, const TrainLoop *loop)
 {
     bool measures;
     const double seconds = train_loop_plan(loop, &measures);

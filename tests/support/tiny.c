@@ -149,13 +149,18 @@ static Err make_list(Tiny *t)
     const bool back = spec->compile.backward;
     const int units = t->model.n_units, cap = (3 * spec->micros + 1) * units + 2;
     const int16_t stage_of[] = {0}, first_unit[] = {0, (int16_t)units};
+    int16_t *first_pack;
+    TRY(ARENA_NEW(&t->arena, units + 1, &first_pack));
+    for (int u = 0; u < units; u++)
+        first_pack[u + 1] = (int16_t)(t->model.unit[u].first_pack + t->model.unit[u].n_packs);
     const Schedule shape = {.level = OVER_UNITS,
                             .stages = 1,
                             .chunks = 1,
                             .micros = spec->micros,
                             .slices = 1,
                             .stage_of = stage_of,
-                            .first_unit = first_unit};
+                            .first_unit = first_unit,
+                            .first_pack = first_pack};
     Schedule *s = &t->schedule;
     TRY(schedule_init(&shape, &cap, &t->arena, s));
     if (spec->bind) s->list[0][s->n[0]++] = action_of(A_BIND, 0);
@@ -167,7 +172,8 @@ static Err make_list(Tiny *t)
         put_runs(s, spec->split ? PHASE_I : PHASE_B, m);
     for (int m = 0; back && spec->split && m < spec->micros; m++) put_runs(s, PHASE_W, m);
     if (spec->step) s->list[0][s->n[0]++] = action_of(A_NORM, 0);
-    for (int u = 0; spec->step && u < units; u++) s->list[0][s->n[0]++] = action_of(A_UPDATE, u);
+    for (int p = 0; spec->step && p < t->model.n_packs; p++)
+        s->list[0][s->n[0]++] = action_of(A_UPDATE, p);
     return back ? schedule_check(s, &t->arena) : OK;
 }
 

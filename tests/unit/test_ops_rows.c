@@ -129,6 +129,7 @@ static Attr attr_of(OpId op)
         return (Attr){.rope = {.theta = 100}};
     case OP_attention:
     case OP_attention_dx:
+    case OP_attention_part_dx:
         return (Attr){.attention = {.scale = 0.5, .span = extent('s')}};
     default:
         return (Attr){.gemm = {0}};
