@@ -29,7 +29,7 @@ static Layout cut_tokens(const Pinner *p, Layout l, int dim, unsigned axes, int6
     const SpanMap *map = p->s->tokens;
     const unsigned first = axes & -axes;
     const bool mapped =
-        map && map->extent == extent && map->n_parts == mesh_parts(p->mesh, VIEW_DENSE, first);
+        map && map->extent == extent && map->n_parts == mesh_parts(p->mesh, l.view, first);
     for (unsigned left = axes; left; left &= left - 1)
         l = mapped && (left & -left) == first ? layout_cut_map(l, dim, first, map)
                                               : layout_cut(l, dim, left & -left, 1);
@@ -40,9 +40,9 @@ static Layout cut_tokens(const Pinner *p, Layout l, int dim, unsigned axes, int6
 static Err add_readers_cut(const Pinner *p, const StrategyRow *row, unsigned axes, Layout *l)
 {
     const Strategy *s = p->s;
-    const int tp = mesh_parts(p->mesh, VIEW_DENSE, mesh_axes(p->mesh, VIEW_DENSE, "tp"));
+    const int tp = mesh_parts(p->mesh, l->view, mesh_axes(p->mesh, l->view, "tp"));
     const int64_t left = s->key_heads / tp;
-    const bool even = s->heads == s->key_heads || left % mesh_parts(p->mesh, VIEW_DENSE, axes) == 0;
+    const bool even = s->heads == s->key_heads || left % mesh_parts(p->mesh, l->view, axes) == 0;
     *l = even ? layout_cut(*l, row->dim, axes, 1)
               : layout_cut_read(*l, row->dim, axes, s->heads / s->key_heads);
     return OK;
@@ -52,8 +52,8 @@ static Err add_cut(const Pinner *p, const StrategyRow *row, const char *name, in
                    Layout *l)
 {
     const Strategy *s = p->s;
-    const unsigned axes = mesh_axes(p->mesh, VIEW_DENSE, row->axis);
-    const int parts = mesh_parts(p->mesh, VIEW_DENSE, axes);
+    const unsigned axes = mesh_axes(p->mesh, l->view, row->axis);
+    const int parts = mesh_parts(p->mesh, l->view, axes);
     const bool by_heads = row->by == BY_HEAD || row->by == BY_KEY_HEAD;
     const SpanMap *map;
     if (row->by == BY_TOKENS) {
@@ -80,6 +80,7 @@ typedef struct {
     const Shape *shape;
     Layout layout;
     unsigned seen; /* axes that a row has decided */
+    int view;      /* of the mesh, whose axes the rows name */
 } PinTarget;
 
 static bool row_matches(const StrategyRow *row, const PinTarget *t)
@@ -95,12 +96,12 @@ static bool row_matches(const StrategyRow *row, const PinTarget *t)
 
 static Err apply_row(const Pinner *p, const StrategyRow *row, PinTarget *t)
 {
-    const unsigned axes = mesh_axes(p->mesh, VIEW_DENSE, row->axis);
-    if ((t->seen & axes) || !row_matches(row, t)) return OK;
+    const unsigned axes = mesh_axes(p->mesh, t->view, row->axis);
+    if (!axes || (t->seen & axes) || !row_matches(row, t)) return OK;
     if (row->dim >= t->shape->ndim)
         return err_fail(ERR_CONFIG, "strategy %s: row \"%s\" cuts dim %d of %s, which has %d dims",
                         p->s->name, row->pattern, row->dim, t->name, t->shape->ndim);
-    if (mesh_parts(p->mesh, VIEW_DENSE, axes) > 1 && row->by != BY_NOTHING)
+    if (mesh_parts(p->mesh, t->view, axes) > 1 && row->by != BY_NOTHING)
         TRY(add_cut(p, row, t->name, t->shape->n[row->dim], &t->layout));
     t->seen |= axes;
     return OK;
@@ -109,7 +110,7 @@ static Err apply_row(const Pinner *p, const StrategyRow *row, PinTarget *t)
 /* *pinned: the axes that a row decides are added. */
 static Err pin_dims(const Pinner *p, PinTarget *t, Layout *out, unsigned *pinned)
 {
-    t->layout = layout_replicate(VIEW_DENSE);
+    t->layout = layout_replicate(t->view);
     for (const Strategy *s = p->s; s; s = s->base)
         for (int i = 0; i < s->n; i++) TRY(apply_row(p, &s->row[i], t));
     *pinned |= t->seen;
@@ -143,9 +144,9 @@ static const char *alias_of(const Graph *g, Value v)
 }
 
 /* The place of an axis in the order in which cuts of a dim nest: lower is outer. */
-static int nest_rank(const Cut *c, const Mesh *mesh)
+static int nest_rank(const Cut *c, const Mesh *mesh, int view)
 {
-    const bool outer = (c->axes & mesh_axes(mesh, VIEW_DENSE, c->dim == 0 ? "cp" : "tp")) != 0;
+    const bool outer = (c->axes & mesh_axes(mesh, view, c->dim == 0 ? "cp" : "tp")) != 0;
     return (outer ? 0 : 1 << MAX_AXES) + c->axes;
 }
 
@@ -155,7 +156,7 @@ Layout strategy_nested(Layout l, const Mesh *mesh)
         for (int k = i + 1; k < l.n_cuts; k++) {
             const Cut outer = l.cut[i]; /* the order of cuts of different dims means nothing */
             if (outer.dim != l.cut[k].dim || outer.dim == DIM_FLAT) continue;
-            if (nest_rank(&outer, mesh) <= nest_rank(&l.cut[k], mesh)) continue;
+            if (nest_rank(&outer, mesh, l.view) <= nest_rank(&l.cut[k], mesh, l.view)) continue;
             l.cut[i] = l.cut[k];
             l.cut[k] = outer;
         }
@@ -175,7 +176,9 @@ Err strategy_pins(const Strategy *s, const Graph *g, const Mesh *mesh, Arena *ar
         for (int i = 0; i < shape.ndim; i++) shape.n[i] = info->dims.dim[i].cap;
         (*pin)[v] = layout_replicate(VIEW_DENSE);
         (*pinned)[v] = always_pinned(info->role) ? mesh_all_axes(mesh, VIEW_DENSE) : 0;
-        if (info->role == ROLE_DPARAM || !info->name[0]) continue;
+        /* Programs see the rank's part of an expert, whatever the dense axes. */
+        const bool expert = info->role == ROLE_PARAM && g->param[info->index].view != VIEW_DENSE;
+        if (info->role == ROLE_DPARAM || !info->name[0] || expert) continue;
         PinTarget t = {.kind = g->kind,
                        .name = gradient ? info->name + 2 : info->name,
                        .alias = alias_of(g, v),
@@ -210,7 +213,8 @@ Err strategy_use(const Strategy *s, const Model *m, const Mesh *mesh, Arena *are
             const ParamInfo *info = &g->param[k];
             Layout *known = &(*use)[unit->param[k]], l;
             Shape shape = {.ndim = info->ndim};
-            PinTarget t = {.kind = g->kind, .name = info->name, .shape = &shape};
+            PinTarget t = {
+                .kind = g->kind, .name = info->name, .shape = &shape, .view = info->view};
             unsigned pinned = 0;
             memcpy(shape.n, info->n, sizeof shape.n);
             TRY(pin_dims(&p, &t, &l, &pinned));

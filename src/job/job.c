@@ -31,6 +31,19 @@ static void mark_causal(Model *m, int64_t seq_len)
         }
 }
 
+/* Axes of the expert view shard the parameters that declare it. */
+static Err check_experts(const Job *job)
+{
+    const MeshSizes *m = &job->settings.parallel.mesh;
+    if (m->ep <= 1 && m->etp <= 1) return OK;
+    for (int p = 0; p < job->model.n_packs; p++)
+        if (job->model.pack[p].view == VIEW_EXPERT) return OK;
+    return err_fail(ERR_CONFIG,
+                    "mesh.%s=%d: the model %s has no experts that are sharded over ranks; set "
+                    "mesh.ep=1 and mesh.etp=1",
+                    m->ep > 1 ? "ep" : "etp", m->ep > 1 ? m->ep : m->etp, job->model.name);
+}
+
 static Err check_parallel(const Job *job)
 {
     const ParallelSettings *p = &job->settings.parallel;
@@ -38,6 +51,7 @@ static Err check_parallel(const Job *job)
     if (p->rank < 0 || p->rank >= job->mesh.world)
         return err_fail(ERR_CONFIG, "rank %d: the mesh has ranks 0 to %d", p->rank,
                         job->mesh.world - 1);
+    TRY(check_experts(job));
     if (p->fold <= 1) return OK;
     if (p->mesh.pp > 1)
         return err_fail(

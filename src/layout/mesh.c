@@ -143,11 +143,26 @@ Err mesh_check_heads(const char *origin, int64_t cp, int64_t heads)
                     mesh_largest_part((int)cp, heads), above);
 }
 
+Err mesh_check_experts(const char *origin, int64_t stage, int64_t ep, int64_t etp)
+{
+    if (ep < 1 || etp < 1)
+        return err_fail(ERR_CONFIG, "mesh.ep=%lld and mesh.etp=%lld must be at least 1",
+                        (long long)ep, (long long)etp);
+    if (stage % etp == 0 && stage / etp % ep == 0) return OK;
+    const int most = stage % etp == 0 ? mesh_largest_part((int)(stage / etp), ep) : 1;
+    return err_fail(ERR_CONFIG,
+                    "%s%smesh.ep=%lld x mesh.etp=%lld does not divide the %lld ranks of a pipeline "
+                    "stage, dp x cp x tp; set mesh.ep=%d%s",
+                    origin ? origin : "", origin ? ": " : "", (long long)ep, (long long)etp,
+                    (long long)stage, most, stage % etp == 0 ? "" : " and mesh.etp=1");
+}
+
 Err mesh_sized(const MeshSizes *sizes, Mesh *out)
 {
     const int replicate = one_if_none(sizes->dp_replicate), shard = one_if_none(sizes->dp_shard);
     const int tp = one_if_none(sizes->tp), pp = one_if_none(sizes->pp);
     const int cp = one_if_none(sizes->cp), heads = one_if_none(sizes->cp_heads);
+    const int ep = one_if_none(sizes->ep), etp = one_if_none(sizes->etp);
     View dense = {0};
     TRY(mesh_check_heads(NULL, cp, heads));
     int64_t stage = (int64_t)replicate * shard;
@@ -161,7 +176,9 @@ Err mesh_sized(const MeshSizes *sizes, Mesh *out)
     add_pair(&dense, "dp", "dp_replicate", replicate, "dp_shard", shard, replicate > 1);
     add_pair(&dense, "cp", "cp_ring", cp / heads, "cp_heads", heads, heads > 1 && heads < cp);
     add_axis(&dense, "tp", tp);
-    const View view[] = {dense, {4, {pp, (int)stage, 1, 1}, {"pp", "edp", "ep", "etp"}}};
+    TRY(mesh_check_experts(NULL, stage, ep, etp));
+    const int edp = (int)stage / (ep * etp);
+    const View view[] = {dense, {4, {pp, edp, ep, etp}, {"pp", "edp", "ep", "etp"}}};
     return mesh_init(out, (int)stage * pp, view, 2);
 }
 

@@ -43,15 +43,19 @@ typedef struct {
     int dp_replicate, dp_shard, tp, pp;
     int cp, cp_heads; /* cp_heads divides cp: the ranks that share out heads of attention; 0 leaves
                        * it to the job, 1 means none */
+    int ep, etp;      /* of the expert view: ep x etp divides dp x cp x tp; edp is the rest */
 } MeshSizes;
 /* Local. ERR_CONFIG, with the nearest divisors, unless `heads` divides cp. `origin`: where the
  * value was set, or NULL. */
 Err mesh_check_heads(const char *origin, int64_t cp, int64_t heads);
+/* Local. ERR_CONFIG, with the nearest divisor, unless ep x etp divides the ranks of a stage, dp x cp
+ * x tp. `origin` as above. */
+Err mesh_check_experts(const char *origin, int64_t stage, int64_t ep, int64_t etp);
 /* Local. The largest divisor of n that is not above `most`. */
 int mesh_largest_part(int n, int64_t most);
 /* Local. The dense view pp dp cp tp and its expert view. dp is two axes, dp_replicate and dp_shard,
  * if dp_replicate > 1; cp is two, cp_ring and cp_heads, if 1 < cp_heads < cp. ERR_CONFIG if
- * cp_heads does not divide cp. */
+ * cp_heads does not divide cp, or ep x etp the ranks of a stage. */
 Err mesh_sized(const MeshSizes *sizes, Mesh *out);
 /* Local. The data axes of a view: ranks along them have the same part of a parameter in use and
  * compute its gradient from other tokens. dp and cp in the dense view, edp in the expert view. */

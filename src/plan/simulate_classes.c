@@ -368,11 +368,19 @@ static Err share(Classifier *c)
     return job_share(&valid, c->arena, c->shared_valid);
 }
 
+/* The axes along which programs differ at home only: dp, unless ranks along it have other experts.
+ */
+static unsigned alike_axes(const Mesh *m)
+{
+    const unsigned experts = mesh_axes(m, VIEW_EXPERT, "ep") | mesh_axes(m, VIEW_EXPERT, "etp");
+    return mesh_parts(m, VIEW_EXPERT, experts) == 1 ? mesh_axes(m, VIEW_DENSE, "dp") : 0;
+}
+
 Err simulate_classes(const SimulateInput *in, Arena *arena, Arena *temp, Simulation *out)
 {
     Classifier c = {.in = in,
                     .view = &in->mesh->view[VIEW_DENSE],
-                    .data = mesh_axes(in->mesh, VIEW_DENSE, "dp"),
+                    .data = alike_axes(in->mesh),
                     .arena = arena,
                     .temp = temp,
                     .out = out};

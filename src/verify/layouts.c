@@ -37,6 +37,8 @@ const char *layout_words(const ParallelSettings *p, char *buffer)
     if (p->mesh.cp_heads) add_word(buffer, "cp_heads=%d", p->mesh.cp_heads);
     if (p->mesh.tp > 1) add_word(buffer, "tp=%d", p->mesh.tp);
     if (p->mesh.pp > 1) add_word(buffer, "pp=%d", p->mesh.pp);
+    if (p->mesh.ep > 1) add_word(buffer, "ep=%d", p->mesh.ep);
+    if (p->mesh.etp > 1) add_word(buffer, "etp=%d", p->mesh.etp);
     if (p->schedule && strcmp(p->schedule, "1f1b") != 0)
         add_word(buffer, "schedule=%s", p->schedule);
     if (p->chunks) add_word(buffer, "chunks=%d", p->chunks);
@@ -69,7 +71,8 @@ static const LayoutKey keys[] = {
     {"tp", 1, 4096},           {"zero", 0, 3},        {"live", 1, 4096},
     {"fold", 1, 4096},         {"pp", 1, 4096},       {"chunks", 1, 4096},
     {"group", 1, 4096},        {"slices", 1, 4096},   {"cp", 1, 4096},
-    {"cp_heads", 1, 4096},     {"cp_inner", 1, 4096}};
+    {"cp_heads", 1, 4096},     {"cp_inner", 1, 4096}, {"ep", 1, 4096},
+    {"etp", 1, 4096}};
 
 static void set_key(ParallelSettings *p, const char *name, int value)
 {
@@ -86,6 +89,8 @@ static void set_key(ParallelSettings *p, const char *name, int value)
     if (strcmp(name, "cp") == 0) p->mesh.cp = value;
     if (strcmp(name, "cp_heads") == 0) p->mesh.cp_heads = value;
     if (strcmp(name, "cp_inner") == 0) p->cp_inner = value;
+    if (strcmp(name, "ep") == 0) p->mesh.ep = value;
+    if (strcmp(name, "etp") == 0) p->mesh.etp = value;
 }
 
 static Err bad_word(const char *word)
@@ -93,9 +98,9 @@ static Err bad_word(const char *word)
     return err_fail(
         ERR_CONFIG,
         "layout: \"%s\" is not a word of a layout; the words are dp=N dp_replicate=N "
-        "dp_shard=N cp=N cp_heads=N cp_inner=N context=NAME tokens=NAME tp=N pp=N schedule=NAME "
-        "chunks=N slices=N group=N split=cost evict zero=0..3 live=N fold=N reduce=each sequence "
-        "regather=false mixed, separated by spaces; separate layouts by ;",
+        "dp_shard=N cp=N cp_heads=N cp_inner=N context=NAME tokens=NAME tp=N pp=N ep=N etp=N "
+        "schedule=NAME chunks=N slices=N group=N split=cost evict zero=0..3 live=N fold=N "
+        "reduce=each sequence regather=false mixed, separated by spaces; separate layouts by ;",
         word);
 }
 

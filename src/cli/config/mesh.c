@@ -165,8 +165,9 @@ Err config_settle_mesh(Config *c)
                         c->origin[KEY_run_ranks], (long long)c->run_ranks, (long long)c->mesh_dp,
                         (long long)c->mesh_tp, (long long)c->mesh_cp, (long long)c->mesh_pp,
                         (long long)product, (long long)product);
-    TRY(check_fold(c));
-    return OK;
+    TRY(mesh_check_experts(c->origin[c->mesh_ep > 1 ? KEY_mesh_ep : KEY_mesh_etp],
+                           product / c->mesh_pp, c->mesh_ep, c->mesh_etp));
+    return check_fold(c);
 }
 
 ParallelSettings config_parallel(const Config *c)
@@ -176,7 +177,9 @@ ParallelSettings config_parallel(const Config *c)
                                        .tp = (int)c->mesh_tp,
                                        .pp = (int)c->mesh_pp,
                                        .cp = (int)c->mesh_cp,
-                                       .cp_heads = (int)c->mesh_cp_heads},
+                                       .cp_heads = (int)c->mesh_cp_heads,
+                                       .ep = (int)c->mesh_ep,
+                                       .etp = (int)c->mesh_etp},
                               .zero = (int)c->parallel_zero,
                               .live = (int)c->parallel_live,
                               .fold = (int)c->numerics_fold,

@@ -131,6 +131,27 @@ static Err number_rows(Linker *k)
     return OK;
 }
 
+/* Checks that a program reads as many elements of each parameter as the rank holds in use. */
+static Err check_sizes(const Linker *k, int unit)
+{
+    const LinkedProgram *lp = k->lp;
+    const Program *p = programs_of_unit(&lp->programs, unit);
+    for (int32_t i = 0; i < p->n_tensors; i++) {
+        const ProgTensor *t = &p->tensor[i];
+        if (t->at[SPLIT].region != REGION_PARAM || t->view_of != i) continue;
+        int64_t reads = 1, held = 0;
+        for (int d = 0; d < t->ndim; d++) reads *= t->dim[d].cap;
+        for (int at = t->index; at < t->index + t->span; at++)
+            held += lp->param_count[lp->model->unit[unit].param[at]];
+        if (reads != held)
+            return err_fail(ERR_CHECK,
+                            "unit %s: its program reads %lld elements of %s, and the rank holds "
+                            "%lld in use",
+                            lp->model->unit[unit].name, (long long)reads, t->name, (long long)held);
+    }
+    return OK;
+}
+
 Err link_homes(Linker *k)
 {
     LinkedProgram *lp = k->lp;
@@ -141,6 +162,9 @@ Err link_homes(Linker *k)
     TRY(ARENA_NEW(k->arena, m->n_params, &lp->param_count));
     for (int p = 0; p < m->n_packs; p++) TRY(pack_home(k, p));
     for (int p = 0; p < m->n_packs; p++) place_params(k, p);
-    for (int u = 0; u < m->n_units; u++) TRY(count_tied(k, u));
+    for (int u = 0; u < m->n_units; u++) {
+        TRY(count_tied(k, u));
+        if (on_stage(k, u)) TRY(check_sizes(k, u));
+    }
     return number_rows(k);
 }
