@@ -320,6 +320,7 @@ static Err result_open(const World *w, const Mesh *mesh, WorldResult *out)
     TRY(arena_open(&out->arena, "world", ARENA_PLENTY));
     TRY(ARENA_NEW(&out->arena, 1, &m));
     TRY(model_build(w->set.config, w->set.dtype, w->set.batch, &out->arena, m));
+    if (w->reshape) w->reshape(m);
     TRY(ARENA_NEW(&out->arena, m->n_params + 1, &out->at));
     for (int p = 0; p < m->n_params; p++) out->at[p + 1] = out->at[p] + m->param[p].count;
     out->elements = out->at[m->n_params];

@@ -36,6 +36,8 @@ typedef struct {
     bool sums;     /* after each step a sum over all ranks in host memory, as in a training run */
     /* Changes the job of a rank before it runs; NULL: nothing. */
     Err (*change)(Job *job, Arena *arena);
+    /* Gives the parameters of the result's model their whole shapes, if `change` alters them. */
+    void (*reshape)(Model *m);
     /* Not 0: fills the arenas instead of NaN, and all rows are live; see `top`. */
     unsigned char pattern;
 } World;
