@@ -13,6 +13,7 @@
 
 #include <math.h>
 
+#include "base/philox.h"
 #include "compile/strategy.h"
 #include "support/world.h"
 

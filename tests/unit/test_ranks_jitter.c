@@ -15,13 +15,13 @@ typedef struct {
 } Row;
 
 static const Row rows[] = {
-    {"llama", "1f1b", 3, 4, {1, 1, 1, 3, 0, 0}, 0, false},
-    {"llama", "1f1b", 4, 5, {1, 1, 1, 4, 0, 0}, 0, true},
-    {"gpt2", "interleaved", 4, 5, {1, 2, 1, 2, 0, 0}, 3, false},
-    {"qwen3", "zbh1", 3, 4, {1, 1, 2, 3, 0, 0}, 0, false},
-    {"gpt2-untied", "zbv", 4, 3, {1, 2, 1, 2, 0, 0}, 2, false},
-    {"llama-tied", "dualpipev", 4, 5, {1, 1, 1, 2, 0, 0}, 0, false},
-    {"llama", "seq1f1b", 2, 3, {1, 1, 2, 2, 0, 0}, 0, false},
+    {"llama", "1f1b", 3, 4, {1, 1, 1, 3, 0, 0, 0, 0}, 0, false},
+    {"llama", "1f1b", 4, 5, {1, 1, 1, 4, 0, 0, 0, 0}, 0, true},
+    {"gpt2", "interleaved", 4, 5, {1, 2, 1, 2, 0, 0, 0, 0}, 3, false},
+    {"qwen3", "zbh1", 3, 4, {1, 1, 2, 3, 0, 0, 0, 0}, 0, false},
+    {"gpt2-untied", "zbv", 4, 3, {1, 2, 1, 2, 0, 0, 0, 0}, 2, false},
+    {"llama-tied", "dualpipev", 4, 5, {1, 1, 1, 2, 0, 0, 0, 0}, 0, false},
+    {"llama", "seq1f1b", 2, 3, {1, 1, 2, 2, 0, 0, 0, 0}, 0, false},
 };
 enum { N_ROWS = sizeof rows / sizeof *rows, SEEDS = 2 };
 

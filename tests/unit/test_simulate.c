@@ -122,18 +122,18 @@ static const struct {
     int zero;
     bool each, sequence;
 } plans[] = {
-    {{1, 1, 1, 1, 0, 0}, 0, false, false}, {{1, 5, 1, 1, 0, 0}, 0, false, false},
-    {{1, 5, 1, 1, 0, 0}, 1, false, false}, {{1, 5, 1, 1, 0, 0}, 2, true, false},
-    {{1, 7, 1, 1, 0, 0}, 3, true, false},  {{3, 2, 1, 1, 0, 0}, 0, true, false},
-    {{3, 2, 1, 1, 0, 0}, 1, false, false}, {{2, 3, 1, 1, 0, 0}, 3, true, false},
-    {{1, 1, 3, 1, 0, 0}, 0, false, false}, {{1, 3, 2, 1, 0, 0}, 1, false, false},
-    {{2, 3, 2, 1, 0, 0}, 3, true, true},   {{1, 2, 3, 1, 0, 0}, 2, true, true},
-    {{2, 2, 4, 1, 0, 0}, 1, false, true},  {{1, 1, 1, 2, 0, 0}, 0, false, false},
-    {{1, 3, 1, 3, 0, 0}, 1, false, false}, {{1, 2, 2, 2, 0, 0}, 3, true, true},
-    {{2, 1, 3, 4, 0, 0}, 0, true, false},  {{1, 1, 1, 1, 3, 0}, 0, false, false},
-    {{1, 2, 1, 1, 2, 0}, 1, false, false}, {{1, 1, 1, 1, 5, 0}, 3, true, false},
-    {{1, 1, 2, 2, 3, 0}, 0, false, true},  {{2, 2, 1, 1, 2, 0}, 3, true, false},
-    {{1, 2, 2, 2, 2, 0}, 2, true, true},
+    {{1, 1, 1, 1, 0, 0, 0, 0}, 0, false, false}, {{1, 5, 1, 1, 0, 0, 0, 0}, 0, false, false},
+    {{1, 5, 1, 1, 0, 0, 0, 0}, 1, false, false}, {{1, 5, 1, 1, 0, 0, 0, 0}, 2, true, false},
+    {{1, 7, 1, 1, 0, 0, 0, 0}, 3, true, false},  {{3, 2, 1, 1, 0, 0, 0, 0}, 0, true, false},
+    {{3, 2, 1, 1, 0, 0, 0, 0}, 1, false, false}, {{2, 3, 1, 1, 0, 0, 0, 0}, 3, true, false},
+    {{1, 1, 3, 1, 0, 0, 0, 0}, 0, false, false}, {{1, 3, 2, 1, 0, 0, 0, 0}, 1, false, false},
+    {{2, 3, 2, 1, 0, 0, 0, 0}, 3, true, true},   {{1, 2, 3, 1, 0, 0, 0, 0}, 2, true, true},
+    {{2, 2, 4, 1, 0, 0, 0, 0}, 1, false, true},  {{1, 1, 1, 2, 0, 0, 0, 0}, 0, false, false},
+    {{1, 3, 1, 3, 0, 0, 0, 0}, 1, false, false}, {{1, 2, 2, 2, 0, 0, 0, 0}, 3, true, true},
+    {{2, 1, 3, 4, 0, 0, 0, 0}, 0, true, false},  {{1, 1, 1, 1, 3, 0, 0, 0}, 0, false, false},
+    {{1, 2, 1, 1, 2, 0, 0, 0}, 1, false, false}, {{1, 1, 1, 1, 5, 0, 0, 0}, 3, true, false},
+    {{1, 1, 2, 2, 3, 0, 0, 0}, 0, false, true},  {{2, 2, 1, 1, 2, 0, 0, 0}, 3, true, false},
+    {{1, 2, 2, 2, 2, 0, 0, 0}, 2, true, true},
 };
 enum { N_PLANS = sizeof plans / sizeof *plans };
 
@@ -274,7 +274,7 @@ static void groups_have_axes(void **state)
 {
     (void)state;
     Mesh mesh;
-    must(mesh_sized(&(MeshSizes){1, 2, 3, 1, 0, 0}, &mesh));
+    must(mesh_sized(&(MeshSizes){1, 2, 3, 1, 0, 0, 0, 0}, &mesh));
     const unsigned dp = mesh_axes(&mesh, VIEW_DENSE, "dp"), tp = mesh_axes(&mesh, VIEW_DENSE, "tp");
     const struct {
         RankList group;
