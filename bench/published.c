@@ -4,8 +4,8 @@
  *     build/release/bench/published --fit [--write FOLDER] TABLE.csv ...
  *
  * Each row is compiled as a plan and played on the cluster of its source (share/stacks.csv,
- * share/clusters), from the root of the repository. Prints a line for each source and for each
- * cluster, in percent:
+ * share/clusters), from the root of the repository. Prints a line for each source, then for each
+ * GPU type, then for each cluster, in percent:
  *
  *     SOURCE n=N skipped=K mape=X median=Y p90=Z bias=W       bias: mean of predicted - measured
  *
@@ -79,17 +79,26 @@ static bool is_reported(const Harness *h, const RowRecord *r)
     return !(h->held_out && r->fitted);
 }
 
-/* The rows of a source, or of a cluster if `set` is not negative. */
-static void print_group(Harness *h, const char *name, int set)
+/* What a line of the report is of. */
+typedef enum { OF_SOURCE, OF_GPU, OF_CLUSTER } GroupKind;
+
+static const char *group_name(const Harness *h, const RowRecord *r, GroupKind kind)
+{
+    if (kind == OF_SOURCE) return r->source;
+    if (r->skip) return ""; /* a skipped row may have neither */
+    return kind == OF_GPU ? r->plan.gpu : h->rows.set[r->set].file;
+}
+
+static void print_group(Harness *h, const char *name, GroupKind kind)
 {
     int n = 0, skipped = 0;
     for (int i = 0; i < h->rows.n_rows; i++) {
         const RowRecord *r = &h->rows.row[i];
-        if (set < 0 ? strcmp(r->source, name) != 0 : r->skip || r->set != set) continue;
+        if (strcmp(group_name(h, r, kind), name) != 0) continue;
         skipped += r->skip != NULL;
         if (!r->skip && is_reported(h, r)) h->error[n++] = r->seconds / r->plan.step_s - 1;
     }
-    printf("%s n=%d skipped=%d", name, n, skipped);
+    printf("%s%s n=%d skipped=%d", kind == OF_CLUSTER ? "cluster " : "", name, n, skipped);
     print_errors(h, n);
 }
 
@@ -117,21 +126,22 @@ static void print_memory(Harness *h, const char *source)
     print_errors(h, n);
 }
 
-/* True if the row is the first of its source. */
-static bool opens_source(const Harness *h, int row)
+/* True if the row is the first of its group. */
+static bool opens_group(const Harness *h, int row, GroupKind kind)
 {
+    const char *name = group_name(h, &h->rows.row[row], kind);
     int i = 0;
-    while (strcmp(h->rows.row[i].source, h->rows.row[row].source) != 0) i++;
-    return i == row;
+    while (strcmp(group_name(h, &h->rows.row[i], kind), name) != 0) i++;
+    return i == row && *name;
 }
 
 static void print_all(Harness *h)
 {
+    for (GroupKind kind = OF_SOURCE; kind <= OF_CLUSTER; kind++)
+        for (int i = 0; i < h->rows.n_rows; i++)
+            if (opens_group(h, i, kind)) print_group(h, group_name(h, &h->rows.row[i], kind), kind);
     for (int i = 0; i < h->rows.n_rows; i++)
-        if (opens_source(h, i)) print_group(h, h->rows.row[i].source, -1);
-    for (int s = 0; s < h->rows.n_sets; s++) print_group(h, h->rows.set[s].file, s);
-    for (int i = 0; i < h->rows.n_rows; i++)
-        if (opens_source(h, i)) print_memory(h, h->rows.row[i].source);
+        if (opens_group(h, i, OF_SOURCE)) print_memory(h, h->rows.row[i].source);
     for (int i = 0; i < h->rows.n_rows; i++)
         if (h->rows.row[i].skip) count_reason(h, h->rows.row[i].skip);
     for (int i = 0; i < h->n_reasons; i++)

@@ -24,6 +24,7 @@ static const char *find_cluster(const char *gpu, PublishedRow *out)
     for (size_t i = 0; i < sizeof clusters / sizeof *clusters; i++)
         if (strncmp(gpu, clusters[i].gpu, strlen(clusters[i].gpu)) == 0) {
             snprintf(out->cluster, sizeof out->cluster, "%s", clusters[i].cluster);
+            out->gpu = clusters[i].gpu;
             return NULL;
         }
     return "no cluster file for its GPU";

@@ -16,6 +16,7 @@ typedef struct {
     const char *skip; /* why the row has no prediction; NULL: it has */
     double step_s;    /* measured */
     char cluster[32]; /* "h100-sxm" */
+    const char *gpu;  /* its type: "H100" */
     int node;         /* ranks of a node */
     double node_gbps; /* of an all-gather in a node, measured by the run itself; 0: not given */
     int micros;       /* of a rank */

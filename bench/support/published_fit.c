@@ -115,6 +115,7 @@ Err published_fit(PublishedRows *p, int rounds)
         FitSet f = {.rows = p, .set = set};
         LeastSquares q = {.residuals = residuals, .context = &f, .most_rounds = rounds};
         double x[MAX_UNKNOWNS], sum, *r;
+        if (!p->set[set].fits) continue;
         TRY(open_set(&f, &q));
         if (q.n_residuals == 0) continue;
         memcpy(x, q.prior, sizeof x);
@@ -140,6 +141,7 @@ Err published_write(const PublishedRows *p, const char *folder)
     const char *text;
     for (int i = 0; i < p->n_sets; i++) {
         char name[80];
+        if (!p->set[i].fits) continue;
         Text t = text_in(p->keep);
         cluster_text(&p->set[i].cluster, &t);
         TRY(text_done(&t, &text));

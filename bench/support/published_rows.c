@@ -24,6 +24,7 @@ static Err set_of(PublishedRows *p, const char *cluster, int *out)
     FILE *f = fopen(path, "r"); /* clusters without a fit are in share/clusters alone */
     if (!f) snprintf(path, sizeof path, "share/clusters/%s.yaml", cluster);
     if (f) fclose(f);
+    s->fits = f != NULL;
     TRY(cluster_read(path, p->keep, &s->cluster));
     p->n_sets++;
     return OK;

@@ -25,6 +25,7 @@ typedef struct {
 /* A cluster file: one set of constants. */
 typedef struct {
     char file[64];
+    bool fits; /* --fit: it has a file of priors */
     Cluster cluster;
 } ClusterSet;
 

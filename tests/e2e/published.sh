@@ -34,7 +34,8 @@ ok "a table is read" "$bench" -o "$top/out.csv" "$top/table.csv" >"$top/plain"
 ok "rows are counted" grep -Eq "^one n=8 skipped=0 mape=" "$top/plain"
 ok "the line has its form" grep -Eq "^one $line" "$top/plain"
 ok "rows are skipped" grep -q "^two n=1 skipped=3 mape=" "$top/plain"
-ok "clusters are counted" grep -q "^a100-sxm n=9 skipped=0 mape=" "$top/plain"
+ok "GPU types are counted" grep -q "^A100 n=9 skipped=0 mape=" "$top/plain"
+ok "clusters are counted" grep -q "^cluster a100-sxm n=9 skipped=0 mape=" "$top/plain"
 for reason in MoE FP8 "no time"; do ok "$reason" grep -q "^skipped 1: $reason$" "$top/plain"; done
 ok "a line for each row" test "$(wc -l <"$top/out.csv")" = 13
 ok "throughput is a time: 16 x 32 tokens / (1000 x 4)" \
