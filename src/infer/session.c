@@ -47,15 +47,18 @@ Err session_compile(const JobSettings *base, const SessionShape *shape, Arena *a
     return compile_call(&set, shape, arena, &jobs->call[CALL_MANY]);
 }
 
+static ProgramSet programs_of(const SessionJobs *jobs)
+{
+    ProgramSet set = {.n = jobs->n};
+    for (int i = 0; i < jobs->n; i++) set.program[i] = &jobs->call[i].linked;
+    return set;
+}
+
 int64_t session_bytes(const SessionJobs *jobs)
 {
-    const LinkedProgram *first = &jobs->call[0].linked;
+    const ProgramSet set = programs_of(jobs);
     size_t bytes = 0;
-    for (int a = 0; a < N_ARENAS; a++) {
-        bytes += first->bytes[a];
-        for (int i = 1; i < jobs->n; i++)
-            bytes += rank_extra_bytes(&jobs->call[i].linked, first, (ArenaId)a);
-    }
+    for (int a = 0; a < N_ARENAS; a++) bytes += program_set_bytes(&set, (ArenaId)a);
     return (int64_t)bytes;
 }
 
@@ -76,12 +79,15 @@ Err session_open(Session *s, const SessionSettings *settings)
     const SessionJobs *jobs = settings->jobs;
     WorldRank *w = settings->world;
     s->sampling_rank = last_stage(&jobs->call[0].mesh);
+    s->programs = programs_of(jobs);
     for (int i = 0; i < jobs->n; i++) {
         const RankSettings set = {.program = &jobs->call[i].linked,
                                   .device = settings->device,
                                   .ordinal = w ? w->rank : 0,
                                   .comm = w ? w->comm : NULL,
                                   .team = settings->team,
+                                  .set = &s->programs,
+                                  .number = i,
                                   .state_of = i ? &s->rank[0] : NULL,
                                   .watch = w && w->status ? &w->status->watch : NULL};
         TRY(rank_open(&s->rank[i], &set));

@@ -41,6 +41,7 @@ typedef struct {
 
 typedef struct {
     SessionSettings settings;
+    ProgramSet programs;
     Rank rank[N_CALLS];
     int sampling_rank; /* the rank that samples: the first of the last stage, which has logits */
 } Session;

@@ -134,8 +134,7 @@ static Err valid_bytes(Facts *f, Arena *temp)
     set.kind = JOB_LOSS;
     TRY(ARENA_NEW(temp, 1, &valid));
     TRY(job_compile(&set, temp, valid));
-    for (int a = 0; a < N_ARENAS; a++)
-        f->valid += rank_extra_bytes(&valid->linked, &f->job->linked, (ArenaId)a);
+    f->valid = program_set_extra_bytes(&(ProgramSet){2, {&f->job->linked, &valid->linked}});
     f->total += f->valid;
     return OK;
 }

@@ -28,11 +28,11 @@ enum { N_CANDIDATES = sizeof candidates / sizeof *candidates };
 
 int64_t fit_bytes(const Job *job, const Job *valid, bool on_device)
 {
+    const ProgramSet set = {valid ? 2 : 1, {&job->linked, valid ? &valid->linked : NULL}};
     int64_t bytes = 0;
     for (int a = 0; a < N_ARENAS; a++) {
         if (on_device && a == ARENA_HOST) continue;
-        bytes += (int64_t)job->linked.bytes[a];
-        if (valid) bytes += (int64_t)rank_extra_bytes(&valid->linked, &job->linked, (ArenaId)a);
+        bytes += (int64_t)program_set_bytes(&set, (ArenaId)a);
     }
     return bytes;
 }

@@ -184,7 +184,7 @@ static Err count_valid(const Classifier *c, const LinkedProgram *lp, int rank, s
     *out = 0;
     if (!c->shared_valid) return OK;
     TRY(compile(c, c->shared_valid, rank, &valid));
-    for (int a = 0; a < N_ARENAS; a++) *out += rank_extra_bytes(valid, lp, (ArenaId)a);
+    *out = program_set_extra_bytes(&(ProgramSet){2, {lp, valid}});
     return OK;
 }
 

@@ -11,7 +11,9 @@ enum { HUGE_FROM_BYTES = 16 << 20 };
 
 size_t memory_arena_bytes(const Rank *r, int i)
 {
-    const size_t bytes = r->settings.program->bytes[i];
+    const RankSettings *s = &r->settings;
+    size_t bytes = s->program->bytes[i];
+    if (s->set && !s->state_of) bytes = program_set_own_bytes(s->set, 0, (ArenaId)i);
     return bytes ? bytes : ARENA_ALIGN;
 }
 
@@ -33,33 +35,41 @@ static Err open_arena(Rank *r, int i)
     return OK;
 }
 
-bool rank_shares(const LinkedProgram *lp, const LinkedProgram *of, ArenaId a)
+/* The rank's number in its set. One that joins an owner without a set is the second. */
+static int rank_number(const Rank *r)
 {
-    switch (a) {
-    case ARENA_STATE:
-    case ARENA_SESSION:
-        return true;
-    case ARENA_WORK:
-    case ARENA_HOST:
-        return lp->bytes[a] <= of->bytes[a];
-    default:
-        return false;
-    }
+    return r->settings.set ? r->settings.number : r->settings.state_of ? 1 : 0;
 }
 
-size_t rank_extra_bytes(const LinkedProgram *lp, const LinkedProgram *of, ArenaId a)
+/* Checks that the rank fits its owner, and that its program is the one of its number. */
+static Err check_set(const Rank *r)
 {
-    return rank_shares(lp, of, a) ? 0 : lp->bytes[a];
+    const RankSettings *s = &r->settings;
+    const ProgramSet pair = {2, {s->state_of ? s->state_of->settings.program : NULL, s->program}};
+    MUST(!s->set || s->set->program[s->number] == s->program, "program %d of a set", s->number);
+    MUST(!s->set || (s->number == 0) == !s->state_of, "program %d and its owner", s->number);
+    if (s->set) return program_set_check(s->set);
+    return s->state_of ? program_set_check(&pair) : OK;
 }
 
-/* Registers the arenas and, as one more, the mailbox, which transfers of scalars use. A rank that
- * shares another's state has its own numbers, so that both may use one comm. */
+/* True if the rank uses the owner's arena: always for state and session; for work and host, which
+ * keep nothing between steps, if it is large enough, as in a set. */
+static bool shares(const Rank *r, int i)
+{
+    const Rank *of = r->settings.state_of;
+    if (!of || i == ARENA_STEP) return false;
+    return i == ARENA_STATE || i == ARENA_SESSION ||
+           memory_arena_bytes(of, i) >= r->settings.program->bytes[i];
+}
+
+/* Registers the arenas and, as one more, the mailbox, which transfers of scalars use. Each program
+ * of a set has its own numbers, so that all may use one comm. */
 static Err register_arenas(Rank *r)
 {
     Comm *c = r->settings.comm;
     const CommDevice device = {r->runtime, r->context};
     if (!c) return OK;
-    r->first_arena = r->settings.state_of ? N_ARENAS + 1 : 0;
+    r->first_arena = rank_number(r) * (N_ARENAS + 1);
     for (int i = 0; i < N_ARENAS; i++) {
         const int id = r->first_arena + i;
         const size_t bytes = memory_arena_bytes(r, i);
@@ -81,19 +91,17 @@ static Err open_context(Rank *r)
 Err memory_open(Rank *r)
 {
     const Rank *of = r->settings.state_of;
+    TRY(check_set(r));
     r->runtime = r->settings.device->runtime;
     if (r->runtime && of) r->context = of->context;
     if (r->runtime && !of) TRY(open_context(r));
     if (r->runtime) r->queue = r->runtime->queue(r->context, QUEUE_COMPUTE);
     for (int i = 0; i < N_ARENAS; i++) {
-        r->shared[i] = of && rank_shares(r->settings.program, of->settings.program, (ArenaId)i);
+        r->shared[i] = shares(r, i);
         if (!r->shared[i]) {
             TRY(open_arena(r, i));
             continue;
         }
-        MUST((i != ARENA_STATE && i != ARENA_SESSION) ||
-                 of->settings.program->bytes[i] == r->settings.program->bytes[i],
-             "states differ");
         r->base[i] = of->base[i];
     }
     r->mailbox.start = r->settings.program->input[0];

@@ -22,12 +22,13 @@
  * rank_open allocates the arenas, and linking has placed every tensor of a step in them. Allocated
  * later, at first use: the host copy of logits, the staging buffer for copies between steps, a
  * captured graph, and the comm's own buffers. There is no global state. Ranks exchange data through
- * their comms only, except that a rank may use arenas of another one (RankSettings.state_of). */
+ * their comms only, except that a rank may use arenas of another one (program_set.h). */
 #ifndef RUN_RANK_H
 #define RUN_RANK_H
 
 #include "comm/comm.h"
 #include "device/runtime.h"
+#include "run/program_set.h"
 #include "run/tickets.h"
 #include "run/watch.h"
 #include "schedule/link/link.h"
@@ -59,9 +60,12 @@ typedef struct {
     Comm *comm;         /* of this rank, opened by the caller; NULL: the program has no transfers */
     Team *team;         /* threads of the rank, opened by the caller */
     OptimSettings optim;
-    /* The state owner: the rank that owns the weights, moments, session rows and device context
-     * that this rank uses; see rank_shares. Mesh and home layouts of the two must be equal. Both
-     * may use one comm, taking turns. NULL: this rank owns its state. */
+    /* The programs over one state, of which this rank runs number `number`; NULL: this one only. */
+    const ProgramSet *set;
+    int number;
+    /* The rank of program 0, which owns the weights, moments, session rows, work memory and device
+     * context that this rank uses. All may use one comm, taking turns. NULL: this is program 0. A
+     * rank may join an owner without a set, as the second; it allocates what does not fit. */
     const Rank *state_of;
     /* For tests: memory is filled with NaN when its lifetime begins, and when it ends if linking
      * recorded that (LinkInput.note_freed). Reads of unwritten or dead memory then show in the
@@ -175,13 +179,6 @@ typedef struct {
     bool skipped; /* nothing was updated: non-finite loss or norm, or a norm above optim.skip */
 } StepResult;
 
-/* Local. True if a rank of program `lp` uses arena `a` of its state owner, a rank of program `of`:
- * always for state and session; for work and host, which keep nothing between steps, if the
- * owner's is large enough; never for step. */
-bool rank_shares(const LinkedProgram *lp, const LinkedProgram *of, ArenaId a);
-/* Local. Bytes of arena `a` that a rank of program `lp` allocates itself if its state owner is a
- * rank of program `of`: 0 if the arena is shared. */
-size_t rank_extra_bytes(const LinkedProgram *lp, const LinkedProgram *of, ArenaId a);
 /* Local. After ERR_NOMEM the error text names the bytes and their purpose. */
 Err rank_open(Rank *r, const RankSettings *settings);
 void rank_close(Rank *r);

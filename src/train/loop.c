@@ -9,12 +9,10 @@
 
 Err train_bytes(const Job *job, const Job *valid, SaveMemory save_memory, Arena *temp, int64_t *out)
 {
+    const ProgramSet set = {valid ? 2 : 1, {&job->linked, valid ? &valid->linked : NULL}};
     int64_t bytes;
     TRY(saver_bytes(&job->linked, job->linked.rank, save_memory, temp, &bytes));
-    for (int a = 0; a < N_ARENAS; a++) {
-        bytes += (int64_t)job->linked.bytes[a];
-        if (valid) bytes += (int64_t)rank_extra_bytes(&valid->linked, &job->linked, (ArenaId)a);
-    }
+    for (int a = 0; a < N_ARENAS; a++) bytes += (int64_t)program_set_bytes(&set, (ArenaId)a);
     *out = bytes;
     return OK;
 }
@@ -122,12 +120,16 @@ static Err open_ranks(TrainLoop *l)
                         .trace = s->trace                ? &s->trace->events
                                  : l->plan.trace.cap > 0 ? &l->plan.trace
                                                          : NULL};
+    l->programs = (ProgramSet){s->valid_job ? 2 : 1,
+                               {&s->job->linked, s->valid_job ? &s->valid_job->linked : NULL}};
+    set.set = &l->programs;
     TRY(ARENA_NEW(s->world->arena, 1, &l->sums));
     TRY(comm_register(s->world->comm, ARENA_LOOP, l->sums, sizeof *l->sums));
     TRY(rank_open(&l->rank, &set));
     TRY(rank_init_weights(&l->rank, s->seed));
     if (!s->valid_job) return OK;
     set.program = &s->valid_job->linked;
+    set.number = 1;
     set.state_of = &l->rank;         /* the same weights, not a copy */
     if (!s->trace) set.trace = NULL; /* the plan is that of a step */
     set.capture = false;             /* a graph would keep its memory between validations */

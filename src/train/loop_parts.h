@@ -32,8 +32,9 @@ typedef enum { SAVE_IDLE, SAVE_WRITING, SAVE_COMMITTING } SavePhase; /* equal on
 
 struct TrainLoop {
     const TrainSettings *s;
-    Rank rank, valid;   /* valid shares the weights of rank */
-    Position first, at; /* at the start; after the latest step */
+    ProgramSet programs; /* of rank and valid */
+    Rank rank, valid;    /* valid shares the state and the memory of rank */
+    Position first, at;  /* at the start; after the latest step */
     MetricsSinks sinks;
     SampleFiles samples;
     Replicas replicas;

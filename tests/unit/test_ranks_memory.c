@@ -97,12 +97,14 @@ static void validation_shares_memory(void **state)
         set.kind = JOB_LOSS;
         DO(job_compile(&set, &arena, &valid));
         const LinkedProgram *step = &job.linked, *loss = &valid.linked;
-        for (int a = 0; a < N_ARENAS; a++) {
-            const bool own = a == ARENA_STEP;
-            assert_int_equal(rank_extra_bytes(loss, step, (ArenaId)a), own ? loss->bytes[a] : 0);
-        }
+        const ProgramSet both = {2, {step, loss}}, turned = {2, {loss, step}};
+        DO(program_set_check(&both));
+        assert_int_equal(program_set_extra_bytes(&both), loss->bytes[ARENA_STEP]);
         assert_true(step->bytes[ARENA_WORK] > loss->bytes[ARENA_WORK]);
-        assert_int_equal(rank_extra_bytes(step, loss, ARENA_WORK), step->bytes[ARENA_WORK]);
+        assert_int_equal(program_set_own_bytes(&turned, 0, ARENA_WORK), step->bytes[ARENA_WORK]);
+        assert_int_equal(program_set_own_bytes(&turned, 1, ARENA_WORK), 0);
+        assert_int_equal(program_set_bytes(&turned, ARENA_STEP),
+                         step->bytes[ARENA_STEP] + loss->bytes[ARENA_STEP]);
         arena_close(&arena);
     }
 }
