@@ -242,7 +242,9 @@ static Err profile_request(ProfileWork *w, int argc, char **argv, Arena *arena)
     FILE *out = NULL;
     TRY(args_plain(argc, argv, flags, 4, arena, &plain));
     if (plain.n > 0)
-        return err_fail(ERR_CONFIG, "profile: %s: takes no file; the output is -o FILE",
+        return err_fail(ERR_CONFIG,
+                        "profile: %s: takes no file and reads no key; the output is -o FILE, the "
+                        "ranks are --ranks N",
                         plain.at[0]);
     if (strcmp(device, "cpu") != 0 && strcmp(device, "cuda") != 0)
         return err_fail(ERR_CONFIG, "--device %s: is neither cpu nor cuda", device);

@@ -45,10 +45,10 @@ typedef struct {
 /* Collective over all ranks: the body of a rank of the world; `session` is a TrainSession. */
 Err train_rank(WorldRank *w, void *session);
 /* Local, rank 0. Reads the cluster file of the run: run.cluster, or the one that `sheaf profile`
- * keeps (train_plan.c). Prints a warning if a kept one cannot be read. */
+ * keeps (train_time.c). Prints a warning if a kept one cannot be read. */
 Err train_read_cluster(TrainSession *s);
 /* Local, rank 0. Prints where the planned time of a step comes from. */
-void report_planned_step(const TrainSession *s, const TrainLoop *loop);
+void report_step_time(const TrainSession *s, const TrainLoop *loop);
 /* Local. Hash of all keys but those that may differ between machines. */
 Err train_config_hash(const Config *c, Arena *temp, uint64_t *out);
 

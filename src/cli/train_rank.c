@@ -193,7 +193,7 @@ static Err write_trace(const TrainSession *s, TrainRank *r)
 static Err begin_run(TrainSession *s, const TrainLoop *loop, const TrainStart *start)
 {
     report_start(s, start);
-    report_planned_step(s, loop);
+    report_step_time(s, loop);
     if (start->init) TRY(train_keep_files(s));
     return config_write(&s->config, s->run.folder.path);
 }

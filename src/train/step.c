@@ -197,7 +197,7 @@ void loop_update_plan(TrainLoop *l)
     }
     if (l->plan.steps < MEASURED_STEP || !changed) return;
     l->rank.settings.trace = NULL;
-    fprintf(s->out, "%splan: %.4g ms a step from the kernels of steps %lld to %lld",
+    fprintf(s->out, "%sstep time: planned %.4g ms, from the kernels of steps %lld to %lld",
             s->terminal ? "\n" : "", 1e3 * l->plan.predicted_s,
             (long long)l->at.step - MEASURED_STEPS + 1, (long long)l->at.step);
     if (before_s > 0) fprintf(s->out, "; %.4g ms before", 1e3 * before_s);

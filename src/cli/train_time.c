@@ -1,4 +1,4 @@
-/* train_plan.c -- the machine that the time of a step is planned for, and the line that says so. */
+/* train_time.c -- the machine that the time of a step is planned for, and the line that says so. */
 #define _DEFAULT_SOURCE
 #include <stdio.h>
 #include <string.h>
@@ -48,24 +48,25 @@ Err train_read_cluster(TrainSession *s)
     return OK;
 }
 
-void report_planned_step(const TrainSession *s, const TrainLoop *loop)
+void report_step_time(const TrainSession *s, const TrainLoop *loop)
 {
     bool measures;
     const double seconds = train_loop_plan(loop, &measures);
     if (s->run.loop.unplanned)
-        printf("plan: none, as %d ranks of %d thread%s share %d core%s\n", s->launch.sharing,
-               s->launch.threads, s->launch.threads == 1 ? "" : "s", cores_of(&s->launch),
-               cores_of(&s->launch) == 1 ? "" : "s");
+        printf("step time: not planned, as %d ranks of %d thread%s share %d core%s\n",
+               s->launch.sharing, s->launch.threads, s->launch.threads == 1 ? "" : "s",
+               cores_of(&s->launch), cores_of(&s->launch) == 1 ? "" : "s");
     else if (seconds > 0)
-        printf("plan: %.4g ms a step, with the rates of %s (%s)%s\n", 1e3 * seconds,
+        printf("step time: planned %.4g ms, with the rates of %s (%s)%s\n", 1e3 * seconds,
                s->cluster.name, s->cluster_path,
                measures ? "; from step 5 on with this run's own kernels" : "");
     else if (measures)
-        printf("plan: from step 5 on, with this run's own kernels; `sheaf profile` on this "
+        printf("step time: planned from step 5 on, with this run's own kernels; `sheaf profile` on "
+               "this "
                "machine, or "
                "run.cluster=FILE, plans the time of a step before\n");
     else
-        printf(
-            "plan: none, as no cluster file is given (run.cluster) and the kernels of this device "
-            "are not timed one by one\n");
+        printf("step time: not planned, as no cluster file is given (run.cluster) and the kernels "
+               "of this device "
+               "are not timed one by one\n");
 }
