@@ -8,7 +8,7 @@
 #include "ir/ops.h"
 
 enum { GEMM_SIZE = 512, REF_SIZE = 96, NORM_WIDTH = 256, TOKENS = 512, HEADS = 8, HEAD_SIZE = 64 };
-enum { CACHED = 1 << 13, LARGE = 1 << 23 };
+enum { SMALL_GEMM = 128, CACHED = 1 << 13, LARGE = 1 << 23, SMALL_LARGE = 1 << 18 };
 
 static int by_value(const void *a, const void *b)
 {
@@ -87,7 +87,8 @@ static Err measure_gemm(Measurer *m, DType dtype)
 {
     static const char *const name[N_DTYPES] = {"gemm f64", "gemm f32", "gemm bf16"};
     const Device *device = dtype == F64 ? &device_ref : m->s->device;
-    const int64_t size = dtype == F64 ? REF_SIZE : GEMM_SIZE, n[] = {size, size};
+    const int64_t most = m->s->grid == GRID_SMALL ? SMALL_GEMM : GEMM_SIZE,
+                  size = dtype == F64 ? REF_SIZE : most, n[] = {size, size};
     const double flops = 2.0 * (double)(size * size * size);
     const size_t mark = arena_mark(m->operands);
     Measured row = {name[dtype], "Gflop/s", 0, 0};
@@ -180,16 +181,17 @@ static Err measure_pointwise(Measurer *m, DType dtype)
 static Err measure_memory(Measurer *m)
 {
     Measured launch = {"launch", "us", 0, 0}, memory = {"memory", "GB/s", 0, 0};
+    const int64_t large = m->s->grid == GRID_SMALL ? SMALL_LARGE : LARGE;
     Measured host = {"host copy", "GB/s", 0, 0};
     TRY(time_vectors(m, KERNEL_add, F32, 1, &launch));
     m->out->rates.launch_s = launch.value;
     keep_time(m, launch, launch.value);
-    TRY(time_vectors(m, KERNEL_add, F32, LARGE, &memory));
-    m->out->rates.memory_Bps = 12.0 * LARGE / memory.value;
-    measure_keep(m, memory, 12.0 * LARGE, 1e9);
-    TRY(time_vectors(m, KERNEL_copy, F32, LARGE, &host));
-    m->out->rates.host_Bps = 4.0 * LARGE / host.value;
-    measure_keep(m, host, 4.0 * LARGE, 1e9);
+    TRY(time_vectors(m, KERNEL_add, F32, large, &memory));
+    m->out->rates.memory_Bps = 12.0 * (double)large / memory.value;
+    measure_keep(m, memory, 12.0 * (double)large, 1e9);
+    TRY(time_vectors(m, KERNEL_copy, F32, large, &host));
+    m->out->rates.host_Bps = 4.0 * (double)large / host.value;
+    measure_keep(m, host, 4.0 * (double)large, 1e9);
     return OK;
 }
 

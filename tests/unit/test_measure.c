@@ -118,15 +118,14 @@ static Device slow;
 /* gemm that sleeps: a device whose GEMMs take ten milliseconds. */
 static Err slow_gemm(const Call *call)
 {
-    const double end = now_s() + 0.01;
-    (void)call;
+    const double end = call->out[0].n[0] == 128 ? now_s() + 0.01 : 0; /* not those of the grid */
     while (now_s() < end) continue;
     return OK;
 }
 
 static void rates_are_work_over_time(void **state)
 {
-    const double flops = 2.0 * 512 * 512 * 512;
+    const double flops = 2.0 * 128 * 128 * 128;
     (void)state;
     slow = device_ref;
     slow.kernel[KERNEL_gemm] = slow_gemm;
