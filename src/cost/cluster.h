@@ -24,6 +24,9 @@ typedef struct {
     /* Transfers make progress while the rank computes. False: they do when a rank waits, as those
      * of threads and of MPI processes without progress threads do. */
     bool overlaps;
+    /* Flows of a rank that are under way at the same time share its link of their level. False:
+     * each has the whole link. */
+    bool share_links;
     /* Exceptions, 1 << TransferAxis: transfers that the rank carries out where it waits, although
      * others overlap; and transfers whose waits stop the host too, so that it launches no kernel
      * ahead of them. */

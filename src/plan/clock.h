@@ -11,10 +11,10 @@
  * out the transfer itself. A kernel or a transfer starts no earlier than the host has launched it.
  *
  * The time of each event is cost/cost.h's. Links have the rate that they have while all ranks use
- * theirs; flows do not slow each other beyond that. Ranks that differ only along dp run the same
- * tape, with the longest updates at coordinate 0, so one of them is played for all; and so do ranks
- * along tp if it divides all shapes. If the axes cut across the machine's nodes (tp=3 on nodes of
- * 8), every rank is played. */
+ * theirs; on a cluster with share_links, flows of a rank at one level share that (clock_shares.c).
+ * Ranks that differ only along dp run the same tape, with the longest updates at coordinate 0, so
+ * one of them is played for all; and so do ranks along tp if it divides all shapes. If the axes cut
+ * across the machine's nodes (tp=3 on nodes of 8), every rank is played. */
 #ifndef PLAN_CLOCK_H
 #define PLAN_CLOCK_H
 

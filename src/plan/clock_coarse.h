@@ -8,7 +8,7 @@
  * Each stage has one compute queue, one queue of gathers and one of reductions, and a link for each
  * direction to each neighbor. Gathers begin and reductions end where the linked program has them
  * (schedule/gather.h, schedule/link/ends.c). A RUN takes the seconds of its summary, whatever runs
- * beside it.
+ * beside it: share_links of a cluster counts within a RUN alone.
  *
  * The clock (clock.h) plays instructions and is the reference. tests/unit/test_clock_coarse.c
  * compares the two: 0.5% of the step if transfers overlap, 5% if ranks carry them out themselves,

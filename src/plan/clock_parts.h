@@ -6,6 +6,7 @@
  *     clock_prices.c     work and transfers that a cluster gives seconds
  *     clock_measured.c   seconds of work from the trace of a step
  *     clock_channels.c   channels, by group and purpose
+ *     clock_shares.c     flows that share a link
  *     clock_spans.c      reports of the events of a play */
 #ifndef PLAN_CLOCK_PARTS_H
 #define PLAN_CLOCK_PARTS_H
@@ -46,6 +47,7 @@ typedef struct {
     double path[N_TIMES];  /* critical path to its ready_s, then to its end_s */
     CommKind kind;
     double bytes;
+    double busy_s; /* clock_shares.c */
 } ClockFlight;
 
 typedef struct {
@@ -56,6 +58,7 @@ typedef struct {
     TimeKind time;
     int n, cap;
     ClockFlight *flight;
+    double *share; /* [n]: flows that share its links while a transfer is under way; NULL: 1 */
     double free_s; /* end of the last transfer, and the path to it */
     double path[N_TIMES];
 } ClockChannel;
@@ -110,6 +113,8 @@ unsigned clock_equal_axes(const ClockInput *in);
 Err clock_assign(StepClock *c, unsigned shared);
 /* Local. Appends the events of a rank's step. `temp` holds the program and is used for tables. */
 Err clock_record(StepClock *c, const LinkedProgram *lp, Arena *temp, ClockTape *tape);
+/* Local. After a play: sets the shares of all channels for the next. */
+Err clock_find_shares(StepClock *c);
 /* Local. Reports spans of the tape that is played, if the clock is watched. */
 Err clock_span_work(const StepClock *c, const TapePlayer *p, const ClockEvent *e, double late_s);
 Err clock_span_wait(const StepClock *c, const TapePlayer *p, const ClockEvent *e, double from_s);

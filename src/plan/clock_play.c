@@ -90,6 +90,7 @@ static Err play_begin(StepClock *c, TapePlayer *p, const ClockEvent *e)
         f->path[TIME_HOST] += late;
     }
     if (e->hidden && hides) seconds *= at_least_1(c->cluster->slow_transfer);
+    if (k->share && hides) seconds *= k->share[e->number];
     if (seconds > f->seconds) f->seconds = seconds;
     f->kind = c->price[e->price].kind;
     f->bytes = c->price[e->price].bytes;
@@ -231,14 +232,9 @@ static void rewind_channels(StepClock *c)
     }
 }
 
-Err clock_play(StepClock *c, const Cluster *cluster, StepTime *out)
+/* Plays all tapes from the begin of the step to its end. */
+static Err play_once(StepClock *c)
 {
-    const JobSettings *job = c->in->job;
-    const unsigned dp = mesh_axes(c->in->mesh, VIEW_DENSE, "dp");
-    StepTime time = {.tokens = (int64_t)job->micros * job->batch.sequences * job->batch.seq_len *
-                               mesh_parts(c->in->mesh, VIEW_DENSE, dp)};
-    c->cluster = cluster;
-    clock_price_all(c, cluster, c->seconds);
     rewind_channels(c);
     for (int i = 0; i < c->n_tapes; i++) c->player[i] = (TapePlayer){.tape = &c->tape[i]};
     for (bool done = false; !done;) {
@@ -250,6 +246,34 @@ Err clock_play(StepClock *c, const Cluster *cluster, StepTime *out)
         }
         if (!done && !moved) return stuck(c, c->player);
     }
+    return OK;
+}
+
+/* Plays once without sharing, unwatched, to find the flows that share links. */
+static Err play_shared(StepClock *c)
+{
+    const ClockWatch *watch = c->watch;
+    c->watch = NULL;
+    TRY(play_once(c));
+    c->watch = watch;
+    const size_t mark = arena_mark(c->arena); /* a second play needs no more flights */
+    TRY(clock_find_shares(c));
+    TRY(play_once(c));
+    arena_rewind(c->arena, mark);
+    return OK;
+}
+
+Err clock_play(StepClock *c, const Cluster *cluster, StepTime *out)
+{
+    const JobSettings *job = c->in->job;
+    const unsigned dp = mesh_axes(c->in->mesh, VIEW_DENSE, "dp");
+    StepTime time = {.tokens = (int64_t)job->micros * job->batch.sequences * job->batch.seq_len *
+                               mesh_parts(c->in->mesh, VIEW_DENSE, dp)};
+    c->cluster = cluster;
+    clock_price_all(c, cluster, c->seconds);
+    for (int i = 0; i < c->n_channels; i++) c->channel[i].share = NULL;
+    TRY(cluster->share_links ? play_shared(c) : play_once(c));
+    for (int i = 0; i < c->n_channels; i++) c->channel[i].share = NULL;
     add_up(c, c->player, &time);
     *out = time;
     return OK;

@@ -149,25 +149,32 @@ static Err read_slowdown(const ClusterReader *r, const yaml_node_t *map, Cluster
     return OK;
 }
 
+static Err read_bool(const ClusterReader *r, const yaml_node_t *n, const char *key, bool *out)
+{
+    const char *on = cluster_scalar(n);
+    if (!on || (strcmp(on, "true") != 0 && strcmp(on, "false") != 0))
+        return cluster_refuse(r, n, key, "is neither true nor false");
+    *out = strcmp(on, "true") == 0;
+    return OK;
+}
+
 static Err read_root(const ClusterReader *r, Cluster *c)
 {
-    static const char *const keys[] = {"name",  "overlap",  "device",
-                                       "links", "slowdown", "collectives"};
+    static const char *const keys[] = {"name",     "overlap",     "device",     "links",
+                                       "slowdown", "collectives", "share_links"};
     const yaml_node_t *root = yaml_document_get_root_node(r->doc);
     if (!root)
         return err_fail(ERR_CONFIG,
                         "%s: is empty; a cluster file has name, overlap, device "
                         "and links",
                         r->path);
-    TRY(cluster_keys(r, root, "the file", keys, 4, 2));
-    const yaml_node_t *overlap = cluster_value(r, root, "overlap");
+    TRY(cluster_keys(r, root, "the file", keys, 4, 3));
+    const yaml_node_t *share = cluster_value(r, root, "share_links");
     const char *name = cluster_scalar(cluster_value(r, root, "name"));
-    const char *on = cluster_scalar(overlap);
     if (!name || !*name)
         return cluster_refuse(r, cluster_value(r, root, "name"), "name", "is not a text");
-    if (!on || (strcmp(on, "true") != 0 && strcmp(on, "false") != 0))
-        return cluster_refuse(r, overlap, "overlap", "is neither true nor false");
-    c->overlaps = strcmp(on, "true") == 0;
+    TRY(read_bool(r, cluster_value(r, root, "overlap"), "overlap", &c->overlaps));
+    if (share) TRY(read_bool(r, share, "share_links", &c->share_links));
     TRY(arena_string(r->arena, name, &c->name));
     TRY(read_device(r, cluster_value(r, root, "device"), c));
     TRY(read_links(r, cluster_value(r, root, "links"), &c->rates));

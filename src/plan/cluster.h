@@ -3,6 +3,7 @@
  *     name: h100-sxm
  *     overlap: true                                      transfers progress while ranks compute
  *     slowdown: {work: 1.05, transfer: 1.1}          [+]  factors while both are under way
+ *     share_links: true                              [+]  flows of a rank at a level share its link
  *     device:
  *       memory_gib: 80                                   2^30 bytes
  *       peak_tflops: {f32: 67, bf16: 989}                by the vendor: for mfu

@@ -121,6 +121,7 @@ void cluster_text(const Cluster *c, Text *t)
     for (const char *s = c->name; *s; s++)
         text_add(t, "%s%c", *s == '"' || *s == '\\' ? "\\" : "", *s);
     text_add(t, "\"\noverlap: %s\n", c->overlaps ? "true" : "false");
+    if (c->share_links) text_add(t, "share_links: true\n");
     if (c->slow_work > 0 && c->slow_transfer > 0)
         text_add(t, "slowdown: {work: %.6g, transfer: %.6g}\n", c->slow_work, c->slow_transfer);
     device_text(t, c);

@@ -65,7 +65,8 @@ static void faster_is_never_longer(void **state)
     Fixture f;
     (void)state;
     for (int i = 0; i < N_CASES; i++) {
-        const Cluster cluster = slow_cluster(i % 3 != 0);
+        Cluster cluster = slow_cluster(i % 3 != 0);
+        cluster.share_links = i % 2;
         open_case(&f, &cases[i]);
         const double before = played(&f, &cluster, false).step_s;
         for (int rate = 0; rate < N_RATES; rate++) {
@@ -239,6 +240,36 @@ static void overlap_has_a_price(void **state)
     assert_true(serial > N_CASES / 3 && slower > N_CASES / 4);
 }
 
+/* Flows that share links make no step shorter and some longer; one rank of a class still stands for
+ * all, sums hold, and tapes can be played again without sharing. */
+static void links_are_shared(void **state)
+{
+    int longer = 0;
+    Fixture f;
+    (void)state;
+    for (int i = 0; i < N_CASES; i++) {
+        const Cluster alone = slow_cluster(true);
+        Cluster shared = alone;
+        StepClock *clock;
+        StepTime a, b, again;
+        shared.share_links = true;
+        open_case(&f, &cases[i]);
+        const ClockInput in = {.cluster = &alone, .job = &f.set, .mesh = &f.mesh};
+        DO(clock_open(&in, &f.arena, &f.temp, &clock));
+        DO(clock_play(clock, &alone, &a));
+        DO(clock_play(clock, &shared, &b));
+        DO(clock_play(clock, &alone, &again));
+        assert_true(again.step_s == a.step_s);
+        if (b.step_s < a.step_s * (1 - 1e-12)) fail_msg("case %d: shorter with sharing", i);
+        longer += b.step_s > a.step_s * (1 + 1e-9);
+        assert_true(close_to(sum_of(b.spent_s), b.step_s) && close_to(sum_of(b.path_s), b.step_s));
+        const double all = played(&f, &shared, true).step_s;
+        if (!close_to(b.step_s, all)) fail_msg("case %d: %.9g s, by rank %.9g", i, b.step_s, all);
+        close_case(&f);
+    }
+    assert_true(longer > 3);
+}
+
 /* More tokens, and so more bytes in every transfer, never make a step shorter; nor do more bytes a
  * transfer, at any size, on any group. */
 static void more_bytes_are_never_faster(void **state)
@@ -318,6 +349,7 @@ int main(void)
                                        cmocka_unit_test(overlap_has_a_price),
                                        cmocka_unit_test(parts_of_messages_are_shorter),
                                        cmocka_unit_test(unfused_steps_have_more_kernels),
-                                       cmocka_unit_test(more_bytes_are_never_faster)};
+                                       cmocka_unit_test(more_bytes_are_never_faster),
+                                       cmocka_unit_test(links_are_shared)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

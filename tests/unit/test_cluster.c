@@ -51,7 +51,7 @@ static void values_have_their_units(void **state)
 }
 
 static const char full[] =
-    "name: full\noverlap: true\nslowdown: {work: 1.1, transfer: 1.25}\ndevice:\n"
+    "name: full\noverlap: true\nshare_links: true\nslowdown: {work: 1.1, transfer: 1.25}\ndevice:\n"
     "  memory_gib: 2\n  peak_tflops: {f64: 1, f32: 2, bf16: 8}\n"
     "  gemm_tflops: {f64: 1, f32: 2, bf16: 3}\n  attention_tflops: {f64: 4, f32: 5, bf16: 6}\n"
     "  pointwise_tflops: {f64: 7, f32: 8, bf16: 9}\n  memory_gbps: 10\n  host_gbps: 11\n"
@@ -197,6 +197,7 @@ static void written_files_are_read(void **state)
     DO(text_done(&t, &text));
     DO(read_text(text, &arena, &again));
     assert_string_equal(c.name, again.name);
+    assert_true(c.share_links == again.share_links);
     assert_true(c.overlaps == again.overlaps && c.rates.n_levels == again.rates.n_levels);
     const double *x = (const double *)&c.rates, *y = (const double *)&again.rates;
     for (size_t i = 0; i < offsetof(CostRates, tiles) / sizeof *x; i++)
