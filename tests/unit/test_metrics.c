@@ -159,6 +159,7 @@ static void files(void **state)
     assert_int_equal(json_integer_value(json_object_get(one, "peak_bytes")), example.peak_bytes);
     assert_true(json_is_null(json_object_get(two, "loss")));
     assert_null(json_object_get(two, "valid_loss"));
+    assert_null(json_object_get(two, "predicted_ms")); /* no plan yet */
     json_decref(one);
     json_decref(two);
     free(text);
@@ -180,6 +181,12 @@ static void line(void **state)
         buffer,
         "step 120/1000  loss 3.2500  gnorm 0.81  lr 3.0e-04  412 ms  19.9k tok/s  mfu 47.1% of "
         "measured GEMM peak  mem 5.2 GiB  valid 3.5000  eta 6m01\n");
+    Metrics planned = example;
+    planned.predicted_ms = 404.6;
+    f = fmemopen(buffer, sizeof buffer, "w");
+    metrics_line(f, false, &planned, 361);
+    fclose(f);
+    assert_non_null(strstr(buffer, "lr 3.0e-04  412 ms (plan 405)  19.9k tok/s"));
 }
 
 int main(void)
