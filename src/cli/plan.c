@@ -83,8 +83,7 @@ static Err read_objective(PlanVerb *v)
                         v->flag.cluster);
     if (i == OBJECTIVE_ENERGY && c->busy_watt <= 0)
         return err_fail(ERR_CONFIG,
-                        "--objective energy: the cluster file %s has no busy_watt; add "
-                        "it",
+                        "--objective energy: the cluster file %s has no power_w; add it",
                         v->flag.cluster);
     return OK;
 }
@@ -94,7 +93,7 @@ static Err read_limits(PlanVerb *v)
     double x;
     v->report.limit_bytes = v->space.cluster->memory_bytes;
     v->top = 5;
-    v->max_nodes = 20000;
+    v->max_nodes = 3000;
     if (v->flag.memory) {
         TRY(read_number("--memory", v->flag.memory, 1e-6, 1e6, &x));
         v->report.limit_bytes = x * 0x1p30;

@@ -83,7 +83,7 @@ Err plan_search(PlanSearch *s, double limit_bytes, int want, bool distinct, Plan
 Err plan_time(PlanSearch *s, const PlanPoint *p, CoarseTime *out);
 /* Local. The same with bounds of gathers and reductions: no later than plan_time. */
 Err plan_play(PlanSearch *s, const PlanPoint *p, CoarseTime *out);
-/* Local. Links a point: bytes of the rank that needs most, of the first ranks of all stages. */
+/* Local. Links a point: bytes of the rank that needs most. */
 Err plan_link(PlanSearch *s, const PlanPoint *p, double *bytes);
 /* Local. The bound of a point from compiled units. */
 Err plan_point_bound(PlanSearch *s, const PlanPoint *p, PlanBound *out);

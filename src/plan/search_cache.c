@@ -2,12 +2,17 @@
  *
  *     scaled      tp cp sequence context                              on the ideal machine
  *     units       tp cp sequence context recompute micro              for all pp, dp and ZeRO
- *     summaries   the same, dp, ZeRO, whether pp > 1 */
+ *     summaries   the same, dp, ZeRO, whether pp > 1
+ *     chunks      chunks, and for a split by cost recompute and micro
+ *     moves       the same, schedule, stages, micro-batches */
 #include "plan/search_parts.h"
 
 #include <string.h>
 #include "plan/ideal.h"
 #include "schedule/chunks.h"
+#include "schedule/gen/generate.h"
+#include "schedule/moves.h"
+#include "schedule/passes.h"
 
 enum { KEY_WORDS = 12 };
 
@@ -28,7 +33,7 @@ typedef struct {
 
 struct PlanCache {
     Arena *arena;
-    CacheTable scaled, units, summaries, chunks;
+    CacheTable scaled, units, summaries, chunks, moves;
     Cluster *machine; /* the ideal one */
     LayoutBound *ideal[RECOMPUTE_FULL + 1];
     const int16_t *class_of;
@@ -296,5 +301,41 @@ Err cache_chunks(PlanSearch *s, const PlanPoint *p, int chunks, const int16_t **
     }
     *first_unit = e->value;
     *class_of = s->cache->class_of;
+    return OK;
+}
+
+/* The list of all stages, as job_share makes it for the point; linking checks it again. */
+static Err make_moves(PlanSearch *s, const PlanPoint *p, Schedule *out)
+{
+    Arena *arena = s->cache->arena;
+    const JobSettings job = plan_job(&s->space, p);
+    const Pipeline pipe = {.stages = p->mesh.pp, .micros = job.micros, .chunks = p->chunks};
+    const int16_t *class_of;
+    Schedule chunks;
+    TRY(schedule_generate(p->schedule, &pipe, arena, &chunks));
+    TRY(cache_chunks(s, p, chunks.chunks, &chunks.first_unit, &class_of));
+    if (!chunks.first_unit) return err_fail(ERR_CONFIG, "%d chunks: too many", chunks.chunks);
+    if (job.split) TRY(schedule_split(&chunks, arena, &chunks));
+    return schedule_moves(&chunks, arena, out);
+}
+
+Err cache_moves(PlanSearch *s, const PlanPoint *p, const Schedule **out)
+{
+    const int micros = plan_job(&s->space, p).micros;
+    CacheKey key = {{p->chunks, p->by_cost, p->by_cost ? p->recompute : 0,
+                     p->by_cost ? p->micro : 0, p->mesh.pp, micros}};
+    CacheEntry *e;
+    bool is_new;
+    for (int i = 0; p->schedule[i]; i++) key.word[6] = key.word[6] * 131 + p->schedule[i];
+    TRY(lookup(&s->cache->moves, &key, s->cache->arena, &e, &is_new));
+    if (is_new) {
+        Schedule *moves;
+        TRY(ARENA_NEW(s->cache->arena, 1, &moves));
+        const Err err = make_moves(s, p, moves);
+        if (err != OK && err != ERR_CONFIG) return err;
+        TRY(lookup(&s->cache->moves, &key, s->cache->arena, &e, &is_new)); /* e may have moved */
+        e->value = err == OK ? moves : NULL;
+    }
+    *out = e->value;
     return OK;
 }

@@ -58,15 +58,11 @@ static void with_packs(const PlanSearch *s, const PlanPoint *p, const LayoutUnit
 
 static Err play(PlanSearch *s, const PlanPoint *p, const LayoutSummary *sum, CoarseTime *out)
 {
-    const JobSettings set = plan_job(&s->space, p);
-    const size_t mark = arena_mark(s->temp);
-    Job *job;
-    TRY(ARENA_NEW(s->temp, 1, &job));
-    TRY(job_share(&set, s->temp, job));
-    const CoarseInput in = {.cluster = s->space.cluster, .layout = sum, .moves = &job->moves};
-    const Err err = clock_coarse_step(&in, s->temp, out);
-    arena_rewind(s->temp, mark);
-    return err;
+    const Schedule *moves;
+    TRY(cache_moves(s, p, &moves));
+    if (!moves) return refused();
+    const CoarseInput in = {.cluster = s->space.cluster, .layout = sum, .moves = moves};
+    return clock_coarse_step(&in, s->temp, out);
 }
 
 Err plan_play(PlanSearch *s, const PlanPoint *p, CoarseTime *out)
@@ -103,19 +99,32 @@ static Err link_rank(const PlanSearch *s, const Job *shared, const Job *valid, i
     return err;
 }
 
+/* True if the ranks of a stage with one dp coordinate have equal memory. */
+static bool is_even(const PlanSpace *s, const PlanPoint *p)
+{
+    const ModelConfig *c = s->base->config;
+    const int tp = p->mesh.tp;
+    return p->mesh.cp == 1 && c->n_heads % tp == 0 && c->n_kv_heads % tp == 0 &&
+           c->ff_width % tp == 0 && c->vocab % tp == 0 &&
+           p->micro * s->base->batch.seq_len % tp == 0;
+}
+
+/* Along dp the first rank has the largest home; along tp and cp shapes may differ. */
 Err plan_link(PlanSearch *s, const PlanPoint *p, double *bytes)
 {
     JobSettings set = plan_job(&s->space, p);
     const size_t mark = arena_mark(s->temp);
-    const int stage = plan_dp(p) * p->mesh.cp * p->mesh.tp;
+    const int inner = p->mesh.cp * p->mesh.tp, stage = plan_dp(p) * inner;
+    const int alike = is_even(&s->space, p) ? inner : 1;
     Job *job;
     *bytes = 0;
     TRY(ARENA_NEW(s->temp, 2, &job));
     Err err = job_share(&set, s->temp, &job[0]);
     set.kind = JOB_LOSS;
     if (err == OK && s->validates) err = job_share(&set, s->temp, &job[1]);
-    for (int i = 0; i < p->mesh.pp && err == OK; i++)
-        err = link_rank(s, &job[0], s->validates ? &job[1] : NULL, i * stage, bytes);
+    for (int i = 0; i < p->mesh.pp; i++)
+        for (int k = 0; k < inner && err == OK; k += alike)
+            err = link_rank(s, &job[0], s->validates ? &job[1] : NULL, i * stage + k, bytes);
     arena_rewind(s->temp, mark);
     return err;
 }

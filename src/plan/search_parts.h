@@ -26,6 +26,9 @@ Err cache_summary(PlanSearch *s, const PlanPoint *p, const LayoutSummary **out);
 Err cache_chunks(PlanSearch *s, const PlanPoint *p, int chunks, const int16_t **first_unit,
                  const int16_t **class_of);
 
+/* Local. The schedule of the point over chunks, with sends and receives; NULL: refused. */
+Err cache_moves(PlanSearch *s, const PlanPoint *p, const Schedule **out);
+
 /* Local. Raises the node to its next level. */
 Err search_raise(PlanSearch *s, PlanNode *node);
 /* Local. The bound of a point from these kinds of units. */

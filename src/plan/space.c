@@ -169,6 +169,7 @@ JobSettings plan_job(const PlanSpace *s, const PlanPoint *p)
     job.parallel.units = NULL; /* all units of a point are alike */
     job.parallel.mesh = p->mesh;
     job.parallel.rank = 0;
+    job.parallel.units = NULL;
     job.parallel.zero = p->zero;
     job.parallel.reduce_each = p->zero >= 2;
     job.parallel.sequence = p->sequence;

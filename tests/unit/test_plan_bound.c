@@ -3,6 +3,7 @@
 #include "plan_spaces.h"
 
 #include "plan/search_parts.h"
+#include "plan/simulate.h"
 
 static void is_at_most(const char *what, const PlanPoint *p, double bound, double value, Arena *a)
 {
@@ -39,6 +40,52 @@ static bool check_point(SmallSpace *t, const PlanPoint *p)
     return true;
 }
 
+/* Device memory of the rank that needs most, of all ranks of the mesh. */
+static double simulated_bytes(SmallSpace *t, const PlanPoint *p)
+{
+    const JobSettings job = plan_job(&t->s.space, p);
+    const size_t mark = arena_mark(&t->arena);
+    Simulation all;
+    Mesh mesh;
+    double most = 0;
+    DO(mesh_sized(&job.parallel.mesh, &mesh));
+    const SimulateInput in = {.job = &job, .mesh = &mesh, .save = SAVE_MEMORY_NONE};
+    DO(simulate(&in, &t->arena, &t->temp, &all));
+    for (int i = 0; i < all.n; i++) {
+        const RankCount *c = &all.class[i].count;
+        const double bytes = (double)(c->total_bytes - c->bytes[ARENA_HOST]);
+        if (bytes > most) most = bytes;
+    }
+    arena_rewind(&t->arena, mark);
+    return most;
+}
+
+/* The memory of a plan is that of all its ranks, to the byte. */
+static void memory_is_exact(void **state)
+{
+    uint64_t seed = 11;
+    int checked = 0;
+    (void)state;
+    for (int n = 0; n < 20; n++) {
+        PlanFixed fixed = plan_fixed_none();
+        SmallSpace t;
+        fixed.recompute = n % 3;
+        fixed.micro = 1 + n % 2;
+        open_small(&t, n, &fixed);
+        for (int i = 0; i < 12; i++) {
+            const PlanPoint *p = &t.s.node[next_random(&seed) % (uint64_t)t.s.n].point;
+            double bytes;
+            if (plan_link(&t.s, p, &bytes) != OK) continue;
+            const double all = simulated_bytes(&t, p);
+            checked++;
+            if (all != bytes)
+                fail_msg("space %d: linked %.0f bytes, all ranks %.0f", n, bytes, all);
+        }
+        close_small(&t);
+    }
+    assert_true(checked >= 200);
+}
+
 static void random_plans(void **state)
 {
     const PlanFixed none = plan_fixed_none();
@@ -57,6 +104,7 @@ static void random_plans(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(random_plans)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(random_plans),
+                                       cmocka_unit_test(memory_is_exact)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
