@@ -23,6 +23,21 @@
  * slice; gradients of parameters accumulate as from micro-batch to micro-batch. */
 #include "compile/compile.h"
 
+/* Sets the extents that follow from rows: the rows of experts, k for each token. */
+static Err infer_again(Graph *g)
+{
+    for (int i = 0; i < g->n_nodes; i++) {
+        const Node *n = &g->node[i];
+        Dims in[MAX_IN], given[MAX_OUT], out[MAX_OUT];
+        if (n->n_in > MAX_IN) continue; /* a join */
+        for (int j = 0; j < n->n_in; j++) in[j] = g->value[n->in[j]].dims;
+        for (int j = 0; j < n->n_out; j++) given[j] = g->value[n->out[j]].dims;
+        TRY(op_infer(n->op, &n->attr, n->n_in, in, given, n->n_out, out));
+        for (int j = 0; j < n->n_out; j++) g->value[n->out[j]].dims = out[j];
+    }
+    return OK;
+}
+
 /* Replaces the row extents of the micro-batch by those of the slice. */
 Err slice_rows(Graph *g, int64_t rows, int64_t *all)
 {
@@ -37,6 +52,7 @@ Err slice_rows(Graph *g, int64_t rows, int64_t *all)
     if (rows > *all)
         return err_fail(ERR_CHECK, "graph %s: slices of %lld rows of a micro-batch of %lld",
                         g->kind, (long long)rows, (long long)*all);
+    TRY(infer_again(g));
     return graph_check(g);
 }
 
@@ -111,11 +127,15 @@ static Err slice_node(Slicer *s, int index)
     return OK;
 }
 
-static void continue_loss(Graph *g, Node *n)
+/* Sums of a micro-batch go on from slice to slice: of F from the first on, of backward from the
+ * last. */
+static void continue_sums(Graph *g, Node *n)
 {
-    for (int j = 0; j < n->n_out; j++)
+    for (int j = 0; j < n->n_out; j++) {
         if (g->value[n->out[j]].role == ROLE_LOSS && n->keep[j] == SLOT_ZERO)
             n->keep[j] = SLOT_AFTER_FIRST;
+        if (g->value[n->out[j]].role == ROLE_STAT) n->keep[j] = SLOT_BEFORE_LAST;
+    }
 }
 
 Err slice(Graph *g, int64_t all)
@@ -126,7 +146,7 @@ Err slice(Graph *g, int64_t all)
     for (Value v = 0; v < s.n_values; v++) s.whole[v] = NO_VALUE;
     for (int i = 0; i < n_nodes; i++) {
         TRY(slice_node(&s, i));
-        continue_loss(g, &g->node[i]);
+        continue_sums(g, &g->node[i]);
     }
     TRY(graph_tidy(g));
     return graph_check(g);

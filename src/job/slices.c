@@ -63,12 +63,25 @@ static Err whole(const Job *job, Arena *arena, SlicePlan *out)
     return OK;
 }
 
+/* ERR_CONFIG if a slice would count for itself what a micro-batch must count as a whole. */
+static Err check_experts(const ExpertConfig *x)
+{
+    if (x->n == 0 || (x->aux_loss <= 0 && x->capacity <= 0)) return OK;
+    return err_fail(ERR_CONFIG,
+                    "slices of a sequence with %s=%g: the tokens of an expert are counted over a "
+                    "whole micro-batch; set %s=0, or a schedule without slices",
+                    x->aux_loss > 0 ? "optim.aux_loss" : "parallel.capacity",
+                    x->aux_loss > 0 ? x->aux_loss : x->capacity,
+                    x->aux_loss > 0 ? "optim.aux_loss" : "parallel.capacity");
+}
+
 Err job_slices(const Job *job, Arena *arena, SlicePlan *out)
 {
     const JobSettings *set = &job->settings;
     const Schedule *s = &job->chunks;
     SliceCost cost;
     if (s->slices == 1) return whole(job, arena, out);
+    TRY(check_experts(&set->config->experts));
     if (set->batch.sequences != 1)
         return err_fail(ERR_CONFIG,
                         "parallel.slices=%d with batch.micro=%lld: a slice is a part of one "
