@@ -159,6 +159,9 @@ Err lower(const Graph *g, Arena *arena, Program *out)
     p.move = g->move;
     const Value loss = graph_find(g, ROLE_LOSS);
     if (loss != NO_VALUE) p.loss_partial = g->value[loss].layout.partial;
+    const Value stat = graph_find(g, ROLE_STAT);
+    if (stat != NO_VALUE) p.stat_partial = g->value[stat].layout.partial;
+    if (stat != NO_VALUE) p.stats = dims_count(&g->value[stat].dims);
     TRY(program_check(&p));
     *out = p;
     return OK;

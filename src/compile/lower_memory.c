@@ -69,6 +69,8 @@ static Region role_region(Role r)
         return REGION_DY;
     case ROLE_LOSS:
         return REGION_LOSS;
+    case ROLE_STAT:
+        return REGION_STAT;
     case ROLE_SESSION:
         return REGION_SESSION;
     case ROLE_ARG:
@@ -98,6 +100,7 @@ static Scope region_scope(Region r)
     case REGION_DPARAM:
     case REGION_INPUT:
     case REGION_LOSS:
+    case REGION_STAT:
         return SCOPE_STEP;
     case REGION_MICRO:
     case REGION_DMICRO:

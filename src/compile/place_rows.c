@@ -106,7 +106,7 @@ static bool is_legal(const RowTrial *t, const RowChoice *c)
         const Role role = p->g->value[t->n->out[i]].role;
         const Placement *placement = &p->placements.list[c->out[i]];
         if (role == ROLE_DPARAM && !fits_gradient(p, t->n->out[i], placement)) return false;
-        if (role == ROLE_LOSS && placement->kind != PLACEMENT_REPLICATE &&
+        if ((role == ROLE_LOSS || role == ROLE_STAT) && placement->kind != PLACEMENT_REPLICATE &&
             placement->kind != PLACEMENT_SUM)
             return false;
     }

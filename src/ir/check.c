@@ -40,7 +40,7 @@ static Err check_values(const Graph *g)
         const ValueInfo *a = &g->value[v];
         if ((unsigned)a->role >= N_ROLES) return bad(g, NO_NODE, "its role is not one", v);
         const bool once = a->role == ROLE_X || a->role == ROLE_Y || a->role == ROLE_DX ||
-                          a->role == ROLE_DY || a->role == ROLE_LOSS;
+                          a->role == ROLE_DY || a->role == ROLE_LOSS || a->role == ROLE_STAT;
         if (once && seen[a->role]++)
             return bad(g, NO_NODE, "a second value of a role that a unit has once", v);
         for (int i = 0; i < a->dims.ndim; i++) {

@@ -195,7 +195,15 @@ static void grad_route(Grad *d, const Node *n, const Value *dy)
 {
     const Value logits = n->in[0];
     const OpAttr attr = n->attr;
-    emit_dx(d, OP_route_dx, &attr, 4, IN(dy[0], logits, n->out[1], n->out[2]), logits);
+    const bool first = graph_find(d->g, ROLE_STAT) == NO_VALUE; /* a unit has one set of stats */
+    const Dims given[] = {d->g->value[logits].dims,
+                          dims1(dim_of(d->g->value[logits].dims.dim[1].cap + 2))};
+    const Node *made = graph_node(d->g, OP_route_dx, &attr, 4,
+                                  IN(dy[0], logits, n->out[1], n->out[2]), given, first ? 2 : 1);
+    if (!made) return;
+    const Value ds = made->out[0];
+    if (first) d->g->value[made->out[1]].role = ROLE_STAT;
+    grad_add(d, logits, ds);
 }
 
 static void grad_permute(Grad *d, const Node *n, const Value *dy)

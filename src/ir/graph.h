@@ -55,6 +55,7 @@ typedef enum {
     ROLE_DX,      /* gradient of x, to the unit before */
     ROLE_DPARAM,  /* accumulates the gradient of parameters; index and span as ROLE_PARAM */
     ROLE_LOSS,    /* accumulates the loss of the micro-batch */
+    ROLE_STAT,    /* statistics of the micro-batch, which backward makes: those of a router */
     ROLE_MICRO,   /* rows of the whole micro-batch; each slice writes or adds to some */
     ROLE_SESSION, /* rows that stay from call to call; each call writes some: a KV cache */
     ROLE_ARG,     /* operand `index` of the call that runs this sub-program */
@@ -174,7 +175,10 @@ bool graph_is_moved(const Graph *g, Value v);
  * readers, otherwise stable. */
 Err graph_tidy(Graph *g);
 
-static inline bool role_accumulates(Role r) { return r == ROLE_DPARAM || r == ROLE_LOSS; }
+static inline bool role_accumulates(Role r)
+{
+    return r == ROLE_DPARAM || r == ROLE_LOSS || r == ROLE_STAT;
+}
 /* True for values that a unit gets from elsewhere. */
 static inline bool role_given(Role r)
 {

@@ -20,6 +20,7 @@ const char *role_name(Role r)
                                               "gradient to the unit before",
                                               "gradient of parameter",
                                               "loss",
+                                              "statistics",
                                               "rows of all slices",
                                               "rows of the session",
                                               "argument"};

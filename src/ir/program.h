@@ -42,6 +42,7 @@ typedef enum {
     REGION_DPARAM,
     REGION_INPUT,
     REGION_LOSS,
+    REGION_STAT,    /* belongs to (unit, micro) */
     REGION_SESSION, /* belongs to the unit */
     REGION_ARG,
     N_REGIONS
@@ -119,6 +120,8 @@ typedef struct {
     const PrepackedWeight *prepacked;                       /* read by GEMMs (Instr.prepacked) */
     int n_prepacked;
     uint8_t loss_partial;                     /* axes over which the loss is not yet summed */
+    uint8_t stat_partial;                     /* the same of the statistics */
+    int64_t stats;                            /* statistics of a micro-batch; 0: none */
     uint8_t x_read, y_read, dx_read, dy_read; /* bits of the phases that read them: F, I, W */
     uint8_t dx_made; /* the phase that makes dx: F for a head, else I; N_PHASES: none */
 } Program;

@@ -31,8 +31,8 @@ size_t tensor_bytes(const ProgTensor *t)
 const char *region_name(Region r)
 {
     static const char *const name[N_REGIONS] = {
-        "scratch", "frame-i", "frame-w", "carry",  "host",  "y",    "dx",      "micro", "dmicro",
-        "x",       "dy",      "param",   "dparam", "input", "loss", "session", "arg"};
+        "scratch", "frame-i", "frame-w", "carry",  "host",  "y",    "dx",   "micro",   "dmicro",
+        "x",       "dy",      "param",   "dparam", "input", "loss", "stat", "session", "arg"};
     return name[r];
 }
 

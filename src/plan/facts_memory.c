@@ -82,6 +82,11 @@ static void step_rows(Facts *f)
         lp->input_stride * (size_t)lp->micros;
     row_of(f, ARENA_STEP, "step", "losses", "losses of the micro-batches")->bytes =
         align_up((size_t)lp->micros * ARENA_ALIGN);
+    MemoryRow *stats =
+        lp->stats ? row_of(f, ARENA_STEP, "step", "statistics", "statistics of routers") : NULL;
+    for (int u = 0; u < lp->model->n_units && stats; u++)
+        if (lp->unit[u].stats != NO_BASE)
+            stats->bytes += (size_t)lp->micros * linked_stat_bytes(lp);
     MemoryRow *scalars =
         row_of(f, ARENA_STEP, "step", "scalars", "scalars to reduce: tokens, loss, squares");
     for (int i = 0; i < N_SCALARS; i++)

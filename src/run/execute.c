@@ -57,6 +57,9 @@ static char *region_base(const InstrContext *s, const ProgTensor *t, Region regi
                (size_t)(lp->slice_at[s->l->action.slice] * t->stride[0]) * dtype_bytes(t->dtype);
     case REGION_LOSS:
         return s->r->base[ARENA_STEP] + lp->loss + micro * ARENA_ALIGN;
+    case REGION_STAT:
+        return s->r->base[ARENA_STEP] + lp->unit[s->l->action.unit].stats +
+               micro * linked_stat_bytes(lp);
     case REGION_SESSION:
         return s->r->base[ARENA_SESSION] + lp->unit[s->l->action.unit].session;
     case REGION_ARG: /* inputs first, then outputs */

@@ -147,6 +147,7 @@ Err rank_step(Rank *r, const StepSettings *step, StepResult *out)
     if (graph && !r->capture.graph) graph = capture_begin(r) && capture_end(r, walk(r));
     TRY(graph ? capture_launch(r) : walk(r));
     TRY(optimize_totals(r));
+    TRY(stats_sum(r));
     TRY(watch_step(r, 0));
     const RankStep *s = &r->step;
     *out = (StepResult){.loss_sum = s->loss_sum,

@@ -248,6 +248,11 @@ const char *rank_capture_refused(const Rank *r);
  * Program.loss_partial. Undefined on ranks without the last unit. */
 double rank_loss(const Rank *r, int micro);
 
+/* Local. After the step: statistics of a unit with a router, summed over micro-batches and ranks,
+ * LinkedProgram.stats of them: balance loss and z loss, both without coefficients and as sums over
+ * tokens, then the tokens of each expert. Units count from 0; NULL past the last. */
+const double *rank_stats(const Rank *r, int row);
+
 /* WEIGHT: as programs read it. MASTER: as updates keep it, in the wide type; the same bytes if the
  * two types are equal. GRAD: after the step, reduced over all ranks. */
 typedef enum { PART_WEIGHT, PART_MASTER, PART_GRAD, PART_MOMENT1, PART_MOMENT2 } ParamPart;

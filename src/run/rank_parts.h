@@ -89,6 +89,8 @@ Err memory_copy(Rank *r, Queue queue, const Call *c, DeviceEvent *done);
 
 /* optimize.c. Local. Writes the scalars of the step to the mailbox of a rank on a device. */
 void optimize_scalars(Rank *r);
+/* stats.c. Collective over the group of STATS, after optimize_totals. Sums the statistics. */
+Err stats_sum(Rank *r);
 /* Collective over all ranks, once per step: totals of live tokens and loss, and the factor 1 / live
  * tokens on gradients. Later calls in the step do nothing. */
 Err optimize_totals(Rank *r);

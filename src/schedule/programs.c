@@ -24,7 +24,8 @@ Err programs_by_kind(const Model *m, const Program *program, int micros, Arena *
 /* True if the gradient sums of both are of the same parameters, over the same axes. */
 static bool same_ports(const Program *a, const Program *b)
 {
-    bool same = a->n_in == b->n_in && a->n_out == b->n_out && a->loss_partial == b->loss_partial;
+    bool same = a->n_in == b->n_in && a->n_out == b->n_out && a->loss_partial == b->loss_partial &&
+                a->stat_partial == b->stat_partial && a->stats == b->stats;
     for (int i = 0; same && i < a->n_out; i++)
         same = a->out[i].param == b->out[i].param && a->out[i].span == b->out[i].span &&
                a->out[i].phase == b->out[i].phase && a->out[i].partial == b->out[i].partial;

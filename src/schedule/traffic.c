@@ -132,7 +132,7 @@ static Err visit_list(const LinkedProgram *lp, TransferVisit *visit, void *conte
                 TRY(visit(context, &l->step[s].t, 1));
     }
     for (int i = 0; i < N_SCALARS; i++)
-        if ((ends || i == TOTALS) && lp->scalar[i].group.n > 1)
+        if ((ends || i == TOTALS || i == STATS) && lp->scalar[i].group.n > 1)
             TRY(visit(context, &lp->scalar[i].t, 1));
     return OK;
 }

@@ -9,6 +9,24 @@
 
 /* ---- metrics.jsonl ---- */
 
+/* Loads of all experts of all layers only if they fit a line that people still read. */
+enum { MAX_LOADS = 1024 };
+
+static void write_router(FILE *f, const RouterMetrics *r)
+{
+    lines_number(f, "aux_loss", r->aux);
+    lines_number(f, "z_loss", r->z);
+    lines_number(f, "load_max", r->max);
+    lines_number(f, "load_min", r->min);
+    if (r->layers * r->experts > MAX_LOADS) return;
+    fprintf(f, ", \"expert_load\": [");
+    for (int l = 0; l < r->layers; l++)
+        for (int e = 0; e < r->experts; e++)
+            fprintf(f, "%s%s%.0f%s", l && e == 0 ? ", " : "", e ? ", " : "[",
+                    r->load(r->context, l)[e], e + 1 == r->experts ? "]" : "");
+    fprintf(f, "]");
+}
+
 static Err jsonl_write(MetricsSink *s, const Metrics *m)
 {
     FILE *f = s->file;
@@ -26,6 +44,7 @@ static Err jsonl_write(MetricsSink *s, const Metrics *m)
             (long long)m->sent_bytes);
     if (m->skipped) fprintf(f, ", \"skipped\": true");
     if (m->has_valid) lines_number(f, "valid_loss", m->valid_loss);
+    if (m->router.layers > 0) write_router(f, &m->router);
     fprintf(f, "}\n");
     if (lines_flush(f, mark) == OK) return OK;
     return err_fail(ERR_IO, "%s: cannot be written: %s", s->path, err_text());

@@ -13,6 +13,17 @@
 #include <stdio.h>
 #include "base/err.h"
 
+/* Metrics of the routers of a mixture of experts. */
+typedef struct {
+    int layers;      /* with experts; 0: the model has none, and the rest is 0 */
+    double aux, z;   /* balance and z loss, without coefficients: means over tokens and layers */
+    double max, min; /* largest and smallest load of an expert over its even share, in any layer */
+    /* Tokens of each expert of a layer, in order; borrowed. NULL past the last layer. */
+    const double *(*load)(const void *context, int layer);
+    const void *context;
+    int experts;
+} RouterMetrics;
+
 typedef struct {
     int64_t step, steps; /* steps: of the whole run */
     double loss, grad_norm, lr;
@@ -25,6 +36,7 @@ typedef struct {
     bool skipped;        /* nothing was updated */
     bool has_valid;
     double valid_loss;
+    RouterMetrics router;
 } Metrics;
 
 /* A file that gets the metrics of every step. */

@@ -145,6 +145,30 @@ static void report_release(TrainLoop *l)
               ranks);
 }
 
+static const double *load_of(const void *rank, int layer)
+{
+    return (const double *)rank_stats(rank, layer) + 2;
+}
+
+/* The routers' statistics of the step, over all ranks. */
+static RouterMetrics router_metrics(const Rank *rank)
+{
+    RouterMetrics r = {.load = load_of, .context = rank};
+    r.experts = (int)rank->settings.program->stats - 2;
+    for (const double *s; (s = rank_stats(rank, r.layers)); r.layers++) {
+        double all = 0;
+        for (int e = 0; e < r.experts; e++) all += s[2 + e];
+        for (int e = 0; e < r.experts && all > 0; e++) {
+            const double share = s[2 + e] * r.experts / all;
+            if (share > r.max) r.max = share;
+            if (share < r.min || (r.layers == 0 && e == 0)) r.min = share;
+        }
+        r.aux += s[0];
+        r.z += s[1];
+    }
+    return r;
+}
+
 Err loop_step(TrainLoop *l, Metrics *m)
 {
     const TrainSettings *s = l->s;
@@ -171,7 +195,12 @@ Err loop_step(TrainLoop *l, Metrics *m)
                    .mfu = utilization(l, took),
                    .peak_bytes = l->result.peak_bytes,
                    .sent_bytes = (int64_t)l->sums->sent_bytes,
-                   .skipped = r.skipped};
+                   .skipped = r.skipped,
+                   .router = router_metrics(&l->rank)};
+    if (m->router.layers > 0 && r.live_tokens > 0) {
+        m->router.aux /= (double)(m->router.layers * r.live_tokens);
+        m->router.z /= (double)(m->router.layers * r.live_tokens);
+    }
     return OK;
 }
 

@@ -124,6 +124,12 @@ static Err write_step(MetricsSink *s, const Metrics *m)
     put_value(&summary, "step_ms", m->step_ms);
     put_value(&summary, "mfu", m->mfu);
     if (m->has_valid) put_value(&summary, "valid_loss", m->valid_loss);
+    if (m->router.layers > 0) {
+        put_value(&summary, "aux_loss", m->router.aux);
+        put_value(&summary, "z_loss", m->router.z);
+        put_value(&summary, "load_max", m->router.max);
+        put_value(&summary, "load_min", m->router.min);
+    }
     put_time(&b);
     put_varint(&b, 2 << 3 | 0);
     put_varint(&b, (uint64_t)m->step);

@@ -61,6 +61,11 @@ static const Metrics example = {.step = 120,
                                 .has_valid = true,
                                 .valid_loss = 3.5};
 
+static const double *load_of(const void *load, int layer)
+{
+    return (const double *)load + 3 * layer;
+}
+
 static char *read_all(const char *path, size_t *n)
 {
     FILE *f = fopen(path, "rb");
@@ -126,6 +131,7 @@ static void check_events(const char *dir)
     assert_non_null(memmem(bytes, n, "brain.Event:2", 13));
     assert_true(value_of(bytes, n, "loss") == 3.25f);
     assert_true(value_of(bytes, n, "valid_loss") == 3.5f);
+    assert_true(value_of(bytes, n, "load_max") == 2.0f);
     unlink(path);
     free(bytes);
 }
@@ -143,6 +149,14 @@ static void files(void **state)
     second.step++;
     second.loss = (double)NAN;
     second.has_valid = false;
+    static const double load[] = {4, 0, 2, 1, 2, 3};
+    second.router = (RouterMetrics){.layers = 2,
+                                    .aux = 1.25,
+                                    .z = 0.5,
+                                    .max = 2,
+                                    .load = load_of,
+                                    .context = load,
+                                    .experts = 3};
     assert_int_equal(metrics_write(&f, &second), OK);
     assert_int_equal(metrics_close(&f), OK);
     snprintf(path, sizeof path, "%s/metrics.jsonl", dir);
@@ -160,6 +174,14 @@ static void files(void **state)
     assert_true(json_is_null(json_object_get(two, "loss")));
     assert_null(json_object_get(two, "valid_loss"));
     assert_null(json_object_get(two, "predicted_ms")); /* no plan yet */
+    assert_null(json_object_get(one, "aux_loss"));
+    assert_true(json_number_value(json_object_get(two, "aux_loss")) == 1.25);
+    assert_true(json_number_value(json_object_get(two, "load_max")) == 2);
+    const json_t *loads = json_object_get(two, "expert_load");
+    assert_int_equal(json_array_size(loads), 2);
+    for (size_t i = 0; i < 6; i++)
+        assert_true(json_number_value(json_array_get(json_array_get(loads, i / 3), i % 3)) ==
+                    load[i]);
     json_decref(one);
     json_decref(two);
     free(text);

@@ -167,6 +167,8 @@ typedef struct {
     int64_t tied_count; /* elements of tied_grads */
     size_t tied_grads;  /* step: sums of tied parameters; NO_BASE: in the work arena, or none */
     size_t session;     /* session: keys and values of the unit */
+    size_t stats;       /* step: statistics, [micros] x linked_stat_bytes; NO_BASE: none here */
+    int stat_row;       /* the row of STATS that has their sum; -1: the unit has none */
     /* step: [n_prepacked of its program]; NO_BASE: the GEMM packs the weight itself */
     const size_t *prepacked;
 } UnitMemory;
@@ -183,6 +185,10 @@ typedef struct {
  *     SQUARES   the model axes: all      per member: its fold of BLOCKS      members
  *               but data axes and pp
  *
+ *     STATS     dp, pp, and the axes     per unit with statistics: their     none: an all-reduce
+ *               over which they are      sums over micro-batches
+ *               partial
+ *
  * BLOCKS and SQUARES are one each for the packs of a view, over axes of that view: experts are on
  * other ranks than the dense parameters of a stage. Views are added in order.
  *
@@ -192,7 +198,8 @@ enum {
     TOTALS,
     BLOCKS, /* + view */
     SQUARES = BLOCKS + MAX_VIEWS,
-    N_SCALARS = SQUARES + MAX_VIEWS
+    STATS = SQUARES + MAX_VIEWS,
+    N_SCALARS
 };
 
 typedef struct {
@@ -200,7 +207,7 @@ typedef struct {
     int64_t cells;  /* of all members */
     int64_t mine;   /* the rank's first cell */
     RankList group; /* one rank: no transfer */
-    Transfer t;     /* an all-gather in place */
+    Transfer t;     /* an all-gather in place; of STATS an all-reduce */
 } ScalarCells;
 
 typedef struct {
@@ -225,6 +232,7 @@ typedef struct {
     /* Rows of the micro-batch that the rank holds of each input, in order: they ascend. */
     HeldSpans input_rows[N_INPUTS];
     size_t input_stride, loss; /* loss: one cell per micro-batch */
+    int64_t stats;             /* of a unit that has some; 0: no unit has */
     ScalarCells scalar[N_SCALARS];
     /* [scalar[TOTALS].group.n]: the member's live tokens are summed; the others have the tokens of
      * such a member */
@@ -284,6 +292,13 @@ static inline const PackAddress *pack_address(const PackAddress *list, int n, in
     for (int i = 0; i < n; i++)
         if (list[i].pack == pack) return &list[i];
     return NULL;
+}
+
+/* Local. Bytes of a unit's statistics of one micro-batch. */
+static inline size_t linked_stat_bytes(const LinkedProgram *lp)
+{
+    const size_t bytes = (size_t)lp->stats * dtype_bytes(dtype_wide(lp->model->dtype));
+    return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
 }
 
 /* Local. The first element of parameter k of a unit in its tied_grads. */

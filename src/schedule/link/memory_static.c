@@ -135,6 +135,38 @@ static Err scalar_groups(Linker *k, unsigned *loss)
     return OK;
 }
 
+/* Places the statistics of the units of this stage, and the rows of their sums. */
+static void place_stats(Linker *k, size_t *at)
+{
+    LinkedProgram *lp = k->lp;
+    int rows = 0;
+    for (int u = 0; u < lp->model->n_units; u++) {
+        const int64_t n = programs_of_unit(&lp->programs, u)->stats;
+        if (n > lp->stats) lp->stats = n;
+    }
+    for (int u = 0; u < lp->model->n_units; u++) {
+        const bool has = programs_of_unit(&lp->programs, u)->stats > 0;
+        lp->unit[u].stat_row = has ? rows++ : -1;
+        lp->unit[u].stats = has && on_stage(k, u)
+                                ? link_take(at, (size_t)lp->micros * linked_stat_bytes(lp))
+                                : NO_BASE;
+    }
+    lp->scalar[STATS].cells = rows * lp->stats;
+}
+
+/* Finds the ranks that sum statistics: those with other tokens or other units. */
+static Err stat_group(Linker *k)
+{
+    LinkedProgram *lp = k->lp;
+    const Mesh *m = lp->mesh;
+    unsigned partial = 0;
+    for (int i = 0; i < lp->programs.n_classes; i++)
+        partial |= lp->programs.program[i].stat_partial;
+    const unsigned axes =
+        lp->stats ? mesh_axes(m, VIEW_DENSE, "dp") | mesh_axes(m, VIEW_DENSE, "pp") | partial : 0;
+    return mesh_group(m, VIEW_DENSE, axes, lp->rank, k->arena, &lp->scalar[STATS].group);
+}
+
 /* Builds the transfer of a scalar: an all-gather in place. */
 static void scalar_transfer(const LinkedProgram *lp, ScalarCells *s, int which, int64_t gathered,
                             const int64_t *counts)
@@ -179,6 +211,16 @@ static void shift_cells(Linker *k)
     }
 }
 
+static void stat_transfer(const LinkedProgram *lp, ScalarCells *s)
+{
+    scalar_transfer(lp, s, STATS, s->cells * s->group.n, NULL);
+    s->mine = 0;
+    s->t.kind = COMM_ALL_REDUCE;
+    s->t.reduce = REDUCE_SUM;
+    s->t.from.offset = s->t.to.offset = s->at;
+    s->t.from.count = s->t.to.count = s->cells;
+}
+
 static Err place_scalars(Linker *k, size_t *at)
 {
     LinkedProgram *lp = k->lp;
@@ -190,11 +232,13 @@ static Err place_scalars(Linker *k, size_t *at)
     for (int p = 0; p < lp->model->n_packs; p++)
         TRY(ARENA_NEW(k->arena, lp->pack[p].group.n, &k->cell[p]));
     for (int view = 0; view < MAX_VIEWS; view++) TRY(place_blocks(k, view, &counts[view]));
+    TRY(stat_group(k));
     s[TOTALS].cells = 2 * s[TOTALS].group.n;
     for (int i = 0; i < N_SCALARS; i++)
         s[i].at = link_take(at, (size_t)s[i].cells * sizeof(double));
     shift_cells(k);
     scalar_transfer(lp, &s[TOTALS], TOTALS, s[TOTALS].cells, NULL);
+    stat_transfer(lp, &s[STATS]);
     for (int view = 0; view < MAX_VIEWS; view++) {
         ScalarCells *blocks = &s[BLOCKS + view], *squares = &s[SQUARES + view];
         scalar_transfer(lp, blocks, BLOCKS + view, blocks->cells, counts[view]);
@@ -217,6 +261,7 @@ Err link_static(Linker *k)
         TRY(place_prepacked(k, u, &step));
     }
     TRY(place_inputs(lp, &step));
+    place_stats(k, &step);
     TRY(place_scalars(k, &step));
     lp->bytes[ARENA_SESSION] = lp->live[ARENA_SESSION] = place_session(k);
     lp->bytes[ARENA_STATE] = lp->live[ARENA_STATE] = state;
