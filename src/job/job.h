@@ -65,6 +65,8 @@ typedef struct {
      * `sequence`, `context`, `keep_gathered` and the recomputation and offload of
      * JobSettings.compile. NULL: all units have those. job_unit_options returns them as a start. */
     const UnitOptions *units;
+    /* [packs]: the ZeRO level of each pack, instead of its unit's. NULL: as the units. */
+    const uint8_t *pack_zero;
     const char *schedule; /* name of a generator or a file; NULL: that of JobSettings */
     bool evict;           /* balance frames between stages: schedule/evict.h */
     const char *split;    /* units of the chunks: schedule/chunks.h; NULL: even */

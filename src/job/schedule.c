@@ -58,7 +58,8 @@ static bool is_shared(const Model *m, int pack)
 static PackSwitches row_of(const Job *job, int pack, bool shared)
 {
     const UnitOptions *o = &job->unit[job->model.pack[pack].unit];
-    PackSwitches row = switches_of_zero(o->zero, o->reduce_each);
+    const uint8_t *zero = job->settings.parallel.pack_zero;
+    PackSwitches row = switches_of_zero(zero ? zero[pack] : o->zero, o->reduce_each);
     if (shared) row.reduce = REDUCE_AFTER_LAST;
     return row;
 }

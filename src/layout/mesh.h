@@ -48,8 +48,8 @@ typedef struct {
 /* Local. ERR_CONFIG, with the nearest divisors, unless `heads` divides cp. `origin`: where the
  * value was set, or NULL. */
 Err mesh_check_heads(const char *origin, int64_t cp, int64_t heads);
-/* Local. ERR_CONFIG, with the nearest divisor, unless ep x etp divides the ranks of a stage, dp x cp
- * x tp. `origin` as above. */
+/* Local. ERR_CONFIG, with the nearest divisor, unless ep x etp divides the ranks of a stage, which
+ * are dp x cp x tp. `origin` as above. */
 Err mesh_check_experts(const char *origin, int64_t stage, int64_t ep, int64_t etp);
 /* Local. The largest divisor of n that is not above `most`. */
 int mesh_largest_part(int n, int64_t most);

@@ -57,8 +57,9 @@ void state_world_open_as(StateWorld *w, const StateSpec *spec)
     for (int i = 0; i < w->ranks; i++) {
         JobSettings set = w->set;
         set.parallel.rank = i;
-        if (job_compile(&set, &w->arena, &w->job[i]) != OK)
-            fail_msg("%s: %s", w->words, err_text());
+        Err err = job_compile(&set, &w->arena, &w->job[i]);
+        if (err == OK && spec->change) err = spec->change(&w->job[i], &w->arena);
+        if (err != OK) fail_msg("%s: %s", w->words, err_text());
     }
 }
 

@@ -42,6 +42,7 @@ typedef struct {
     OptimKind kind;
     int64_t vocab;             /* 0: 23 */
     const ModelConfig *config; /* another model, which outlives the world; NULL: the one above */
+    Err (*change)(Job *job, Arena *arena); /* changes the job of a rank; NULL: nothing */
 } StateSpec;
 
 /* Compiles the job of every rank; fails the test if one does not compile. */

@@ -274,8 +274,8 @@ static void bad_arguments_have_reasons(void **state)
     static const struct {
         const char *argument, *message;
     } bad[] = {
-        {"mesh.ep=2",
-         "mesh.ep=2: not yet: every rank of dp and cp has all experts; the only value is 1"},
+        {"mesh.ep=2", "command line: mesh.ep=2 x mesh.etp=1 does not divide the 1 ranks of a "
+                      "pipeline stage, dp x cp x tp; set mesh.ep=1"},
         {"mesh.cp_heads=2", "mesh.cp_heads=2: does not divide mesh.cp=1; set mesh.cp_heads=1"},
         {"parallel.context=ulysses", "command line: parallel.context=ulysses: has no effect at "
                                      "mesh.cp=1; set mesh.cp=2 or more, "
@@ -370,8 +370,7 @@ static void bad_files_have_positions(void **state)
         {"optim:\n  lr: ~\n", 2, "no value"},
         {"run:\n  fresh: yes\n", 2, "must be true or false"},
         {"run:\n  seed: 1.5\n", 2, "must be a whole number"},
-        {"mesh:\n\n  ep: 4\n", 3,
-         "not yet: every rank of dp and cp has all experts; the only value is 1"},
+        {"mesh:\n\n  ep: 0\n", 3, "too small; the least is 1"},
         {"optim: {lr: 1]\n", 1, "not YAML"},
         {"optim:\n\tlr: 1\n", 2, "not YAML"},
         {"model:\n  name: \"a\\0b\"\n", 2, "a NUL character"},

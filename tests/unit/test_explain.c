@@ -169,7 +169,7 @@ static void bad_requests_exit_with_2(void **state)
         {"parallel.offload=nothing", "parallel.offload=nothing: matches no value of any unit"},
         {"parallel.offload=none,mid", "none stands alone"},
         {"parallel.offload=", "parallel.offload"},
-        {"mesh.ep=2", "not yet"},
+        {"mesh.ep=2", "mesh.ep=2 x mesh.etp=1 does not divide the 1 ranks"},
         {"data.seq_leng=3", "did you mean data.seq_len?"},
         {"no-such-file.yaml", "no-such-file.yaml"},
     };

@@ -118,6 +118,32 @@ static void context_splits_cp(void **state)
     }
 }
 
+/* The expert view folds ep and etp into the ranks of a stage; edp is the rest. */
+static void experts_fold_into_a_stage(void **state)
+{
+    MeshSizes sizes = {.dp_shard = 4, .cp = 3, .tp = 2, .pp = 2, .ep = 6, .etp = 2};
+    Mesh m;
+    Arena a;
+    const char *s;
+    (void)state;
+    assert_int_equal(arena_open(&a, "test", 1 << 20), OK);
+    assert_int_equal(mesh_sized(&sizes, &m), OK);
+    Text t = text_in(&a);
+    mesh_view_text(&t, &m, VIEW_EXPERT);
+    assert_int_equal(text_done(&t, &s), OK);
+    assert_string_equal(s, "pp=2 edp=2 ep=6 etp=2");
+    assert_int_equal(m.world, 48);
+    assert_int_equal(mesh_part(&m, VIEW_EXPERT, mesh_axes(&m, VIEW_EXPERT, "ep"), 24 + 17), 2);
+    arena_close(&a);
+    sizes.ep = 7;
+    assert_int_equal(mesh_sized(&sizes, &m), ERR_CONFIG);
+    assert_non_null(strstr(err_text(), "mesh.ep=7 x mesh.etp=2 does not divide the 24 ranks of a "
+                                       "pipeline stage, dp x cp x tp; set mesh.ep=6"));
+    sizes.etp = 5;
+    assert_int_equal(mesh_sized(&sizes, &m), ERR_CONFIG);
+    assert_non_null(strstr(err_text(), "set mesh.ep=1 and mesh.etp=1"));
+}
+
 static void refuses(int world, const View *views, int n, const char *words)
 {
     Mesh m = mesh_single();
@@ -187,6 +213,7 @@ int main(void)
         cmocka_unit_test(views_are_printed),
         cmocka_unit_test(data_axes),
         cmocka_unit_test(context_splits_cp),
+        cmocka_unit_test(experts_fold_into_a_stage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,135 +1,20 @@
-/* test_ranks_experts.c -- layers whose packs are in two views, sharded over experts, against one
+/* test_ranks_experts.c -- a model with packs in two views, its experts sharded over ep, against one
  * rank.
  *
- *     layer 0, 2   dense    y = x + W a, a = rmsnorm(x)
- *     layer 1, 3   expert   y = x + V gelu(U a)           norm in the dense pack, U and V in the
- *                                                         pack of experts: cut over ep
- *
- * Routing is fixed: the tokens of a rank go to the experts of the rank's part of ep, of which its
- * program has the sum. One rank computes the same step class by class: micro-batches of the ranks
- * with equal ep coordinate, with the weights of their experts. The gradients of the classes are
- * added, those of experts side by side, and AdamW is applied here. */
+ * One rank computes the same step class by class: the micro-batches of the ranks with equal ep
+ * coordinate, with the weights of their experts. The gradients of the classes are added, those of
+ * experts side by side, and AdamW is applied here. */
 #include "support/expect.h"
 
 #include <math.h>
 
 #include "base/philox.h"
-#include "compile/strategy.h"
+#include "support/experts.h"
 #include "support/world.h"
 
 enum { DP = 4, EP = 2, MICROS = 2, STEPS = 4 };
 
-static Value normed(Graph *g, const ModelBuilder *b, Value x)
-{
-    return rmsnorm(g, x, vector(g, "norm.weight", b->config->width, INIT_ONES),
-                   b->config->norm_eps);
-}
-
-static Value expert2(Graph *g, const char *name, int64_t out, int64_t in)
-{
-    const Value w = weight2(g, name, out, in, 0.1);
-    g->param[g->n_params - 1].view = VIEW_EXPERT;
-    return w;
-}
-
-static void embed(Graph *g, const ModelBuilder *b)
-{
-    const ModelConfig *c = b->config;
-    stream_out(g, embedding(g, input(g, INPUT_TOKENS, b->rows),
-                            weight2(g, "embed.weight", c->vocab, c->width, 0.1)));
-}
-
-static void dense(Graph *g, const ModelBuilder *b)
-{
-    const int64_t width = b->config->width;
-    const Value x = stream_in(g, b->rows, width), a = normed(g, b, x);
-    stream_out(g, add(g, x, linear(g, a, weight2(g, "w.weight", width, width, 0.1), NO_VALUE)));
-}
-
-/* U comes before the norm's weight: packs are not in the order of parameters. */
-static void expert(Graph *g, const ModelBuilder *b)
-{
-    const ModelConfig *c = b->config;
-    const Value x = stream_in(g, b->rows, c->width);
-    const Value up = expert2(g, "up.weight", c->ff_width, c->width), a = normed(g, b, x);
-    const Value down = expert2(g, "down.weight", c->width, c->ff_width);
-    stream_out(g, add(g, x, linear(g, gelu(g, linear(g, a, up, NO_VALUE)), down, NO_VALUE)));
-}
-
-static void head(Graph *g, const ModelBuilder *b)
-{
-    const Value x = head_in(g, b);
-    head_out(g, b, normed(g, b, x),
-             weight2(g, "lm_head.weight", b->config->vocab, b->config->width, 0.1));
-}
-
-static int kind_of_layer(const ModelConfig *c, int layer)
-{
-    (void)c;
-    return 1 + layer % 2;
-}
-
-static const UnitKind kinds[] = {
-    {"embed", embed}, {"dense", dense}, {"expert", expert}, {"head", head}};
-static const FamilyBuilder family = {kinds, 4, kind_of_layer, "layers.%d."};
-
-/* The model as a rank's program sees it: the width of the experts is that of one part of ep. */
-static ModelConfig config_of(int64_t ff_width)
-{
-    ModelConfig c = *test_model("llama");
-    c.name = "experts";
-    c.builder = &family;
-    c.n_layers = 4;
-    c.ff_width = ff_width;
-    return c;
-}
-
-/* The dim of a parameter that is cut over ep; -1: none. */
-static int expert_dim(const Param *p)
-{
-    if (p->info.view != VIEW_EXPERT) return -1;
-    return strstr(p->name, "up.weight") ? 0 : 1;
-}
-
-/* Gives the parameters of experts their whole shapes: `ep` times that of a program. */
-static void widen(Model *m, int ep)
-{
-    for (int p = 0; p < m->n_packs; p++)
-        for (int i = 0; m->pack[p].view == VIEW_EXPERT && i < m->pack[p].n_params; i++) {
-            Param *q = &m->param[m->pack[p].param[i]];
-            m->pack[p].count += (ep - 1) * q->count;
-            m->unit[m->pack[p].unit].count += (ep - 1) * q->count;
-            q->count *= ep;
-            q->info.n[expert_dim(q)] *= ep;
-        }
-}
-
-static void widen_result(Model *m) { widen(m, EP); }
-
-/* Links the job again, with experts cut over ep. */
-static Err shard_experts(Job *job, Arena *arena)
-{
-    const JobSettings *set = &job->settings;
-    const int ep = set->parallel.mesh.ep ? set->parallel.mesh.ep : 1;
-    const unsigned axis = mesh_axes(&job->mesh, VIEW_EXPERT, "ep");
-    Layout *use;
-    widen(&job->model, ep);
-    TRY(strategy_use(&job->strategy, &job->model, &job->mesh, arena, &use));
-    for (int p = 0; p < job->model.n_params && ep > 1; p++)
-        if (expert_dim(&job->model.param[p]) >= 0)
-            use[p] = layout_cut(use[p], expert_dim(&job->model.param[p]), axis, 1);
-    const LinkInput in = {.model = &job->model,
-                          .programs = &job->programs,
-                          .n_moments = job->linked.n_moments,
-                          .mesh = &job->mesh,
-                          .rank = set->parallel.rank,
-                          .use = use,
-                          .block = set->optim.block,
-                          .switches = job->switches,
-                          .slice_at = job->slices.cut,
-                          .note_freed = set->note_freed};
-    return schedule_link(&job->units, 0, &in, arena, &job->linked);
-}
+static void widen_result(Model *m) { experts_widen(m, EP); }
 
 /* ---- the reference: one rank, class by class ---- */
 
@@ -144,7 +29,7 @@ typedef struct {
 /* The index in the whole parameter of element i of the part that class `of` has. */
 static int64_t whole_index(const Param *p, int of, int64_t i)
 {
-    const int dim = expert_dim(p);
+    const int dim = experts_dim(p);
     if (dim < 0) return i;
     const int64_t columns = dim == 1 ? p->info.n[1] / EP : p->info.n[1];
     const int64_t row = i / columns + (dim == 0 ? of * p->info.n[0] / EP : 0);
@@ -255,7 +140,7 @@ static World world_of_experts(const ModelConfig *config, int zero)
     w.set.parallel.mesh = (MeshSizes){.dp_shard = DP, .ep = EP};
     w.set.parallel.zero = zero;
     w.steps = STEPS;
-    w.change = shard_experts;
+    w.change = experts_shard;
     w.reshape = widen_result;
     return w;
 }
@@ -263,7 +148,7 @@ static World world_of_experts(const ModelConfig *config, int zero)
 static void experts_equal_one_rank(void **state)
 {
     (void)state;
-    const ModelConfig config = config_of(5);
+    const ModelConfig config = experts_config(5);
     for (int zero = 0; zero < 4; zero++) {
         const World w = world_of_experts(&config, zero);
         WorldResult many;

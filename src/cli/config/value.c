@@ -3,7 +3,7 @@
  *
  *     optim.lr=abc     must be a number
  *     optim.beta1=1.5  too large; the most is 0.9999999
- *     mesh.ep=2        not yet: no model has experts; the only value is 1 */
+ *     mesh.ep=0        too small; the least is 1 */
 #include "cli/config/layer_rules.h"
 
 #include <stdarg.h>
