@@ -90,6 +90,26 @@ static bool is_here(const Summarizer *s, int i, int unit)
     return lp->unit[unit].stage == lp->stage;
 }
 
+/* Lets the ranks that were recorded meet without the others: the reduction of tied weights also
+ * has ranks of the other stage that holds them. */
+static Err meet_recorded(Summarizer *s)
+{
+    StepClock *c = &s->clock;
+    const size_t mark = arena_mark(s->temp);
+    int *last; /* [channels]: 1 + the last tape that begins a transfer on it */
+    TRY(ARENA_NEW(s->temp, c->n_channels + 1, &last));
+    for (int i = 0; i < c->n_tapes; i++)
+        for (int e = 0; e < c->tape[i].n; e++) {
+            const ClockEvent *event = &c->tape[i].event[e];
+            if (event->event != EVENT_BEGIN || last[event->channel] == i + 1) continue;
+            if (last[event->channel] == 0) c->channel[event->channel].members = 0;
+            c->channel[event->channel].members++;
+            last[event->channel] = i + 1;
+        }
+    arena_rewind(s->temp, mark);
+    return OK;
+}
+
 /* Plays a part of the unit on the ranks that hold it. */
 static Err play_part(Summarizer *s, int unit, const ClockPart *part, StepTime *out)
 {
@@ -100,6 +120,7 @@ static Err play_part(Summarizer *s, int unit, const ClockPart *part, StepTime *o
             TRY(clock_record_part(c, &s->rank[i]->linked, part, s->temp, &c->tape[i]));
     }
     TRY(clock_recorded(c));
+    TRY(meet_recorded(s));
     return clock_play(c, &s->device, out);
 }
 

@@ -29,6 +29,9 @@ Err cache_chunks(PlanSearch *s, const PlanPoint *p, int chunks, const int16_t **
 /* Local. The schedule of the point over chunks, with sends and receives; NULL: refused. */
 Err cache_moves(PlanSearch *s, const PlanPoint *p, const Schedule **out);
 
+/* Local. The factor by which the coarse clock's memory may be above that of linked programs: it
+ * counts the gradients of tied weights on both of their stages. test_plan_bound compares them. */
+double search_peak_error(const PlanSearch *s, const PlanPoint *p);
 /* Local. Raises the node to its next level. */
 Err search_raise(PlanSearch *s, PlanNode *node);
 /* Local. The bound of a point from these kinds of units. */

@@ -69,7 +69,10 @@ static inline int know_all(SmallSpace *t, KnownPlan *out)
     for (int i = 0; i < t->s.n; i++) {
         const PlanPoint *p = &t->s.node[i].point;
         CoarseTime time;
-        if (plan_time(&t->s, p, &time) != OK || plan_link(&t->s, p, &out[n].bytes) != OK) continue;
+        Err err = plan_time(&t->s, p, &time);
+        if (err == OK) err = plan_link(&t->s, p, &out[n].bytes);
+        if (err != OK && err != ERR_CONFIG) fail_msg("%s", err_text());
+        if (err != OK) continue;
         out[n++].step_s = time.step_s;
     }
     return n;
