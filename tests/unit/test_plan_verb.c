@@ -1,0 +1,111 @@
+/* test_plan_verb.c -- `sheaf plan` prints the best plan with its certificate; the plan that it
+ * writes is read by other verbs; impossible requests are refused. */
+#define _POSIX_C_SOURCE 200809L
+#include "explain_test.h"
+
+#include <unistd.h>
+
+static const char *const run[] = {"model.name=llama-tiny", "data.seq_len=32", "batch.global=6"};
+enum { N_RUN = sizeof run / sizeof *run };
+
+static int sheaf_verb(int fd, const char *verb, ...)
+{
+    va_list words;
+    va_start(words, verb);
+    const int status = run_verb(fd, verb, run, N_RUN, words);
+    va_end(words);
+    return status;
+}
+
+static const char cluster[] = "--cluster=share/clusters/h100-sxm.yaml";
+
+static double real(const json_t *o, const char *key)
+{
+    return json_real_value(json_object_get(o, key));
+}
+
+static void json_has_the_certificate(void **state)
+{
+    (void)state;
+    assert_int_equal(sheaf_verb(1, "plan", cluster, "--gpus=2", "--json", "--top=2", NULL), 0);
+    json_t *all = parsed();
+    const json_t *best = json_object_get(all, "best"), *plans = json_object_get(all, "plans");
+    assert_int_equal(number(all, "ranks"), 2);
+    assert_true(real(best, "step_ms") > 0 && real(all, "gap") == 0);
+    assert_true(real(all, "bound_ms") == real(best, "step_ms"));
+    assert_string_equal(json_string_value(json_object_get(all, "certificate")), "optimal");
+    assert_int_equal(json_array_size(plans), 2);
+    assert_true(real(json_array_get(plans, 1), "step_ms") >= real(best, "step_ms"));
+    assert_non_null(strstr(json_string_value(json_object_get(best, "plan")), "  ranks: 2\n"));
+    assert_int_equal(json_array_size(json_object_get(all, "frontier")), 1);
+    /* Less memory than the best plan needs: another plan, which is slower and fits. */
+    char memory[32];
+    const double bytes = (double)number(best, "memory_bytes");
+    snprintf(memory, sizeof memory, "--memory=%.9g", 0.8 * bytes / 0x1p30);
+    const double step = real(best, "step_ms");
+    json_decref(all);
+    assert_int_equal(sheaf_verb(1, "plan", cluster, "--gpus=2", "--json", memory, NULL), 0);
+    all = parsed();
+    best = json_object_get(all, "best");
+    assert_true((double)number(best, "memory_bytes") <= 0.8 * bytes);
+    assert_true(real(best, "step_ms") > step);
+    json_decref(all);
+}
+
+static void fixed_keys_and_choices(void **state)
+{
+    (void)state;
+    assert_int_equal(sheaf_verb(1, "plan", cluster, "--gpus=2", "mesh.tp=2",
+                                "--explain-choice=parallel.recompute=full", NULL),
+                     0);
+    assert_printed("dp=1 tp=2");
+    assert_printed("CHOICE parallel.recompute=full");
+    assert_printed("it costs      work +");
+    assert_not_printed(" pp=2");
+}
+
+static void written_plans_are_read(void **state)
+{
+    char path[] = "/tmp/sheaf-plan-verb-XXXXXX", out[64], plan[64];
+    (void)state;
+    assert_true(close(mkstemp(path)) == 0); /* an empty file may be written */
+    snprintf(out, sizeof out, "-o=%s", path);
+    snprintf(plan, sizeof plan, "--plan=%s", path);
+    assert_int_equal(sheaf_verb(1, "plan", cluster, "--gpus=2", "mesh.pp=2", out, NULL), 0);
+    assert_int_equal(sheaf_verb(1, "explain", plan, NULL), 0);
+    assert_printed("pp=2");
+    assert_int_equal(sheaf_verb(2, "explain", plan, "mesh.pp=1", NULL), 2);
+    assert_printed("mesh.pp=1: the plan decides it: mesh.pp=2");
+    assert_int_equal(sheaf_verb(2, "simulate", plan, "optim.lr=1", "model.vocab_size=300", NULL),
+                     2);
+    assert_printed("made for another model");
+    unlink(path);
+}
+
+static void refusals(void **state)
+{
+    (void)state;
+    assert_int_equal(sheaf_verb(2, "plan", "--gpus=2", NULL), 2);
+    assert_printed("--cluster FILE is missing");
+    assert_int_equal(sheaf_verb(2, "plan", cluster, "--gpus=4..2", NULL), 2);
+    assert_printed("--gpus 4..2: must be a number of ranks, or a range");
+    assert_int_equal(sheaf_verb(2, "plan", cluster, "--objective=cost", NULL), 2);
+    assert_printed("has no price_per_hour; add it");
+    assert_int_equal(sheaf_verb(2, "plan", cluster, "--objective=energy", NULL), 2);
+    assert_printed("has no power_w; add it");
+    assert_int_equal(sheaf_verb(2, "plan", cluster, "--gpus=2", "--memory=1e-5", NULL), 2);
+    assert_printed("no plan for 2 ranks fits into 10.5 KiB a rank");
+    assert_int_equal(sheaf_verb(2, "plan", cluster, "--gpus=2", "parallel.evict=true", NULL), 2);
+    assert_printed("parallel.evict: the search does not choose it");
+    assert_int_equal(sheaf_verb(2, "plan", cluster, "--gpus=2", "--explain-choice=mesh.tq=2", NULL),
+                     2);
+    assert_printed("mesh.tq");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(json_has_the_certificate), cmocka_unit_test(fixed_keys_and_choices),
+        cmocka_unit_test(written_plans_are_read), cmocka_unit_test(refusals)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
