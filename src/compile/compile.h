@@ -18,7 +18,8 @@ typedef enum { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL, RECOMPUTE_NA
 
 typedef struct {
     Recompute recompute;
-    const char *recompute_names; /* NAMED: patterns of value names, separated by commas */
+    const char *recompute_names; /* NAMED: patterns of value names, separated by commas; or
+                                  * "full,-name,...": all but these */
     const char *offload_names;   /* saved values that are offloaded to host memory; NULL: none */
     int64_t slice_rows;          /* rows of a micro-batch that a program runs at a time; 0: all */
     int64_t session_rows;   /* the rank's rows of the KV cache, which lives from call to call; 0: no

@@ -10,13 +10,36 @@ typedef struct {
     int length;
 } NamePattern;
 
-/* Reads the pattern at *rest; *rest moves behind it. Returns false past the last. */
+bool names_all_but(const char *patterns) { return patterns && strncmp(patterns, "full,", 5) == 0; }
+
+/* Reads the pattern at *rest, without the sign of an exception; *rest moves behind it. Returns
+ * false past the last. */
 static bool next_pattern(const char **rest, NamePattern *one)
 {
+    if (names_all_but(*rest)) *rest += 5;
     if (!*rest || !**rest) return false;
     *one = (NamePattern){*rest, (int)strcspn(*rest, ",")};
     *rest += one->length + ((*rest)[one->length] == ',');
+    if (*one->at == '-') *one = (NamePattern){one->at + 1, one->length - 1};
     return true;
+}
+
+/* ERR_CONFIG unless all items have the sign of an exception, or none. */
+static Err check_signs(const char *key, const char *patterns)
+{
+    const bool but = names_all_but(patterns);
+    if (but && strcmp(key, "parallel.recompute") != 0)
+        return err_fail(ERR_CONFIG, "%s=%.80s: has no exceptions; list the values", key, patterns);
+    for (const char *at = but ? patterns + 5 : patterns; at && *at;) {
+        const int length = (int)strcspn(at, ",");
+        if ((*at == '-') != but)
+            return err_fail(ERR_CONFIG,
+                            "%s=%.*s: exceptions follow full: full,-attn.out,-attn.lse recomputes "
+                            "all but these values, and then every item has a minus",
+                            key, length < 80 ? length : 80, at);
+        at += length + (at[length] == ',');
+    }
+    return OK;
 }
 
 static bool matches(NamePattern one, const char *name)
@@ -71,6 +94,7 @@ Err names_check(const char *key, const char *patterns, const Graph *kind, int n_
     const int n = collect(kind, n_kinds, NULL);
     const char **name;
     NamePattern one;
+    TRY(check_signs(key, patterns));
     TRY(ARENA_NEW(temp, n + 1, &name));
     collect(kind, n_kinds, name);
     for (const char *rest = patterns; next_pattern(&rest, &one);) {
@@ -114,16 +138,6 @@ static bool is_recomputed(const Program *p, int32_t t)
     return false;
 }
 
-static bool has_effect(const Program *p, NamePattern one, NamesEffect effect)
-{
-    for (int i = 0; i < p->n_instr && effect == NAMES_OFFLOAD; i++)
-        if (p->instr[i].op == OP_copy_out && matches(one, p->tensor[p->instr[i].in[0]].name))
-            return true;
-    for (int t = 0; t < p->n_tensors && effect == NAMES_RECOMPUTED; t++)
-        if (matches(one, p->tensor[t].name) && is_recomputed(p, t)) return true;
-    return false;
-}
-
 /* True if t is made in F and read by a backward phase under this name. */
 static bool is_kept(const Program *p, int t)
 {
@@ -132,6 +146,18 @@ static bool is_kept(const Program *p, int t)
     for (int i = p->first[PHASE_I]; i < p->first[PHASE_B]; i++)
         for (int k = 0; k < p->instr[i].n_in; k++)
             if (p->instr[i].in[k] == t) return true;
+    return false;
+}
+
+/* An exception has an effect if the value is kept. */
+static bool has_effect(const Program *p, NamePattern one, NamesEffect effect, bool but)
+{
+    for (int i = 0; i < p->n_instr && effect == NAMES_OFFLOAD; i++)
+        if (p->instr[i].op == OP_copy_out && matches(one, p->tensor[p->instr[i].in[0]].name))
+            return true;
+    for (int t = 0; t < p->n_tensors && effect == NAMES_RECOMPUTED; t++)
+        if (matches(one, p->tensor[t].name) && (but ? is_kept(p, t) : is_recomputed(p, t)))
+            return true;
     return false;
 }
 
@@ -155,7 +181,7 @@ Err names_check_effect(const char *key, const char *patterns, NamesEffect effect
         const char *list;
         bool found = false;
         for (int k = 0; k < target->n; k++)
-            found = found || has_effect(&target->program[k], one, effect);
+            found = found || has_effect(&target->program[k], one, effect, names_all_but(patterns));
         if (found) continue;
         TRY(list_kept(target, temp, &list));
         if (!*list)

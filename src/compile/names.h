@@ -4,6 +4,8 @@
 
 #include "ir/program.h"
 
+/* Local. True for a list of exceptions: "full,-attn.out,-attn.lse", all values but these. */
+bool names_all_but(const char *patterns);
 /* Local. True if the name matches one of the patterns. NULL is no pattern; "" is no name. */
 bool names_listed(const char *patterns, const char *name);
 /* Local. ERR_CONFIG if a pattern matches no value that the units keep for their backward phases;

@@ -7,6 +7,8 @@
  *   selective   cheap ops are recomputed, if all their operands are available anyway
  *   full        everything is recomputed, from the unit's input
  *   names       the ops that make these values are recomputed
+ *   full,-name  everything but the ops that make these values. full,-attn.out,-attn.lse never runs
+ *               attention again, the checkpoint that LightSeq proposes
  *
  * The choices of a router are kept: other experts might be chosen again where scores are close.
  * Values that hold the rows of all slices are kept: other slices read and write them too. Values
@@ -128,8 +130,9 @@ static bool reads_copy(const RecomputePlan *p, const Node *n)
 {
     bool any = false;
     for (int j = 0; j < n->n_in; j++)
-        any = any || is_offloaded(p, n->in[j]) ||
-              (p->maker[n->in[j]] != NO_NODE && p->recomputed[p->maker[n->in[j]]]);
+        any = any || (!op_only_orders(n->op, j) &&
+                      (is_offloaded(p, n->in[j]) ||
+                       (p->maker[n->in[j]] != NO_NODE && p->recomputed[p->maker[n->in[j]]])));
     return any;
 }
 
@@ -141,6 +144,9 @@ static bool is_recomputed(const RecomputePlan *p, int index)
     bool there = true;
     /* Other slices use a value of the micro-batch too. */
     if (n->n_out && p->g->value[n->out[0]].role == ROLE_MICRO) return false;
+    const bool but =
+        p->options->recompute == RECOMPUTE_NAMED && names_all_but(p->options->recompute_names);
+    if (but && class != CLASS_VIEW && makes_listed(p, n)) return false;
     for (int j = 0; j < n->n_in; j++) there = there && is_available(p, n->in[j]);
     if (class == CLASS_VIEW) return changed; /* follows the value that it shows */
     if (class == CLASS_ROUTE) return false;  /* a second routing might send tokens elsewhere */
@@ -155,7 +161,7 @@ static bool is_recomputed(const RecomputePlan *p, int index)
     case RECOMPUTE_FULL:
         return true;
     case RECOMPUTE_NAMED:
-        return makes_listed(p, n);
+        return but || makes_listed(p, n);
     }
     return false;
 }

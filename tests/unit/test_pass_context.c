@@ -13,7 +13,7 @@ typedef struct {
     int cp, inner;
     TokenMap tokens;
     int64_t seq_len, heads, key_heads;
-    Recompute recompute;
+    Recompute recompute; /* NAMED: all but the outputs of attention */
 } PlanCase;
 
 typedef struct {
@@ -28,7 +28,9 @@ typedef struct {
 static void bed_open(PlanBed *b, const PlanCase *c, bool backward)
 {
     Mesh mesh;
-    CompileOptions o = {.backward = backward, .recompute = c->recompute};
+    CompileOptions o = {.backward = backward,
+                        .recompute = c->recompute,
+                        .recompute_names = "full,-attn.out,-attn.lse"};
     ContextKind kind = CONTEXT_GATHER;
     const int64_t rows = 2 * c->seq_len;
     DO(mesh_sized(&(MeshSizes){.cp = c->cp}, &mesh));
@@ -315,6 +317,31 @@ static void recomputed_transfers_meet(void **state)
     }
 }
 
+/* With attn.out and attn.lse kept, attention and its transfers run once; q, k and v are not
+ * kept. */
+static void all_but_attention_is_recomputed(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_CASES; i++) {
+        PlanCase c = cases[i];
+        PlanBed none, but;
+        bed_open(&none, &c, true);
+        c.recompute = RECOMPUTE_NAMED;
+        bed_open(&but, &c, true);
+        assert_true(pairs_agree(&but.r, c.plan) > 0);
+        assert_int_equal(ranks_sent(&but.r, PHASE_B, OP_send),
+                         ranks_sent(&none.r, PHASE_B, OP_send));
+        for (int k = 0; k < c.cp; k++) {
+            const Program *p = &but.r.program[k];
+            assert_true(2 * frame_bytes(p) < frame_bytes(&none.r.program[k]));
+            for (int at = p->first[PHASE_I]; at < p->n_instr; at++)
+                assert_true(p->instr[at].op != OP_attention);
+        }
+        bed_close(&none);
+        bed_close(&but);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -325,6 +352,7 @@ int main(void)
         cmocka_unit_test(scratch_is_flat),
         cmocka_unit_test(hops_overlap_visits),
         cmocka_unit_test(recomputed_transfers_meet),
+        cmocka_unit_test(all_but_attention_is_recomputed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -177,12 +177,18 @@ static Err set_arguments(Loader *l, const char *const *set, int n)
     return OK;
 }
 
+/* True for "full,-name,...": all but these. The compiler checks the names and their signs. */
+static bool has_exceptions(const TextList *list)
+{
+    return list->n > 1 && strcmp(list->at[0], "full") == 0 && list->at[1][0] == '-';
+}
+
 /* Refuses a list that mixes patterns with one of the first n_words of `word`, or that is empty: a
- * word like `full` decides for all values, so it must be the only item. */
+ * word like `full` decides for all values, so it must be the only item, or have exceptions. */
 static Err check_patterns(const Config *c, KeyId key, const TextList *list, int n_words)
 {
     static const char *const word[] = {"none", "selective", "full"};
-    for (int i = 0; list->n > 1 && i < list->n; i++)
+    for (int i = has_exceptions(list) && n_words > 2; list->n > 1 && i < list->n; i++)
         for (int w = 0; w < n_words; w++)
             if (strcmp(list->at[i], word[w]) == 0)
                 return err_fail(ERR_CONFIG,
