@@ -126,11 +126,25 @@ static void bf16_keeps_its_error(void **state)
     }
 }
 
+/* 9 tokens on 10 to 12 ranks: some ranks have none, and send and receive nothing. */
+static void ranks_without_tokens(void **state)
+{
+    static const char *const layout[] = {"cp=10 context=ring tokens=contiguous",
+                                         "cp=10 context=double-ring cp_inner=5",
+                                         "cp=11 context=lightseq", "cp=12 context=token-ring"};
+    (void)state;
+    for (size_t i = 0; i < sizeof layout / sizeof *layout; i++) {
+        const VerifySettings s = settings("llama", F32, 1, RECOMPUTE_NONE);
+        expect_same_model(&s, layout[i]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plans_compute_the_same_model),
         cmocka_unit_test(plans_combine_with_other_axes),
+        cmocka_unit_test(ranks_without_tokens),
         cmocka_unit_test(bf16_keeps_its_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
