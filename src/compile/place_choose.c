@@ -9,13 +9,14 @@
  *         \-row--> o  cost 8 --x---> o      the same state, more expensive: dropped
  *
  * Cost is seconds along cp (cost/cost.h), then bytes, transfers and flops. A first search that
- * keeps few states (a beam) finds a bound; the second drops only states that cost more than
- * that. */
+ * keeps few states (a beam) finds a bound; the second drops only states that cost more than that. A
+ * graph with too many equally cheap states (several experts, gates and partial sums at once) is
+ * placed by a wider beam instead: legal, but not proven to be the cheapest. */
 #include "compile/place.h"
 
 #include <string.h>
 
-enum { N_EXTRA = 2, BEAM = 24, MAX_STATES = 1 << 13 };
+enum { N_EXTRA = 2, BEAM = 24, WIDE_BEAM = 256, MAX_STATES = 1 << 13 };
 
 typedef struct {
     double seconds; /* 0 without rates */
@@ -45,6 +46,7 @@ typedef struct {
     SearchState **layer; /* [n_nodes + 1] */
     int *n, *cap;        /* [n_nodes + 1] */
     int *table;          /* open addressing over the states of one layer: index + 1, or 0 */
+    bool full;           /* a layer had more than MAX_STATES; the rest were left out */
 } PlacementSearch;
 
 enum { TABLE_SIZE = 2 * MAX_STATES };
@@ -177,11 +179,10 @@ static Err keep_state(PlacementSearch *s, int layer, const SearchState *state)
         old->avail = buffer;
         return OK;
     }
-    if (s->n[layer] == MAX_STATES)
-        return err_fail(ERR_CHECK,
-                        "graph %s: more than %d partial placements are as cheap as the best known; "
-                        "pin more values in the strategy",
-                        s->p->g->kind, MAX_STATES);
+    if (s->n[layer] == MAX_STATES) {
+        s->full = true;
+        return OK;
+    }
     TRY(grow_layer(s, layer));
     SearchState *kept = &s->layer[layer][s->n[layer]++];
     *kept = *state;
@@ -271,7 +272,9 @@ static Err search_nodes(PlacementSearch *s, const PlacementCost *bound, int beam
     for (int i = 0; i < g->n_nodes; i++) {
         s->n[i + 1] = 0;
         memset(s->table, 0, TABLE_SIZE * sizeof *s->table);
-        for (int k = 0; k < s->n[i]; k++) TRY(expand_state(s, i, k, bound, &next));
+        for (int k = 0; k < s->n[i] && !(s->full && !beam); k++)
+            TRY(expand_state(s, i, k, bound, &next));
+        if (s->full && !beam) return OK; /* not exact any more */
         if (s->n[i + 1] == 0)
             return err_fail(ERR_CHECK,
                             "graph %s: node %d, %s: no row of the op fits the layouts that the "
@@ -342,7 +345,9 @@ Err place_choose(PlaceContext *p, RowChoice **choice)
     int at = 0;
     TRY(open_search(&s));
     TRY(search_nodes(&s, NULL, BEAM, &bound));
+    s.full = false; /* a beam may leave out states */
     TRY(search_nodes(&s, &bound, 0, &best));
+    if (s.full) TRY(search_nodes(&s, NULL, WIDE_BEAM, &best));
     for (int i = p->g->n_nodes; i > 0; i--) {
         (*choice)[i - 1] = s.layer[i][at].choice;
         at = s.layer[i][at].parent;
