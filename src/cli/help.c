@@ -51,7 +51,7 @@ static const char *shown_default(const Key *key) { return *key->fallback ? key->
 /* Keys with a single supported value are marked: setting them has no effect yet. */
 static void print_section(const char *section)
 {
-    char text[512];
+    char text[1024];
     printf("%s: %s\n\n", section, section_at(section_find(section))->meaning);
     for (int i = 0; i < N_KEYS; i++) {
         const Key *key = key_at((KeyId)i);

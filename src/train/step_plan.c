@@ -3,6 +3,9 @@
 
 #include <string.h>
 
+/* Address space of the plan and of its compiler, each; both fit into a limit on virtual memory. */
+#define MAX_PLAN_BYTES ((size_t)1 << 31)
+
 /* Events of one step: an instruction or an action each, and prepacking. */
 static int64_t count_events(const LinkedProgram *lp)
 {
@@ -31,15 +34,17 @@ Err step_plan_open(StepPlan *p, const Job *job, const Cluster *cluster, bool rec
     p->cluster = cluster ? *cluster : unknown_cluster();
     p->in = (ClockInput){.cluster = &p->cluster, .job = &p->job, .mesh = &p->mesh};
     if (!cluster && (!records || job->linked.slices > 1)) return OK;
-    TRY(arena_open(&p->arena, "plan of a step", ARENA_PLENTY));
-    TRY(arena_open(&p->temp, "plan's compiler", ARENA_PLENTY));
+    TRY(arena_open(&p->arena, "plan of a step", MAX_PLAN_BYTES));
+    TRY(arena_open(&p->temp, "plan's compiler", MAX_PLAN_BYTES));
     TRY(clock_open(&p->in, &p->arena, &p->temp, &p->clock));
     if (cluster) {
         TRY(clock_play(p->clock, &p->cluster, &time));
         p->predicted_s = time.step_s;
     }
     if (!records || job->linked.slices > 1) return OK;
-    p->trace.cap = MEASURED_STEPS * count_events(&job->linked);
+    const int64_t events = MEASURED_STEPS * count_events(&job->linked);
+    if ((size_t)events > MAX_PLAN_BYTES / 4 / sizeof *p->trace.at) return OK; /* no calibration */
+    p->trace.cap = events;
     return ARENA_NEW(&p->arena, p->trace.cap, &p->trace.at);
 }
 
