@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/config/layer_rules.h"
 #include "cli/config/mesh.h"
 #include "cli/plan.h"
 
@@ -105,11 +106,24 @@ static Err fix_key(const Config *c, KeyId key, PlanFixed *f)
     }
 }
 
+/* Plans are uniform: a rule for layers would be lost without a word. */
+static Err refuse_rules(const Config *c, KeyId key, const char *origin)
+{
+    const char *rule = layer_rules_first(c, key);
+    if (!rule) return OK;
+    return err_fail(ERR_CONFIG,
+                    "%s: %s=%.80s: values for single layers are not in the space of a search; give "
+                    "one value, or leave it out",
+                    origin, key_at(key)->path, rule);
+}
+
 Err plan_fixed_of(const Config *c, PlanFixed *out)
 {
     *out = plan_fixed_none();
     for (int k = 0; k < N_KEYS; k++) {
         const KeyId key = (KeyId)k;
+        if (is_argument(c, key) || is_among(key, kept, N_KEPT))
+            TRY(refuse_rules(c, key, c->origin[key]));
         if (!plan_decides(key) || !is_argument(c, key) || is_among(key, kept, N_KEPT)) continue;
         if (!is_among(key, searched, N_SEARCHED))
             return err_fail(ERR_CONFIG,
@@ -139,6 +153,7 @@ Err plan_fix(const char *setting, Arena *a, PlanFixed *f)
     TRY(ARENA_NEW(a, 1, &c));
     const WrittenValue value = {.text = equals + 1, .origin = "--explain-choice"};
     TRY(key_set((KeyId)key, &value, a, c));
+    TRY(refuse_rules(c, (KeyId)key, value.origin));
     return fix_key(c, (KeyId)key, f);
 }
 

@@ -71,6 +71,10 @@ static Err choose_layouts(const Config *c, const VerifyFlags *want, Arena *a, Ve
     own.units = v->units;
     int *n = &v->n_layouts;
     int ranks, n_cover;
+    if (want->layouts && v->units)
+        return err_fail(ERR_CONFIG,
+                        "--layouts with values of keys for single layers: they are verified with "
+                        "the layout of the run only; leave out --layouts, or the rules");
     if (want->layouts) return read_layouts(want->layouts, a, out, n);
     TRY(read_ranks(want->ranks, &ranks));
     const int units = (int)v->trial_model.n_layers + 2;

@@ -20,6 +20,23 @@ static Err check_params(const LinkedProgram *a, const LinkedProgram *b, int numb
     return OK;
 }
 
+/* Weights and moments of a pack: the same part of it, at the same addresses. */
+static Err check_packs(const LinkedProgram *a, const LinkedProgram *b, int number)
+{
+    for (int k = 0; k < a->model->n_packs; k++) {
+        const PackMemory *x = &a->pack[k], *y = &b->pack[k];
+        if (x->stage != y->stage || x->mine.shard.lo != y->mine.shard.lo ||
+            x->mine.shard.hi != y->mine.shard.hi || x->weights != y->weights ||
+            x->master != y->master || x->whole != y->whole || x->moments[0] != y->moments[0] ||
+            x->moments[1] != y->moments[1])
+            return err_fail(ERR_CHECK,
+                            "program %d has pack %d at another place than program 0: their ZeRO "
+                            "levels or optimizers differ",
+                            number, k);
+    }
+    return OK;
+}
+
 Err program_set_check(const ProgramSet *s)
 {
     const LinkedProgram *a = s->program[0];
@@ -39,6 +56,7 @@ Err program_set_check(const ProgramSet *s)
                                 "levels or optimizers differ",
                                 i, b->bytes[k], k == ARENA_STATE ? "state" : "session",
                                 a->bytes[k]);
+        TRY(check_packs(a, b, i));
     }
     return OK;
 }

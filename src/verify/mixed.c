@@ -50,11 +50,12 @@ Err mixed_reference(const JobSettings *job, int zero, Arena *arena, const UnitOp
     for (int u = 0; u < (int)job->config->n_layers + 2; u++) {
         UnitOptions *o = &units[u];
         o->reduce_each = o->reduce_each || o->zero >= 2;
-        *changed = *changed || o->zero > zero;
+        const UnitOptions before = *o;
         if (o->zero > zero) o->zero = zero;
         o->recompute = job->compile.recompute;
         o->recompute_names = job->compile.recompute_names;
         o->offload_names = job->compile.offload_names;
+        *changed = *changed || !job_same_options(&before, o);
     }
     *out = units;
     return OK;

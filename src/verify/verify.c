@@ -228,13 +228,11 @@ static Err exact_reference(const VerifySettings *s, const ParallelSettings *p, A
                            ParallelSettings *reference, bool *exists)
 {
     const TrialSettings t = trial_of(s, p, GRADE_EXACT, dp_of(p));
-    bool changed;
     *exists = uniform_reference(s, p, arena, reference);
     if (!p->units) return OK;
-    *exists = true;
     *reference = *p;
     reference->live = 0;
-    return mixed_reference(&t.job, p->mesh.dp_replicate > 1, arena, &reference->units, &changed);
+    return mixed_reference(&t.job, p->mesh.dp_replicate > 1, arena, &reference->units, exists);
 }
 
 Err verify_layout(const VerifySettings *s, const ParallelSettings *given, Arena *arena,

@@ -91,6 +91,9 @@ static void refusals(void **state)
     assert_printed("--cluster FILE is missing");
     assert_int_equal(sheaf_verb(2, "plan", cluster, "--gpus=4..2", NULL), 2);
     assert_printed("--gpus 4..2: must be a number of ranks, or a range");
+    assert_int_equal(sheaf_verb(2, "plan", cluster, "--gpus=2", "parallel.zero=3@layers:0,1", NULL),
+                     2);
+    assert_printed("values for single layers are not in the space of a search");
     assert_int_equal(sheaf_verb(2, "plan", unpriced, "--objective=cost", NULL), 2);
     assert_printed("has no price_per_hour; add it");
     assert_int_equal(sheaf_verb(2, "plan", unpriced, "--objective=energy", NULL), 2);

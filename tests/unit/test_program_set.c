@@ -117,6 +117,22 @@ static void other_states_are_refused(void **state)
     set.parallel.zero = 0;
     DO(job_compile(&set, &a, &other));
     expect_error("zero", program_set_check(&both), ERR_CHECK, "their ZeRO levels or optimizers");
+    UnitOptions units[2][8]; /* one layer's moments are sharded, in turn: as many bytes in all */
+    const int n = (int)set.config->n_layers + 2;
+    for (int i = 0; i < 2; i++)
+        for (int u = 0; u < n; u++) {
+            units[i][u] = job_unit_options(&set, u);
+            units[i][u].zero = u == 1 + i;
+        }
+    set.parallel.units = units[1];
+    DO(job_compile(&set, &a, &other));
+    static Job first;
+    set.parallel.units = units[0];
+    DO(job_compile(&set, &a, &first));
+    const ProgramSet turned = {2, {&first.linked, &other.linked}};
+    assert_int_equal(first.linked.bytes[ARENA_STATE], other.linked.bytes[ARENA_STATE]);
+    expect_error("layers", program_set_check(&turned), ERR_CHECK, "at another place");
+    set.parallel.units = NULL;
     set.parallel.zero = 1;
     set.parallel.rank = 1;
     DO(job_compile(&set, &a, &other));

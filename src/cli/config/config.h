@@ -50,7 +50,7 @@ typedef struct {
     const char *item, *value; /* "3@layers:0-15", "3" */
     int first, last;          /* RULE_HEAD: the last unit, whose number depends on the model */
 } LayerRule;
-enum { MAX_LAYER_RULES = 256, RULE_HEAD = -1 };
+enum { MAX_LAYER_RULES = 2048, RULE_HEAD = -1 };
 
 #define TYPE_INT int64_t
 #define TYPE_FLOAT double

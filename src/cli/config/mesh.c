@@ -112,13 +112,15 @@ static Err check_cp(const Config *c)
     const ParallelSettings p = config_parallel(c);
     if (p.mesh.cp_heads)
         TRY(mesh_check_heads(c->origin[KEY_mesh_cp_heads], p.mesh.cp, p.mesh.cp_heads));
-    if (p.cp_inner && p.context != CONTEXT_DOUBLE_RING)
+    const char *rule = layer_rules_first(c, KEY_parallel_context);
+    const bool doubled = p.context == CONTEXT_DOUBLE_RING ||
+                         (rule && strncmp(rule, "double-ring@", strlen("double-ring@")) == 0);
+    if (p.cp_inner && !doubled)
         return err_fail(ERR_CONFIG,
                         "%s: mesh.cp_inner=%d: has no effect with parallel.context=%s; set "
                         "parallel.context=double-ring, or leave it out",
                         c->origin[KEY_mesh_cp_inner], p.cp_inner, context_name(p.context));
     if (p.mesh.cp > 1) return OK;
-    const char *rule = layer_rules_first(c, KEY_parallel_context);
     if (p.context || rule)
         return no_effect(c, KEY_parallel_context, rule ? rule : context_name(p.context));
     if (p.tokens) return no_effect(c, KEY_parallel_tokens, token_map_name(p.tokens));
