@@ -221,6 +221,7 @@ static Err search_ranks(PlanVerb *v, int ranks)
     }
     add_counts(r, &s);
     if (s.excess > 0 && r->n_rows > 0) { /* a bound was too high: the certificate counts with it */
+        r->loose_bound = r->row[0].complete;
         r->row[0].complete = false;
         r->row[0].bound_s = r->row[0].time.step_s / s.excess;
     }
@@ -247,6 +248,13 @@ static Err search_choice(PlanVerb *v)
 static Err nothing_fits(const PlanVerb *v)
 {
     char limit[24];
+    if (v->report.counts.nodes == 0)
+        return err_fail(ERR_CONFIG,
+                        "plan: the space has no plan for %d%s ranks with the keys that are given: "
+                        "their product must divide the ranks, schedules that slice sequences are "
+                        "not in the space, and cp needs 1024 tokens of a sequence per rank; leave "
+                        "one of the keys out, or change --gpus",
+                        v->ranks[v->n_ranks - 1], v->n_ranks > 1 ? " or fewer" : "");
     return err_fail(
         ERR_CONFIG,
         "plan: no plan for %d%s ranks fits into %s a rank; of %d plans %d were "
@@ -456,6 +464,9 @@ static Err plan_request(PlanVerb *v, int argc, char **argv)
     TRY(args_split(argc, argv, flags, sizeof flags / sizeof *flags, v->arena, &v->args));
     if (f->out) TRY(new_file_check("-o", f->out));
     if (f->svg) TRY(new_file_check("--svg", f->svg));
+    if (f->out && f->svg && strcmp(f->out, f->svg) == 0)
+        return err_fail(ERR_CONFIG, "-o and --svg both name %s; give each a file of its own",
+                        f->out);
     f->frontier = f->frontier || f->svg;
     TRY(open_space(v));
     TRY(plan_cache_open(v->arena, &v->cache));

@@ -36,6 +36,7 @@ typedef struct {
     int meshes, meshes_left; /* of the space; of these, not among the rows */
     double left_s;           /* a bound of the meshes that are not among the rows */
     int points;              /* of the space of the chosen number of ranks */
+    bool loose_bound;        /* the best plan is not proven optimal only because a bound was high */
     SearchCounts counts;     /* of all searches */
     double search_s, link_s; /* seconds of searching; of linking and timing the best plan */
     Config *best_config;     /* the run under the best plan */

@@ -62,6 +62,29 @@ static Err fix_split(const Config *c, PlanFixed *f)
                     c->parallel_split);
 }
 
+static Err fix_schedule(const Config *c, PlanFixed *f)
+{
+    f->schedule = c->parallel_schedule;
+    if (plan_has_schedule(f->schedule)) return OK;
+    return err_fail(ERR_CONFIG,
+                    "parallel.schedule=%.80s: a search fixes 1f1b, interleaved, gpipe, bfs, zbh1, "
+                    "zbh2, izb, zbv or dualpipev; others are not in its space",
+                    f->schedule);
+}
+
+static Err fix_context(const Config *c, PlanFixed *f)
+{
+    const ContextKind kind = (ContextKind)(c->parallel_context - CONTEXT_BY_AUTO);
+    f->context = kind == CONTEXT_AUTO ? -1 : (int)kind;
+    if (kind == CONTEXT_AUTO || kind == CONTEXT_GATHER || kind == CONTEXT_RING ||
+        kind == CONTEXT_ULYSSES)
+        return OK;
+    return err_fail(ERR_CONFIG,
+                    "parallel.context=%s: a search fixes gather, ring or ulysses; others are not "
+                    "in its space",
+                    context_name(kind));
+}
+
 static Err fix_key(const Config *c, KeyId key, PlanFixed *f)
 {
     switch (key) {
@@ -89,13 +112,9 @@ static Err fix_key(const Config *c, KeyId key, PlanFixed *f)
         f->sequence = c->parallel_sequence;
         return OK;
     case KEY_parallel_context:
-        f->context = c->parallel_context == CONTEXT_BY_AUTO
-                         ? -1
-                         : (int)(c->parallel_context - CONTEXT_BY_AUTO);
-        return OK;
+        return fix_context(c, f);
     case KEY_parallel_schedule:
-        f->schedule = c->parallel_schedule;
-        return OK;
+        return fix_schedule(c, f);
     case KEY_parallel_chunks:
         f->chunks = (int)c->parallel_chunks;
         return OK;
@@ -132,7 +151,12 @@ Err plan_fixed_of(const Config *c, PlanFixed *out)
                             key_at(key)->path);
         TRY(fix_key(c, key, out));
     }
-    return OK;
+    if (strcmp(c->parallel_offload.text, "none") == 0 || out->recompute == RECOMPUTE_NONE)
+        return OK;
+    return err_fail(ERR_CONFIG,
+                    "parallel.offload=%.80s: a search over recomputation has plans that keep "
+                    "nothing to offload; set parallel.recompute=none too, or leave it out",
+                    c->parallel_offload.text);
 }
 
 Err plan_fix(const char *setting, Arena *a, PlanFixed *f)

@@ -101,9 +101,10 @@ static void certificate_text(const PlanReport *r, Text *t)
     else
         text_add(t,
                  "  certificate   within %.2f%% of the optimum under this cost model: no plan is "
-                 "faster than %.3f ms;\n                the search ended after its limit of nodes "
-                 "(--nodes)\n",
-                 100 * plan_gap(r), 1e3 * best->bound_s);
+                 "faster than %.3f ms;\n                %s\n",
+                 100 * plan_gap(r), 1e3 * best->bound_s,
+                 r->loose_bound ? "a lower bound was above the time that it bounds, by this much"
+                                : "the search ended after its limit of nodes (--nodes)");
 }
 
 static void search_text(const PlanReport *r, Text *t)

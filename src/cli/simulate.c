@@ -6,6 +6,7 @@
 #include "cli/simulate.h"
 
 #include <stdio.h>
+#include <string.h>
 #include "cli/args.h"
 #include "cli/config/job.h"
 #include "cli/new_file.h"
@@ -58,6 +59,9 @@ static Err check_flags(const SimulateFlags *flags)
                         "%s %s: shows the time of a step; give a machine too, as --cluster "
                         "share/clusters/h100-sxm.yaml",
                         flags->trace ? "--trace" : "--svg", file);
+    if (flags->trace && flags->svg && strcmp(flags->trace, flags->svg) == 0)
+        return err_fail(ERR_CONFIG, "--trace and --svg both name %s; give each a file of its own",
+                        flags->svg);
     if (flags->trace) TRY(new_file_check("--trace", flags->trace));
     return flags->svg ? new_file_check("--svg", flags->svg) : OK;
 }
@@ -73,6 +77,7 @@ static Err simulate_config(const Config *config, const SimulateFlags *flags, Are
     TRY(open_cluster(flags->cluster, arena, &s.cluster));
     TRY(config_model(config, temp, &model));
     TRY(config_job(config, &model, &settings));
+    if (s.cluster) settings.parallel.host_ranks = (int)s.cluster->rates.level[0].ranks;
     TRY(mesh_sized(&settings.parallel.mesh, &mesh));
     TRY(count_parameters(&settings, temp, &s.parameters));
     ProgressLine line = progress_begin("simulating", model.name, 0);

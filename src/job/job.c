@@ -39,8 +39,8 @@ static Err check_experts(const Job *job)
     for (int p = 0; p < job->model.n_packs; p++)
         if (job->model.pack[p].view == VIEW_EXPERT) return OK;
     return err_fail(ERR_CONFIG,
-                    "mesh.%s=%d: the model %s has no experts that are sharded over ranks; set "
-                    "mesh.ep=1 and mesh.etp=1",
+                    "mesh.%s=%d: %s has no parameters that are sharded over experts (of the models "
+                    "so far, none has); set mesh.ep=1 and mesh.etp=1",
                     m->ep > 1 ? "ep" : "etp", m->ep > 1 ? m->ep : m->etp, job->model.name);
 }
 

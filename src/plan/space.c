@@ -34,6 +34,13 @@ PlanFixed plan_fixed_none(void)
 
 int plan_dp(const PlanPoint *p) { return p->mesh.dp_replicate * p->mesh.dp_shard; }
 
+bool plan_has_schedule(const char *name)
+{
+    for (int i = 0; i < N_SCHEDULES; i++)
+        if (strcmp(schedules[i].name, name) == 0) return true;
+    return false;
+}
+
 bool plan_is_merged(const PlanPoint *p)
 {
     for (int i = 0; i < N_SCHEDULES; i++)

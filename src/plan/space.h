@@ -56,6 +56,8 @@ Err plan_points(const PlanSpace *s, Arena *arena, PlanPoint **out, int *n);
 /* Local. The job of a point, for rank 0. */
 JobSettings plan_job(const PlanSpace *s, const PlanPoint *p);
 int plan_dp(const PlanPoint *p);
+/* Local. True if the space has plans with this schedule. */
+bool plan_has_schedule(const char *name);
 /* Local. True if backward phases of the schedule run as B, not as I and W. */
 bool plan_is_merged(const PlanPoint *p);
 /* Local. "dp=8 tp=8 sequence micro=2 zero=1 recompute=selective": axes of one rank are left out. */

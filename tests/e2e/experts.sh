@@ -49,6 +49,6 @@ done
 ok "slices with a balance loss" refused "counted over a whole micro-batch" \
     "$sheaf" explain data.train="$top/text" data.seq_len=24 model.name=mixtral-tiny optim.aux_loss=0.1 \
     parallel.schedule=seq1f1b parallel.slices=2
-ok "expert parallelism" refused "has no experts that are sharded over ranks" \
+ok "expert parallelism" refused "has no parameters that are sharded over experts" \
     "$sheaf" explain "${common[@]}" mesh.dp=2 mesh.ep=2
 counted

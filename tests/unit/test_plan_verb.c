@@ -94,6 +94,12 @@ static void refusals(void **state)
     assert_int_equal(sheaf_verb(2, "plan", cluster, "--gpus=2", "parallel.zero=3@layers:0,1", NULL),
                      2);
     assert_printed("values for single layers are not in the space of a search");
+    assert_int_equal(sheaf_verb(2, "plan", cluster, "parallel.schedule=terapipe", NULL), 2);
+    assert_printed("parallel.schedule=terapipe: a search fixes 1f1b");
+    assert_int_equal(sheaf_verb(2, "plan", cluster, "parallel.offload=mid", NULL), 2);
+    assert_printed("set parallel.recompute=none too");
+    assert_int_equal(sheaf_verb(2, "plan", cluster, "--gpus=2", "mesh.tp=3", NULL), 2);
+    assert_printed("the space has no plan for 2 ranks");
     assert_int_equal(sheaf_verb(2, "plan", unpriced, "--objective=cost", NULL), 2);
     assert_printed("has no price_per_hour; add it");
     assert_int_equal(sheaf_verb(2, "plan", unpriced, "--objective=energy", NULL), 2);

@@ -9,9 +9,11 @@
 
 enum { PLAN_VERSION = 1 };
 
+/* Capacity and drop are of the model: they decide which tokens an expert computes. */
 bool plan_decides(KeyId key)
 {
     const char *section = key_at(key)->section;
+    if (key == KEY_parallel_capacity || key == KEY_parallel_drop) return false;
     return key == KEY_batch_micro || strcmp(section, "mesh") == 0 ||
            strcmp(section, "parallel") == 0;
 }

@@ -88,8 +88,9 @@ Err explain_context_text(const Facts *f, const char *name, Arena *temp, Text *ou
 {
     const MeshSizes *mesh = &f->job->settings.parallel.mesh;
     const int heads = mesh->cp_heads > 1 ? mesh->cp_heads : 1, cp = mesh->cp > 1 ? mesh->cp : 1;
-    const int ranks = cp / heads; /* a double ring is shown on two hosts, if they can be equal */
-    ContextShape s = {.ranks = ranks, .inner = ranks % 2 ? ranks : ranks / 2, .causal = true};
+    const int ranks = cp / heads, given = f->job->settings.parallel.cp_inner;
+    const int half = ranks % 2 ? ranks : ranks / 2; /* a double ring is shown on two hosts */
+    ContextShape s = {.ranks = ranks, .inner = given ? given : half, .causal = true};
     const ContextRow *row;
     ContextPlan plan[2];
     ContextCounts counts[2];
