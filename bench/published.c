@@ -79,7 +79,7 @@ static bool is_reported(const Harness *h, const RowRecord *r)
     return !(h->held_out && r->fitted);
 }
 
-/* What a line of the report is of. */
+/* The rows that a line of the report sums up: of a source, a GPU type or a cluster. */
 typedef enum { OF_SOURCE, OF_GPU, OF_CLUSTER } GroupKind;
 
 static const char *group_name(const Harness *h, const RowRecord *r, GroupKind kind)

@@ -50,7 +50,7 @@ typedef struct {
 
 /* Local. The choices that arguments fix. ERR_CONFIG for an argument that is not in the space. */
 Err plan_fixed_of(const Config *c, PlanFixed *out);
-/* Local. Adds KEY=VALUE to what is fixed. */
+/* Local. Adds KEY=VALUE to the fixed choices. */
 Err plan_fix(const char *setting, Arena *a, PlanFixed *f);
 /* Local. The configuration with the choices of a point in place of all that a plan decides. */
 Err plan_config_of(const Config *base, const PlanPoint *p, Arena *a, Config *out);

@@ -191,7 +191,7 @@ static Err run_ranks(ProfileWork *w)
     return world_run(&set);
 }
 
-/* Runs the ranks; rank 0 writes what it measured. */
+/* Runs the ranks; rank 0 writes the cluster file. */
 static Err profile_machine(ProfileWork *w, FILE *out, Arena *arena)
 {
     MemoryLimits limits;

@@ -63,7 +63,7 @@ static Err whole(const Job *job, Arena *arena, SlicePlan *out)
     return OK;
 }
 
-/* ERR_CONFIG if a slice would count for itself what a micro-batch must count as a whole. */
+/* ERR_CONFIG for sums over a micro-batch that a slice cannot compute alone: capacity, aux loss. */
 static Err check_experts(const ExpertConfig *x)
 {
     if (x->n == 0 || (x->aux_loss <= 0 && x->capacity <= 0)) return OK;

@@ -1,4 +1,4 @@
-/* bound.c -- sums over the units of each stage. Every term leaves out what a plan may hide. */
+/* bound.c -- sums over the units of each stage. Time that a plan may hide is in no term. */
 #include "plan/bound.h"
 
 #include <math.h>
