@@ -16,6 +16,19 @@ Err new_file_check(const char *flag, const char *path)
                     path);
 }
 
+Err new_file_try(const char *flag, const char *path)
+{
+    struct stat s;
+    TRY(new_file_check(flag, path));
+    const bool exists = stat(path, &s) == 0;
+    if (exists && !S_ISREG(s.st_mode) && !S_ISDIR(s.st_mode)) return OK; /* opening it may wait */
+    FILE *f = fopen(path, "a");
+    if (!f) return err_fail(ERR_IO, "%s %s: cannot be written: %s", flag, path, strerror(errno));
+    fclose(f);
+    if (!exists) remove(path);
+    return OK;
+}
+
 Err new_file_write(const char *flag, const char *path, const char *text)
 {
     FILE *f = fopen(path, "w");

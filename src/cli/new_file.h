@@ -8,6 +8,10 @@
  * Devices, FIFOs and empty files have nothing to lose. Called before any work, so that a refused
  * request costs no time. */
 Err new_file_check(const char *flag, const char *path);
+/* Local. As new_file_check, and ERR_IO if the file cannot be written now: no such folder, no
+ * permission, a folder of that name. A file that the trial creates is removed again. For files in
+ * folders that exist before the work. */
+Err new_file_try(const char *flag, const char *path);
 /* Local. Writes a text to the file. ERR_IO names the flag and the path. */
 Err new_file_write(const char *flag, const char *path, const char *text);
 

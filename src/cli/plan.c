@@ -67,6 +67,19 @@ static Err read_gpus(PlanVerb *v, int fallback)
     return OK;
 }
 
+/* Refuses an argument run.ranks that --gpus does not contain. The run.ranks of a run file is the
+ * default of --gpus. */
+static Err check_ranks(const PlanVerb *v, const Config *c)
+{
+    const bool given = strcmp(c->origin[KEY_run_ranks], "command line") == 0;
+    if (!v->flag.gpus || !given) return OK;
+    for (int i = 0; i < v->n_ranks; i++)
+        if (v->ranks[i] == c->run_ranks) return OK;
+    return err_fail(ERR_CONFIG,
+                    "%s: run.ranks=%lld contradicts --gpus %.40s; leave one of the two out",
+                    c->origin[KEY_run_ranks], (long long)c->run_ranks, v->flag.gpus);
+}
+
 static Err read_objective(PlanVerb *v)
 {
     static const char *const word[] = {"time", "cost", "energy"};
@@ -443,6 +456,8 @@ static Err open_space(PlanVerb *v)
     v->space = (PlanSpace){.base = &v->job, .cluster = cluster, .global = config->batch_global};
     TRY(plan_fixed_of(config, &v->space.fixed));
     TRY(read_gpus(v, (int)config->run_ranks));
+    TRY(check_ranks(v, config));
+
     TRY(read_objective(v));
     return read_limits(v);
 }
@@ -462,8 +477,8 @@ static Err plan_request(PlanVerb *v, int argc, char **argv)
                           {"--nodes", &f->nodes, NULL},
                           {"--json", NULL, &f->json}};
     TRY(args_split(argc, argv, flags, sizeof flags / sizeof *flags, v->arena, &v->args));
-    if (f->out) TRY(new_file_check("-o", f->out));
-    if (f->svg) TRY(new_file_check("--svg", f->svg));
+    if (f->out) TRY(new_file_try("-o", f->out));
+    if (f->svg) TRY(new_file_try("--svg", f->svg));
     if (f->out && f->svg && strcmp(f->out, f->svg) == 0)
         return err_fail(ERR_CONFIG, "-o and --svg both name %s; give each a file of its own",
                         f->out);

@@ -122,7 +122,7 @@ static Err open_output(const char *path, FILE **out)
 {
     *out = stdout;
     if (!path) return OK;
-    TRY(new_file_check("-o", path));
+    TRY(new_file_try("-o", path));
     *out = fopen(path, "w");
     if (*out) return OK;
     return err_fail(ERR_IO, "-o %s: cannot be written: %s; choose another file", path,

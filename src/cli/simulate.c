@@ -62,8 +62,8 @@ static Err check_flags(const SimulateFlags *flags)
     if (flags->trace && flags->svg && strcmp(flags->trace, flags->svg) == 0)
         return err_fail(ERR_CONFIG, "--trace and --svg both name %s; give each a file of its own",
                         flags->svg);
-    if (flags->trace) TRY(new_file_check("--trace", flags->trace));
-    return flags->svg ? new_file_check("--svg", flags->svg) : OK;
+    if (flags->trace) TRY(new_file_try("--trace", flags->trace));
+    return flags->svg ? new_file_try("--svg", flags->svg) : OK;
 }
 
 static Err simulate_config(const Config *config, const SimulateFlags *flags, Arena *arena,

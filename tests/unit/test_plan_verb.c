@@ -111,12 +111,35 @@ static void refusals(void **state)
     assert_int_equal(sheaf_verb(2, "plan", cluster, "--gpus=2", "--explain-choice=mesh.tq=2", NULL),
                      2);
     assert_printed("mesh.tq");
+    assert_int_equal(sheaf_verb(2, "plan", cluster, "--gpus=2", "run.ranks=4", NULL), 2);
+    assert_printed("run.ranks=4 contradicts --gpus 2");
+    assert_int_equal(sheaf_verb(1, "plan", cluster, "--gpus=2", "run.ranks=2", "mesh.tp=2", NULL),
+                     0);
+}
+
+/* The request is impossible too; the file is reported, so the search has not begun. */
+static void unwritable_files(void **state)
+{
+    static const char *const flag[] = {"-o=/tmp/sheaf-no-folder/plan.yaml", "-o=/tmp",
+                                       "--svg=/tmp/sheaf-no-folder/plan.svg"};
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        assert_int_not_equal(
+            sheaf_verb(2, "plan", cluster, "--gpus=2", "--memory=1e-5", flag[i], NULL), 0);
+        assert_printed("cannot be written");
+        assert_not_printed("fits into");
+    }
+    assert_int_equal(sheaf_verb(2, "plan", cluster, "--gpus=2", "--memory=1e-5",
+                                "-o=/tmp/sheaf-plan-never-written.yaml", NULL),
+                     2);
+    assert_int_not_equal(access("/tmp/sheaf-plan-never-written.yaml", F_OK), 0);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(json_has_the_certificate), cmocka_unit_test(fixed_keys_and_choices),
-        cmocka_unit_test(written_plans_are_read), cmocka_unit_test(refusals)};
+        cmocka_unit_test(written_plans_are_read), cmocka_unit_test(refusals),
+        cmocka_unit_test(unwritable_files)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -169,8 +169,8 @@ static Err explain_request(int argc, char **argv, Arena *arena, Arena *temp)
     if (want.context && (want.json || want.pass))
         return err_fail(ERR_CONFIG, "explain: --context prints a text of its own; leave out %s",
                         want.json ? "--json" : "--pass");
-    if (want.svg) TRY(new_file_check("--svg", want.svg));
-    if (want.schedule) TRY(new_file_check("--schedule", want.schedule));
+    if (want.svg) TRY(new_file_try("--svg", want.svg));
+    if (want.schedule) TRY(new_file_try("--schedule", want.schedule));
     TRY(ARENA_NEW(temp, 1, &config));
     TRY(args_config(&args, temp, config));
     return explain(config, &want, arena, temp);
