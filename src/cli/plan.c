@@ -131,11 +131,17 @@ static void show_progress(void *context, const SearchCounts *counts)
                    v->max_nodes);
 }
 
+static SaveMemory counted_saves(const PlanVerb *v)
+{
+    if (!v->space.cluster->host_memory) return SAVE_MEMORY_NONE;
+    return save_memory(v->report.config->run_save_every);
+}
+
 static Err open_search(PlanVerb *v, int ranks, const PlanFixed *fixed, PlanSearch *s)
 {
     *s = (PlanSearch){.space = v->space,
                       .validates = v->report.config->run_valid_every > 0,
-                      .on_device = v->job.compile.device_memory,
+                      .save = counted_saves(v),
                       .max_played = v->max_nodes,
                       .max_linked = 400,
                       .arena = v->arena,
@@ -343,9 +349,8 @@ static double device_bytes(const PlanVerb *v, const Simulation *s)
 {
     double most = 0;
     for (int i = 0; i < s->n; i++) {
-        const RankCount *c = &s->class[i].count;
-        const size_t host = v->job.compile.device_memory ? c->bytes[ARENA_HOST] : 0;
-        const double bytes = (double)(c->total_bytes - c->save_bytes - host);
+        const double bytes =
+            (double)rank_count_bytes(&s->class[i].count, v->space.cluster->host_memory);
         if (bytes > most) most = bytes;
     }
     return most;
@@ -360,7 +365,7 @@ static Err examine(PlanVerb *v, const JobSettings *job)
     TRY(mesh_sized(&job->parallel.mesh, &mesh));
     const SimulateInput in = {.job = job,
                               .mesh = &mesh,
-                              .save = SAVE_MEMORY_NONE,
+                              .save = counted_saves(v),
                               .validates = r->config->run_valid_every > 0};
     TRY(simulate(&in, v->arena, v->temp, &all));
     r->memory_bytes = device_bytes(v, &all);

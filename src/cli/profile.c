@@ -204,6 +204,7 @@ static Err profile_machine(ProfileWork *w, FILE *out, Arena *arena)
     Cluster c = {.name = machine_processor(name, sizeof name), .rates = measurement_rates(&w->out)};
     memcpy(c.peak_flops_per_s, w->out.peak_flops_per_s, sizeof c.peak_flops_per_s);
     c.memory_bytes = (double)limits.limit.bytes / w->launch.sharing;
+    c.host_memory = !w->device->runtime;
     if (w->device->runtime) { /* its queues move bytes while it computes */
         TRY(machine_card(w->device, &card));
         c.name = card.name;

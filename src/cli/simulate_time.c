@@ -1,6 +1,8 @@
 /* simulate_time.c -- the predicted time of a step as text. */
 #include "cli/simulate.h"
 
+#include "base/math.h"
+
 double simulated_mfu(const SimulationReport *s)
 {
     const double peak = s->cluster->peak_flops_per_s[s->settings->dtype];
@@ -8,17 +10,11 @@ double simulated_mfu(const SimulationReport *s)
     return s->time.model_flops / (s->time.step_s * peak * s->mesh->world);
 }
 
-/* Device memory of a class. */
-static size_t device_bytes(const RankClass *k)
-{
-    return k->count.total_bytes - k->count.bytes[ARENA_HOST] - k->count.save_bytes;
-}
-
 double simulated_excess(const SimulationReport *s)
 {
     size_t most = 0;
     for (int i = 0; i < s->all.n; i++)
-        if (device_bytes(&s->all.class[i]) > most) most = device_bytes(&s->all.class[i]);
+        most = max_size(most, rank_count_bytes(&s->all.class[i].count, s->cluster->host_memory));
     return (double)most - s->cluster->memory_bytes;
 }
 

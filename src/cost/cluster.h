@@ -11,7 +11,10 @@ typedef enum { TRANSFER_TP, TRANSFER_CP, TRANSFER_DP, TRANSFER_PP } TransferAxis
 typedef struct {
     const char *name;
     CostRates rates;
-    double memory_bytes;               /* of one device */
+    double memory_bytes; /* of one device */
+    /* That memory is the host's, as a CPU's: it also holds offloaded frames and the copies that
+     * checkpoints are written from. */
+    bool host_memory;
     double peak_flops_per_s[N_DTYPES]; /* by the vendor, for mfu; 0: not given */
     double price_per_hour;             /* of one device, in US dollars; 0: not given */
     double idle_watt, busy_watt;       /* of one device; 0: not given */

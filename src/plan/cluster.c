@@ -41,6 +41,15 @@ static Err read_tiles(const ClusterReader *r, const yaml_node_t *map, CostTiles 
     return check_whole(r, map, "n", n, &t->n);
 }
 
+static Err read_bool(const ClusterReader *r, const yaml_node_t *n, const char *key, bool *out)
+{
+    const char *on = cluster_scalar(n);
+    if (!on || (strcmp(on, "true") != 0 && strcmp(on, "false") != 0))
+        return cluster_refuse(r, n, key, "is neither true nor false");
+    *out = strcmp(on, "true") == 0;
+    return OK;
+}
+
 static Err read_power(const ClusterReader *r, const yaml_node_t *map, Cluster *c)
 {
     ClusterNumber table[] = {{.key = "idle", .unit = 1, .to = &c->idle_watt},
@@ -51,12 +60,12 @@ static Err read_power(const ClusterReader *r, const yaml_node_t *map, Cluster *c
     return OK;
 }
 
-enum { N_DEVICE_KEYS = 8, N_DEVICE_OPTIONAL = 10 };
+enum { N_DEVICE_KEYS = 8, N_DEVICE_OPTIONAL = 11 };
 static const char *const device_keys[N_DEVICE_KEYS + N_DEVICE_OPTIONAL] = {
-    "memory_gib",   "peak_tflops",    "gemm_tflops",   "attention_tflops", "pointwise_tflops",
-    "memory_gbps",  "host_gbps",      "launch_us",     "host_launch_us",   "pair_bytes",
-    "tiles",        "price_per_hour", "power_w",       "gemm_table",       "attention_table",
-    "memory_table", "logit_bytes",    "host_member_us"};
+    "memory_gib",   "peak_tflops",    "gemm_tflops",    "attention_tflops", "pointwise_tflops",
+    "memory_gbps",  "host_gbps",      "launch_us",      "host_launch_us",   "pair_bytes",
+    "tiles",        "price_per_hour", "power_w",        "gemm_table",       "attention_table",
+    "memory_table", "logit_bytes",    "host_member_us", "host_memory"};
 
 static Err read_device(const ClusterReader *r, const yaml_node_t *map, Cluster *c)
 {
@@ -83,6 +92,8 @@ static Err read_device(const ClusterReader *r, const yaml_node_t *map, Cluster *
         const yaml_node_t *value = cluster_value(r, map, table[i].key);
         if (value) TRY(cluster_number(r, value, &table[i]));
     }
+    const yaml_node_t *host_memory = cluster_value(r, map, "host_memory");
+    if (host_memory) TRY(read_bool(r, host_memory, "host_memory", &c->host_memory));
     TRY(read_tiles(r, cluster_value(r, map, "tiles"), &rates->tiles));
     TRY(read_power(r, cluster_value(r, map, "power_w"), c));
     return cluster_device_tables(r, map, rates);
@@ -146,15 +157,6 @@ static Err read_slowdown(const ClusterReader *r, const yaml_node_t *map, Cluster
     TRY(cluster_numbers(r, map, "slowdown", table, 2));
     if (c->slow_work < 1 || c->slow_transfer < 1)
         return cluster_refuse(r, map, "slowdown", "factors are at least 1");
-    return OK;
-}
-
-static Err read_bool(const ClusterReader *r, const yaml_node_t *n, const char *key, bool *out)
-{
-    const char *on = cluster_scalar(n);
-    if (!on || (strcmp(on, "true") != 0 && strcmp(on, "false") != 0))
-        return cluster_refuse(r, n, key, "is neither true nor false");
-    *out = strcmp(on, "true") == 0;
     return OK;
 }
 

@@ -6,6 +6,7 @@
  *     share_links: true                              [+]  flows of a rank at a level share its link
  *     device:
  *       memory_gib: 80                                   2^30 bytes
+ *       host_memory: true                            [+]  Cluster
  *       peak_tflops: {f32: 67, bf16: 989}                by the vendor: for mfu
  *       gemm_tflops: {f64: 40, f32: 40, bf16: 600}       sustained
  *       attention_tflops: {f64: 30, f32: 30, bf16: 450}

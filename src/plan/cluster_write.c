@@ -69,6 +69,7 @@ static void device_text(Text *t, const Cluster *c)
 {
     const CostRates *r = &c->rates;
     text_add(t, "device:\n  memory_gib: %.6g\n", c->memory_bytes / 0x1p30);
+    if (c->host_memory) text_add(t, "  host_memory: true\n");
     flops_line(t, "peak_tflops", c->peak_flops_per_s);
     flops_line(t, "gemm_tflops", r->flops_per_s[WORK_GEMM]);
     flops_line(t, "attention_tflops", r->flops_per_s[WORK_ATTENTION]);

@@ -22,6 +22,7 @@
 
 #include "plan/bound.h"
 #include "plan/clock_coarse.h"
+#include "state/save.h"
 
 typedef enum {
     LEVEL_IDEAL,
@@ -50,7 +51,7 @@ typedef struct PlanCache PlanCache;
 typedef struct {
     PlanSpace space;
     bool validates;             /* the run has a validation program too */
-    bool on_device;             /* device memory counts: all arenas but ARENA_HOST */
+    SaveMemory save;            /* of saves, if the cluster's memory holds their copies */
     int max_played, max_linked; /* nodes that reach these levels in one search */
     Arena *arena, *temp;
     PlanNode *node;

@@ -97,8 +97,12 @@ static Err link_rank(const PlanSearch *s, const Job *shared, const Job *valid, i
     TRY(ARENA_NEW(s->temp, 2, &job));
     Err err = job_compile_rank(shared, rank, s->temp, &job[0]);
     if (err == OK && valid) err = job_compile_rank(valid, rank, s->temp, &job[1]);
+    int64_t saves = 0;
+    if (err == OK) err = saver_bytes(&job[0].linked, rank, s->save, s->temp, &saves);
     if (err == OK) {
-        const double here = (double)fit_bytes(&job[0], valid ? &job[1] : NULL, s->on_device);
+        const bool on_device = !s->space.cluster->host_memory;
+        const int64_t arenas = fit_bytes(&job[0], valid ? &job[1] : NULL, on_device);
+        const double here = (double)(arenas + saves);
         if (here > *bytes) *bytes = here;
     }
     arena_rewind(s->temp, mark);

@@ -34,6 +34,13 @@ typedef struct {
     Traffic traffic;
 } RankCount;
 
+/* The bytes that a rank needs of a cluster's memory: all, or without the host's part
+ * (Cluster.host_memory). */
+static inline size_t rank_count_bytes(const RankCount *c, bool host_memory)
+{
+    return c->total_bytes - (host_memory ? 0 : c->bytes[ARENA_HOST] + c->save_bytes);
+}
+
 /* Ranks with equal counts. */
 typedef struct {
     int first, last; /* lowest and highest rank */

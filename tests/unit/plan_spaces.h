@@ -30,6 +30,7 @@ static inline void open_small(SmallSpace *t, int n, const PlanFixed *fixed)
     t->cluster = slow_cluster(n % 3 != 1);
     t->cluster.rates.level[1].Bps *= 1 + n % 5;
     t->cluster.rates.level[0].ranks = n % 5 == 3 ? 3 : 4;
+    t->cluster.host_memory = n % 4 == 1;
     t->s = (PlanSearch){.space = {.base = &t->job,
                                   .cluster = &t->cluster,
                                   .global = 5 + n % 7,
@@ -37,7 +38,7 @@ static inline void open_small(SmallSpace *t, int n, const PlanFixed *fixed)
                                   .max_micro = 4,
                                   .min_tokens = 2,
                                   .fixed = *fixed},
-                        .on_device = true,
+                        .save = t->cluster.host_memory ? SAVE_MEMORY_SNAPSHOT : SAVE_MEMORY_NONE,
                         .max_played = 100000,
                         .max_linked = 100000,
                         .arena = &t->arena,

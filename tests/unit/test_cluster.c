@@ -52,7 +52,7 @@ static void values_have_their_units(void **state)
 
 static const char full[] =
     "name: full\noverlap: true\nshare_links: true\nslowdown: {work: 1.1, transfer: 1.25}\ndevice:\n"
-    "  memory_gib: 2\n  peak_tflops: {f64: 1, f32: 2, bf16: 8}\n"
+    "  memory_gib: 2\n  host_memory: true\n  peak_tflops: {f64: 1, f32: 2, bf16: 8}\n"
     "  gemm_tflops: {f64: 1, f32: 2, bf16: 3}\n  attention_tflops: {f64: 4, f32: 5, bf16: 6}\n"
     "  pointwise_tflops: {f64: 7, f32: 8, bf16: 9}\n  memory_gbps: 10\n  host_gbps: 11\n"
     "  launch_us: 1\n  host_launch_us: 7\n  host_member_us: 3\n  pair_bytes: 12\n"
@@ -70,7 +70,7 @@ static void check_full(const Cluster *c)
 {
     const CostRates *r = &c->rates;
     assert_true(c->slow_work == 1.1 && c->slow_transfer == 1.25 && c->price_per_hour == 2.5);
-    assert_true(c->idle_watt == 70 && c->busy_watt == 400);
+    assert_true(c->idle_watt == 70 && c->busy_watt == 400 && c->host_memory);
     assert_true(fabs(c->host_launch_s - 7e-6) < 1e-12 && fabs(c->host_member_s - 3e-6) < 1e-12);
     assert_true(r->pair_bytes == 12 && r->logit_bytes == 24 && r->tiles.units == 108);
     assert_true(r->tiles.m == 256 && r->tiles.n == 128 && r->tiles.fill_k == 32);
@@ -159,6 +159,8 @@ static void faults_are_refused(void **state)
     expect_refused("memory_gib: 2", "memory_gib: 0", "above 0");
     expect_refused("memory_gib: 2", "memory_gib: 2 GB", "\"2 GB\" is not a number");
     expect_refused("memory_gib: 2", "memory_gib: [2]", "memory_gib: \"a list or map\"");
+    expect_refused("memory_gib: 2", "memory_gib: 2\n  host_memory: 1",
+                   ":5: host_memory: is neither true nor false");
     expect_refused("launch_us: 0", "launch_us: -1", "of at least 0");
     expect_refused("  host_gbps: 11\n", "", "device has no host_gbps; add it");
     expect_refused("host_gbps: 11", "host_gbps: 11\n  colour: 3", "the key \"colour\"");

@@ -46,7 +46,7 @@ static bool check_point(SmallSpace *t, const PlanPoint *p)
     return true;
 }
 
-/* Device memory of the rank that needs most, of all ranks of the mesh. */
+/* Memory of the cluster that the rank that needs most takes, of all ranks of the mesh. */
 static double simulated_bytes(SmallSpace *t, const PlanPoint *p)
 {
     const JobSettings job = plan_job(&t->s.space, p);
@@ -55,11 +55,10 @@ static double simulated_bytes(SmallSpace *t, const PlanPoint *p)
     Mesh mesh;
     double most = 0;
     DO(mesh_sized(&job.parallel.mesh, &mesh));
-    const SimulateInput in = {.job = &job, .mesh = &mesh, .save = SAVE_MEMORY_NONE};
+    const SimulateInput in = {.job = &job, .mesh = &mesh, .save = t->s.save};
     DO(simulate(&in, &t->arena, &t->temp, &all));
     for (int i = 0; i < all.n; i++) {
-        const RankCount *c = &all.class[i].count;
-        const double bytes = (double)(c->total_bytes - c->bytes[ARENA_HOST]);
+        const double bytes = (double)rank_count_bytes(&all.class[i].count, t->cluster.host_memory);
         if (bytes > most) most = bytes;
     }
     arena_rewind(&t->arena, mark);

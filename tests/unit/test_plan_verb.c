@@ -54,6 +54,39 @@ static void json_has_the_certificate(void **state)
     json_decref(all);
 }
 
+/* The memory of the best plan, of one micro-batch size so that other clusters choose it too. */
+static double planned_bytes(const char *file, const char *key)
+{
+    assert_int_equal(sheaf_verb(1, "plan", file, "--gpus=2", "--json", "mesh.tp=2", "batch.micro=1",
+                                "parallel.recompute=none", "parallel.sequence=false", key, NULL),
+                     0);
+    json_t *all = parsed();
+    const double bytes = (double)number(json_object_get(all, "best"), "memory_bytes");
+    json_decref(all);
+    return bytes;
+}
+
+/* Where host and device share memory, the copies that checkpoints are written from count. */
+static void saves_count_in_host_memory(void **state)
+{
+    char path[] = "/tmp/sheaf-plan-host-XXXXXX", host[64], line[512];
+    (void)state;
+    FILE *from = fopen(cluster + strlen("--cluster="), "r"), *to = fdopen(mkstemp(path), "w");
+    assert_true(from && to);
+    while (fgets(line, sizeof line, from)) {
+        fputs(line, to);
+        if (!strncmp(line, "device:", 7)) fputs("  host_memory: true\n", to);
+    }
+    assert_true(!fclose(from) && !fclose(to));
+    snprintf(host, sizeof host, "--cluster=%s", path);
+    const double without = planned_bytes(cluster, "run.save_every=1"),
+                 buffer = planned_bytes(host, "run.save_every=0"),
+                 snapshot = planned_bytes(host, "run.save_every=1");
+    assert_true(without == planned_bytes(cluster, "run.save_every=0"));
+    assert_true(without < buffer && buffer <= snapshot);
+    unlink(path);
+}
+
 static void fixed_keys_and_choices(void **state)
 {
     (void)state;
@@ -137,9 +170,11 @@ static void unwritable_files(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(json_has_the_certificate), cmocka_unit_test(fixed_keys_and_choices),
-        cmocka_unit_test(written_plans_are_read), cmocka_unit_test(refusals),
-        cmocka_unit_test(unwritable_files)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(json_has_the_certificate),
+                                       cmocka_unit_test(saves_count_in_host_memory),
+                                       cmocka_unit_test(fixed_keys_and_choices),
+                                       cmocka_unit_test(written_plans_are_read),
+                                       cmocka_unit_test(refusals),
+                                       cmocka_unit_test(unwritable_files)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
