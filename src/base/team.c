@@ -85,8 +85,13 @@ static void wake(Team *t)
     pthread_mutex_unlock(&t->lock);
 }
 
-/* Runs all tiles that are left in a thread's share of this region. */
-static void take_share(Team *t, int thread, uint64_t region)
+static void poll(const Team *t)
+{
+    if (t->poll) t->poll(t->polled);
+}
+
+/* Thread `me` runs all tiles that are left in a thread's share of this region. */
+static void take_share(Team *t, int me, int thread, uint64_t region)
 {
     atomic_ullong *share = &t->worker[thread].share;
     const int64_t first = t->n_tiles * thread / t->threads;
@@ -99,14 +104,15 @@ static void take_share(Team *t, int thread, uint64_t region)
                                                    memory_order_relaxed, memory_order_relaxed))
             continue;
         t->run(t->work, first + (int64_t)taken);
+        if (me == 0) poll(t);
         seen = atomic_load_explicit(share, memory_order_relaxed);
     }
 }
 
 static void take_tiles(Team *t, int thread, uint64_t region)
 {
-    for (int i = thread; i < t->threads; i++) take_share(t, i, region);
-    for (int i = 0; i < thread; i++) take_share(t, i, region);
+    for (int i = thread; i < t->threads; i++) take_share(t, thread, i, region);
+    for (int i = 0; i < thread; i++) take_share(t, thread, i, region);
 }
 
 static void *worker_main(void *self)
@@ -220,7 +226,10 @@ void team_run(Team *team, int64_t n_tiles, void (*run)(void *work, int64_t tile)
 {
     if (team && team->shares) team_check_cores(team);
     if (team_threads(team) == 1 || n_tiles <= 1) {
-        for (int64_t tile = 0; tile < n_tiles; tile++) run(work, tile);
+        for (int64_t tile = 0; tile < n_tiles; tile++) {
+            run(work, tile);
+            if (team) poll(team);
+        }
         return;
     }
     MUST(!is_open(atomic_load(&team->gate)), "team_run within a tile of the same team");
@@ -231,4 +240,11 @@ void team_run(Team *team, int64_t n_tiles, void (*run)(void *work, int64_t tile)
     take_tiles(team, 0, open_gate(team));
     atomic_fetch_add(&team->gate, REGION); /* closed: a worker that enters now leaves at once */
     wait_until(team, is_empty, 0);
+}
+
+void team_set_poll(Team *team, void (*function)(void *polled), void *polled)
+{
+    if (!team) return;
+    team->poll = function;
+    team->polled = polled;
 }

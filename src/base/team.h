@@ -9,7 +9,10 @@
  * The calling thread takes part. Thread i starts with the i-th share of the tiles, so from kernel
  * to kernel, and at first touch, the same core mostly accesses the same rows. A thread that is done
  * takes tiles of the others. Teams do not nest and are independent of each other; each rank has its
- * own, so ranks share no pool. */
+ * own, so ranks share no pool.
+ *
+ * Between its tiles the calling thread may call a poll function, which advances work that others
+ * wait for: a rank polls its transfers there, so they move while a long kernel runs. */
 #ifndef BASE_TEAM_H
 #define BASE_TEAM_H
 
@@ -49,5 +52,9 @@ int team_rank(void);
 /* Local. Calls run(work, tile) for each tile in [0, n_tiles), in any order, and returns when all
  * are done. Only the thread that opened the team may call it. NULL is a team of one. */
 void team_run(Team *team, int64_t n_tiles, void (*run)(void *work, int64_t tile), void *work);
+/* Local. From now on team_run calls poll(polled) after each tile that the calling thread has run,
+ * on that thread. The function must not call team_run. poll NULL: none, as at first. Only the
+ * thread that opened the team may call it. A NULL team never polls. */
+void team_set_poll(Team *team, void (*poll)(void *polled), void *polled);
 
 #endif

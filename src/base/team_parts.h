@@ -39,6 +39,8 @@ struct Team {
     void (*run)(void *work, int64_t tile);
     void *work;
     int64_t n_tiles;
+    void (*poll)(void *polled); /* called by thread 0 between its tiles; NULL: none */
+    void *polled;
 
     _Alignas(ARENA_ALIGN) atomic_ullong gate;
     _Alignas(ARENA_ALIGN) atomic_int sleepers;

@@ -127,7 +127,10 @@ static void fill_call(const InstrContext *s, const Instr *in, Call *c)
 
 static Err run_kernel(const InstrContext *s, const Instr *in, const Call *c)
 {
-    return s->r->settings.device->kernel[op_info(in->op)->kernel](c);
+    poll_begin(s->r);
+    const Err err = s->r->settings.device->kernel[op_info(in->op)->kernel](c);
+    poll_end(s->r);
+    return err;
 }
 
 static int ticket_of(const InstrContext *s, int32_t tensor)
@@ -264,7 +267,7 @@ Err execute_run(Rank *r, const LinkedAction *l)
         const double begin_s = watch_begin(r, l, i);
         TRY(run_instr(&s, &p->instr[i]));
         TRY(watch_end(r, l, i, begin_s));
-        TRY(steps_poll(r));
+        TRY(poll_now(r));
     }
     MUST(r->tickets.n == in_flight, "program %s: %d copies or transfers are not waited for",
          p->kind, r->tickets.n - in_flight);

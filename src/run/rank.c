@@ -130,7 +130,7 @@ static Err walk(Rank *r)
         if (i == lp->n) break;
         TRY(run_action(r, i));
         TRY(watch_end(r, l, -1, begin_s));
-        TRY(steps_poll(r));
+        TRY(poll_now(r));
     }
     return OK;
 }

@@ -138,6 +138,13 @@ typedef struct {
     int64_t *trace_index; /* [cap]: of the event in the trace; -1: the step's start */
 } RankTimestamps;
 
+/* Polls between the tiles of kernels: poll.c. */
+typedef struct {
+    Err failed;    /* the first failure, until poll_now returns it */
+    double next_s; /* time of the next poll, at the earliest */
+    int64_t n;     /* polls so far */
+} RankPoll;
+
 struct Rank {
     RankSettings settings;
     Arena arena[N_ARENAS];
@@ -148,6 +155,7 @@ struct Rank {
     DeviceQueue *queue;           /* compute queue; NULL on the host */
     RankMailbox mailbox;
     TicketTable tickets;
+    RankPoll poll;
     RankLists lists;
     RankTimestamps timestamps;
     RankCapture capture;

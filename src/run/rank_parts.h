@@ -112,6 +112,12 @@ Err poison_run(const Rank *r, const LinkedAction *l);
 Err poison_steps(const Rank *r, const LinkedAction *l);
 Err poison_freed(const Rank *r, const LinkedAction *l);
 
+/* poll.c. Local. Around a kernel: on the host, transfers in flight advance between its tiles. */
+void poll_begin(Rank *r);
+void poll_end(Rank *r);
+/* Local. Advances transfers in flight. Returns a failure between tiles since the last call. */
+Err poll_now(Rank *r);
+
 /* prepack.c. Local. The address of a prepacked weight of the unit, or NULL. */
 char *prepacked_at(const Rank *r, int unit, int which);
 /* Local. Prepacks the weight. */
@@ -127,8 +133,6 @@ Err random_fill_spread(Rank *r);
 /* steps.c. Collective over the groups of the steps. Begins the action at a position; ends it. */
 Err steps_begin(Rank *r, int at);
 Err steps_end(Rank *r, int at);
-/* Local. Advances transfers in flight. */
-Err steps_poll(Rank *r);
 /* Collective over the scalar's group. */
 Err steps_scalar(Rank *r, int which);
 /* Local. True if the list or its scalars have transfers to other ranks. */

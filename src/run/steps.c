@@ -2,7 +2,7 @@
  * copies, one transfer of which overlaps with later actions.
  *
  *     position 4   gather.2   runs the steps before the overlapping transfer, and begins that
- *     position 5   F1.0       polls the comm between its instructions
+ *     position 5   F1.0       polls the comm (poll.c)
  *     position 6   F2.0       first ends position 4: waits for it, then runs the other steps */
 #include "run/rank_parts.h"
 
@@ -59,11 +59,6 @@ Err steps_end(Rank *r, int at)
     TRY(tickets_wait(r, at, &deferred)); /* a transfer: never deferred */
     for (int i = l->begun + 1; i < l->n_steps; i++) TRY(run_step(r, &l->step[i]));
     return OK;
-}
-
-Err steps_poll(Rank *r)
-{
-    return r->settings.comm && r->tickets.n > 0 ? comm_poll(r->settings.comm) : OK;
 }
 
 Err steps_scalar(Rank *r, int which)

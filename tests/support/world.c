@@ -23,6 +23,7 @@ typedef struct {
     Job job, valid_job;
     Rank rank, valid;
     Comm *comm;
+    Team *team;
     void *staging[N_PARTS]; /* [longest piece] */
     double sum;             /* ARENA_LOOP */
     int number;             /* of the rank */
@@ -236,15 +237,18 @@ static Err work(Worker *k)
                                .timeout_s = 60};
     TRY(comm_join(k->world, &k->arena, &comm, &k->comm));
     if (w->nccl) TRY(nccl_attach(w->nccl, k->comm));
+    if (w->threads) TRY(team_open(&k->team, w->threads, NULL));
     const RankSettings set = {.program = &k->job.linked,
                               .device = w->device,
                               .comm = k->comm,
+                              .team = k->team,
                               .optim = w->set.optim,
                               .poison = !w->pattern,
                               .jitter = {w->jitter_s, w->seed},
                               .capture = w->capture,
                               .late = !w->device->runtime}; /* a device has late queues instead */
     TRY(rank_open(&k->rank, &set));
+    if (w->opened) w->opened(&k->rank);
     if (w->sums) TRY(comm_register(k->comm, ARENA_LOOP, &k->sum, sizeof k->sum));
     for (int i = 0; i < N_ARENAS; i++)
         TRY(rank_fill(&k->rank, k->rank.base[i], w->pattern ? w->pattern : 0xFF,
@@ -283,6 +287,7 @@ static void *worker_main(void *worker)
     if (k->comm) comm_close(k->comm);
     rank_close(&k->valid);
     rank_close(&k->rank);
+    team_close(k->team);
     return NULL;
 }
 

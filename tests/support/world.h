@@ -34,6 +34,9 @@ typedef struct {
     bool capture;  /* see RankSettings */
     bool autotune; /* before the first step and before the first validation */
     bool sums;     /* after each step a sum over all ranks in host memory, as in a training run */
+    int threads;   /* of each rank's team; 0: ranks have none, and poll between instructions only */
+    /* Called on the rank's thread before its first step; NULL: nothing. */
+    void (*opened)(Rank *r);
     /* Changes the job of a rank before it runs; NULL: nothing. */
     Err (*change)(Job *job, Arena *arena);
     /* Gives the parameters of the result's model their whole shapes, if `change` alters them. */

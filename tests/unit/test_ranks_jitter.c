@@ -1,9 +1,11 @@
 /* test_ranks_jitter.c -- ranks that sleep at random before actions and instructions, over a hostile
- * comm: losses and weights of five steps are the same to the bit in every order. Dead memory is
- * NaN, so reads after the end of a lifetime would show. */
+ * comm: losses and weights of five steps are the same to the bit in every order, and whether
+ * they poll between the tiles of kernels or not. Dead memory is NaN, so reads after the end of a
+ * lifetime would show. */
 #include "support/expect.h"
 
 #include <math.h>
+#include "device/cpu/cpu.h"
 #include "support/world.h"
 
 typedef struct {
@@ -12,16 +14,23 @@ typedef struct {
     MeshSizes mesh;
     int zero;
     bool evict;
+    ContextKind context;
+    TokenMap tokens;
 } Row;
 
 static const Row rows[] = {
-    {"llama", "1f1b", 3, 4, {1, 1, 1, 3, 0, 0, 0, 0}, 0, false},
-    {"llama", "1f1b", 4, 5, {1, 1, 1, 4, 0, 0, 0, 0}, 0, true},
-    {"gpt2", "interleaved", 4, 5, {1, 2, 1, 2, 0, 0, 0, 0}, 3, false},
-    {"qwen3", "zbh1", 3, 4, {1, 1, 2, 3, 0, 0, 0, 0}, 0, false},
-    {"gpt2-untied", "zbv", 4, 3, {1, 2, 1, 2, 0, 0, 0, 0}, 2, false},
-    {"llama-tied", "dualpipev", 4, 5, {1, 1, 1, 2, 0, 0, 0, 0}, 0, false},
-    {"llama", "seq1f1b", 2, 3, {1, 1, 2, 2, 0, 0, 0, 0}, 0, false},
+    {"llama", "1f1b", 3, 4, {1, 1, 1, 3, 0, 0, 0, 0}, 0, false, 0, 0},
+    {"llama", "1f1b", 4, 5, {1, 1, 1, 4, 0, 0, 0, 0}, 0, true, 0, 0},
+    {"gpt2", "interleaved", 4, 5, {1, 2, 1, 2, 0, 0, 0, 0}, 3, false, 0, 0},
+    {"qwen3", "zbh1", 3, 4, {1, 1, 2, 3, 0, 0, 0, 0}, 0, false, 0, 0},
+    {"gpt2-untied", "zbv", 4, 3, {1, 2, 1, 2, 0, 0, 0, 0}, 2, false, 0, 0},
+    {"llama-tied", "dualpipev", 4, 5, {1, 1, 1, 2, 0, 0, 0, 0}, 0, false, 0, 0},
+    {"llama", "1f1b", 2, 2, {1, 1, 1, 1, 3, 0, 0, 0}, 0, false, CONTEXT_RING, TOKENS_ZIGZAG},
+    {"qwen3", "1f1b", 2, 3, {1, 2, 1, 1, 2, 0, 0, 0}, 3, false, CONTEXT_RING, TOKENS_STRIPED},
+    {"llama", "zbv", 4, 3, {1, 1, 1, 2, 3, 0, 0, 0}, 0, false, CONTEXT_LIGHTSEQ, 0},
+    {"gpt2", "1f1b", 2, 2, {1, 1, 1, 1, 4, 0, 0, 0}, 0, false, CONTEXT_TOKEN_RING, 0},
+    {"mistral", "1f1b", 2, 2, {1, 1, 2, 1, 4, 0, 0, 0}, 0, false, CONTEXT_DOUBLE_RING, 0},
+    {"llama", "seq1f1b", 2, 3, {1, 1, 2, 2, 0, 0, 0, 0}, 0, false, 0, 0},
 };
 enum { N_ROWS = sizeof rows / sizeof *rows, SEEDS = 2 };
 
@@ -38,6 +47,10 @@ static World world(const Row *row, ModelConfig *config)
     w.set.parallel.zero = row->zero;
     w.set.parallel.schedule = row->schedule;
     w.set.parallel.evict = row->evict;
+    if (row->context) DO(device_cpu_open(NULL, &w.device)); /* kernels with tiles, which poll */
+    w.set.parallel.context = row->context;
+    w.set.parallel.tokens = row->tokens;
+    w.set.parallel.cp_inner = row->context == CONTEXT_DOUBLE_RING ? 2 : 0;
     return w;
 }
 
@@ -54,6 +67,7 @@ static void any_timing(void **state)
         for (int s = 0; s < w.steps; s++)
             if (!isfinite(plain.loss[s])) fail_msg("%s: step %d: no loss", rows[i].schedule, s);
         w.hostile = true;
+        w.threads = 1;
         w.jitter_s = 60e-6;
         for (w.seed = 1; w.seed <= SEEDS; w.seed++) {
             if (world_run_job(&w, &slept) != OK) fail_msg("%s: %s", rows[i].schedule, err_text());

@@ -257,10 +257,53 @@ static void impossible_sizes_are_refused(void **state)
     }
 }
 
+typedef struct {
+    pthread_t caller;
+    int tiles;            /* that the caller has run */
+    int polls, strangers; /* calls; calls on other threads than the caller */
+} Polled;
+
+static void count_tile(void *polled, int64_t tile)
+{
+    Polled *p = polled;
+    (void)tile;
+    if (pthread_equal(pthread_self(), p->caller)) p->tiles++;
+}
+
+static void count_poll(void *polled)
+{
+    Polled *p = polled;
+    p->polls++;
+    if (!pthread_equal(pthread_self(), p->caller)) p->strangers++;
+}
+
+static void polls_after_each_tile_of_the_caller(void **state)
+{
+    static const int threads[] = {1, 2, 5};
+    (void)state;
+    for (size_t t = 0; t < sizeof threads / sizeof *threads; t++) {
+        Team *team;
+        Polled p = {.caller = pthread_self()};
+        assert_int_equal(team_open(&team, threads[t], NULL), OK);
+        team_set_poll(team, count_poll, &p);
+        for (int64_t n = 1; n < MOST; n += 31) team_run(team, n, count_tile, &p);
+        assert_true(p.tiles > 0); /* the caller alone runs a region of one tile */
+        assert_int_equal(p.polls, p.tiles);
+        assert_int_equal(p.strangers, 0);
+        team_set_poll(team, NULL, NULL);
+        team_run(team, MOST, count_tile, &p);
+        team_run(team, 1, count_tile, &p);
+        assert_true(p.polls < p.tiles);
+        team_close(team);
+    }
+    team_set_poll(NULL, count_poll, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_tile_runs_once),
+        cmocka_unit_test(polls_after_each_tile_of_the_caller),
         cmocka_unit_test(many_small_runs),
         cmocka_unit_test(a_team_of_one_stays_on_the_calling_thread),
         cmocka_unit_test(threads_run_at_the_same_time),
