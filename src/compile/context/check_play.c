@@ -125,7 +125,7 @@ static bool waits_for_sends(const ContextPlayer *w, int rank)
     return waits;
 }
 
-/* The receive is posted before the send waits for its payload: both are posted together. */
+/* Posts the receive and the send together, after the payload that is sent has arrived. */
 static Err play_move(ContextPlayer *w, int rank, const ContextStep *s, bool *waits)
 {
     TRY(check_move(w, rank, s));
