@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "support/expect.h"
+#include "cli/config/job.h"
 #include "cli/config/plan_file.h"
 
 static Arena arena;
@@ -139,6 +140,12 @@ static void mistakes_are_refused(void **state)
     refuse("[zero 1", "[zero 1, zero 2", "zero is given again");
     refuse("[zero 1", "[zero 7", "too large");
     refuse("[zero 1", "[zero", "zero has no value");
+    refuse("[zero 1, recompute selective]", "[zero 1, recompute full@0]", "no @ here");
+    refuse("  0-4:", "  0-1: [zero 1]\n  3-4:", "layers 3-4: layer 2 is missing");
+    refuse("  0-4:", "  0-1: [zero 1]\n  2-3: [zero 9]\n  4-4:", "plan.yaml:21: parallel.zero");
+    refuse(
+        "  0-4:", "  head: [zero 1]\n  head: [zero 0]\n  0-4:", "layers head: it is there twice");
+    refuse("  0-4:", "  tail: [zero 1]\n  0-4:", "is no range");
     refuse("  tp: 2", "  tp: 2\n  tq: 2", "mesh.tq");
     refuse("  tp: 2", "  tp: 2\n  tp: 3", "given again");
     refuse("  micro: 2", "  micro: 2\n  global: 12", "no plan decides it");
@@ -176,10 +183,92 @@ static void edited_plans_have_no_predictions(void **state)
     assert_true(c.plan->is_current);
 }
 
+static const UnitOptions *load_units(const char *run, const char *plan, Config *c)
+{
+    static ModelConfig model;
+    static JobSettings job;
+    DO(load(run, file("plan.yaml", plan), NULL, c));
+    DO(config_model(c, &arena, &model));
+    DO(config_job(c, &model, &job));
+    assert_non_null(job.parallel.units);
+    return job.parallel.units;
+}
+
+/* The plan with its layers replaced. */
+static const char *with_layers(const char *text, const char *layers)
+{
+    const char *at = strstr(text, "layers:\n"), *rest, *out;
+    assert_non_null(at);
+    rest = strstr(at, "predicted:");
+    assert_non_null(rest);
+    Text t = text_in(&arena);
+    text_add(&t, "%.*slayers:\n%s%s", (int)(at - text), text, layers, rest);
+    DO(text_done(&t, &out));
+    return out;
+}
+
+/* Ranges of layers become options of units; the written plan reads the same again. */
+static void layers_may_differ(void **state)
+{
+    static const int zero[] = {0, 3, 3, 1, 1, 1, 2};
+    static const Recompute kept[] = {RECOMPUTE_NONE,     RECOMPUTE_FULL,  RECOMPUTE_FULL,
+                                     RECOMPUTE_FULL,     RECOMPUTE_NAMED, RECOMPUTE_NONE,
+                                     RECOMPUTE_SELECTIVE};
+    const char *run = file("run.yaml", run_text), *again;
+    const char *text =
+        with_layers(make_plan(run), "  embed: [zero 0]\n  0-1: [zero 3, recompute full]\n"
+                                    "  2-2: [zero 1, recompute full]\n"
+                                    "  3-3: [zero 1, recompute mlp.* attn.o]\n"
+                                    "  4-4: [zero 1, offload attn.in]\n"
+                                    "  head: [zero 2, recompute selective]\n");
+    Config c, d;
+    ModelConfig model;
+    (void)state;
+    for (int round = 0; round < 2; round++) {
+        const UnitOptions *u = load_units(run, text, round ? &d : &c);
+        for (int i = 0; i < 7; i++) {
+            assert_int_equal(u[i].zero, zero[i]);
+            assert_int_equal(u[i].recompute, kept[i]);
+            assert_int_equal(u[i].offload_names != NULL, i == 5);
+        }
+        assert_string_equal(u[4].recompute_names, "mlp.*,attn.o");
+        assert_string_equal(u[5].offload_names, "attn.in");
+        DO(config_model(round ? &d : &c, &arena, &model));
+        Text t = text_in(&arena);
+        Arena temp;
+        DO(arena_open(&temp, "temp", ARENA_PLENTY));
+        DO(plan_file_text(round ? &d : &c, &model, NULL, &temp, &t));
+        arena_close(&temp);
+        text_add(&t, "predicted:\n  choices: 0123456789abcdef\n  cluster: x\n  step_ms: 1\n"
+                     "  bound_ms: 1\n  memory_bytes: 1\n");
+        DO(text_done(&t, &again));
+        if (round) assert_string_equal(again, text);
+        text = again;
+    }
+    expect_error("an argument for all", load(run, file("plan.yaml", text), "parallel.zero=1", &c),
+                 ERR_CONFIG, "the plan decides it");
+    DO(load(run, file("plan.yaml", text), "parallel.zero=3@layers:0-1,1@layers:2-4,2@head,0", &c));
+}
+
+/* A range that is split in two with the same words is the same plan: predictions stay. */
+static void equal_ranges_are_one(void **state)
+{
+    const char *run = file("run.yaml", run_text), *text = make_plan(run);
+    Config c;
+    (void)state;
+    text = with_layers(text, "  0-1: [zero 1, recompute selective]\n"
+                             "  2-4: [recompute selective, zero 1]\n"
+                             "  embed: [zero 1, recompute selective]\n");
+    DO(load(run, file("plan.yaml", text), NULL, &c));
+    assert_true(c.plan->is_current);
+    assert_int_equal(c.n_layer_rules, 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(plan_wins_over_the_run_file),
-                                       cmocka_unit_test(mistakes_are_refused),
-                                       cmocka_unit_test(edited_plans_have_no_predictions)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(plan_wins_over_the_run_file), cmocka_unit_test(mistakes_are_refused),
+        cmocka_unit_test(layers_may_differ), cmocka_unit_test(equal_ranges_are_one),
+        cmocka_unit_test(edited_plans_have_no_predictions)};
     return cmocka_run_group_tests(tests, open_all, close_all);
 }

@@ -1,5 +1,5 @@
 /* plan_file.c -- reads a plan file, and compares it with the run that it is used for. */
-#include "cli/config/plan_file.h"
+#include "cli/config/plan_layers.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -16,14 +16,6 @@ bool plan_decides(KeyId key)
     if (key == KEY_parallel_capacity || key == KEY_parallel_drop) return false;
     return key == KEY_batch_micro || strcmp(section, "mesh") == 0 ||
            strcmp(section, "parallel") == 0;
-}
-
-KeyId plan_word_key(int word)
-{
-    static const KeyId key[N_PLAN_WORDS] = {[WORD_ZERO] = KEY_parallel_zero,
-                                            [WORD_RECOMPUTE] = KEY_parallel_recompute,
-                                            [WORD_OFFLOAD] = KEY_parallel_offload};
-    return key[word];
 }
 
 /* ---- numbers and texts of the sections plan and predicted ---- */
@@ -129,101 +121,6 @@ static Err read_prediction(const KeyValues *all, PlanFile *p)
     return complete(p, "predicted", table, 5);
 }
 
-/* ---- layers ---- */
-
-/* Reads "7" or "0-7". */
-static bool read_range(const char *text, int64_t *first, int64_t *last)
-{
-    char *end;
-    if (*text < '0' || *text > '9') return false;
-    *first = *last = strtoll(text, &end, 10);
-    if (*end == '-' && end[1] >= '0' && end[1] <= '9') *last = strtoll(end + 1, &end, 10);
-    return !*end && *first <= *last && *last < INT32_MAX;
-}
-
-/* Reads "recompute mlp.* attn.o": the value of the key is "mlp.*,attn.o". */
-static Err read_word(const KeyValue *v, const char *item, Arena *a, PlanLayers *out)
-{
-    const char *names[N_PLAN_WORDS];
-    const size_t n = strcspn(item, " ");
-    int w = 0;
-    for (int i = 0; i < N_PLAN_WORDS; i++) names[i] = key_at(plan_word_key(i))->name;
-    while (w < N_PLAN_WORDS && (strlen(names[w]) != n || strncmp(names[w], item, n) != 0)) w++;
-    if (w == N_PLAN_WORDS)
-        return err_fail(ERR_CONFIG,
-                        "%s: layers %s: \"%.40s\": unknown word; a layer has zero, recompute and "
-                        "offload, as in [zero 1, recompute selective]",
-                        v->value.origin, v->name, item);
-    if (!item[n] || !item[n + 1])
-        return err_fail(ERR_CONFIG, "%s: layers %s: %s has no value; write one, as in \"%s %s\"",
-                        v->value.origin, v->name, names[w], names[w],
-                        key_at(plan_word_key(w))->fallback);
-    if (out->word[w])
-        return err_fail(ERR_CONFIG, "%s: layers %s: %s is given again; keep one", v->value.origin,
-                        v->name, names[w]);
-    char *value;
-    TRY(ARENA_NEW(a, strlen(item) + 1, &value));
-    memcpy(value, item + n + 1, strlen(item + n + 1));
-    for (char *c = value; *c; c++)
-        if (*c == ' ') *c = ',';
-    out->word[w] = value;
-    return OK;
-}
-
-static Err read_words(const KeyValue *v, Arena *a, PlanLayers *out)
-{
-    const char *at = v->value.text;
-    while (*at) {
-        const size_t n = strcspn(at, ",");
-        char *item;
-        TRY(ARENA_NEW(a, n + 1, &item));
-        memcpy(item, at, n);
-        TRY(read_word(v, item, a, out));
-        at += n + (at[n] == ',');
-    }
-    for (int w = 0; w < N_PLAN_WORDS; w++)
-        if (!out->word[w]) out->word[w] = key_at(plan_word_key(w))->fallback;
-    return OK;
-}
-
-/* Reads one entry; ranges follow each other without a gap. */
-static Err read_layers(const KeyValue *v, Arena *a, PlanFile *p)
-{
-    PlanLayers *l = &p->layers[p->n_layers];
-    const int64_t next = p->n_layers ? l[-1].last + 1 : 0;
-    *l = (PlanLayers){.origin = v->value.origin};
-    if (!read_range(v->name, &l->first, &l->last))
-        return err_fail(ERR_CONFIG, "%s: layers: \"%.40s\" is no range; write one as 0-7",
-                        v->value.origin, v->name);
-    if (l->first != next)
-        return err_fail(ERR_CONFIG,
-                        "%s: layers %s: layer %lld is %s; ranges start at 0 and follow each other: "
-                        "start this one at %lld",
-                        v->value.origin, v->name, (long long)(l->first < next ? l->first : next),
-                        l->first < next ? "there twice" : "missing", (long long)next);
-    TRY(read_words(v, a, l));
-    p->n_layers++;
-    return OK;
-}
-
-/* Adds the key of a word that all layers share. */
-static Err add_word(PlanFile *p, int word)
-{
-    const PlanLayers *l = p->layers;
-    const Key *key = key_at(plan_word_key(word));
-    for (int i = 1; i < p->n_layers; i++)
-        if (strcmp(l[i].word[word], l[0].word[word]) != 0)
-            return err_fail(ERR_CONFIG,
-                            "%s: layers %lld-%lld: %s %s, and %s before; in this version all "
-                            "layers have the same %s",
-                            l[i].origin, (long long)l[i].first, (long long)l[i].last, key->name,
-                            l[i].word[word], l[0].word[word], key->name);
-    p->at[p->n++] = (KeyValue){.section = key->section,
-                               .name = key->name,
-                               .value = {.text = l[0].word[word], .origin = l[0].origin}};
-    return OK;
-}
-
 /* ---- the file ---- */
 
 /* Takes the keys of the run file: those that a plan decides, without the words of layers. */
@@ -262,7 +159,7 @@ Err plan_file_read(const char *path, const char *text, Arena *a, PlanFile *out)
     for (int i = 0; i < all.n; i++) {
         const char *section = all.at[i].section;
         if (strcmp(section, "layers") == 0)
-            TRY(read_layers(&all.at[i], a, &p));
+            TRY(plan_layers_read(&all.at[i], a, &p));
         else if (section_find(section) >= 0)
             TRY(take_key(&all.at[i], &p));
     }
@@ -271,7 +168,7 @@ Err plan_file_read(const char *path, const char *text, Arena *a, PlanFile *out)
                         "%s: the section layers is missing or empty; write one, as in 0-31: [zero "
                         "1, recompute none]",
                         path);
-    for (int w = 0; w < N_PLAN_WORDS; w++) TRY(add_word(&p, w));
+    TRY(plan_layers_keys(&p, a));
     TRY(read_prediction(&all, &p));
     *out = p;
     return OK;

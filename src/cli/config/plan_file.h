@@ -15,7 +15,9 @@
  *     parallel:
  *       sequence: true
  *     layers:                                   every layer once, in order
- *       0-31: [zero 1, recompute none]          and offload, with names of values
+ *       0-15: [zero 3, recompute full]          and offload, with names of values
+ *       16-31: [zero 1, recompute none]
+ *       head: [zero 0]                          embed and head: else as the layers beside them
  *     predicted:                                for these choices alone
  *       choices: 1f0a...                        hash of all choices above
  *       cluster: h100-sxm
@@ -53,7 +55,7 @@ enum { WORD_ZERO, WORD_RECOMPUTE, WORD_OFFLOAD, N_PLAN_WORDS };
 typedef struct {
     int64_t first, last;
     const char *word[N_PLAN_WORDS]; /* as the values of the keys are written */
-    const char *origin;             /* "plan.yaml:17" */
+    const char *origin;             /* "plan.yaml:17"; NULL: the entry is not there */
 } PlanLayers;
 
 typedef struct PlanFile {
@@ -62,7 +64,8 @@ typedef struct PlanFile {
     KeyValue *at; /* [n]: keys of mesh, batch and parallel; then those of the layers */
     int n;
     PlanLayers *layers;
-    int n_layers;     /* entries */
+    int n_layers; /* entries */
+    PlanLayers embed, head;
     uint64_t choices; /* of the section predicted; 0: the plan has none */
     PlanPrediction predicted;
     bool is_current; /* the predictions are for these choices; set by plan_file_check */

@@ -2,7 +2,7 @@
  * not the default, then the layers. */
 #include <string.h>
 
-#include "cli/config/plan_file.h"
+#include "cli/config/plan_layers.h"
 #include "cli/config/print.h"
 
 static bool is_word(KeyId key)
@@ -64,20 +64,6 @@ static Err section_text(const Config *c, const char *section, Arena *temp, Text 
     return OK;
 }
 
-/* "zero 1, recompute mlp.* attn.o"; offload only if there is any. */
-static void words_text(const Config *c, Text *out)
-{
-    text_add(out, "[zero %lld", (long long)c->parallel_zero);
-    const TextList *list[] = {&c->parallel_recompute, &c->parallel_offload};
-    static const char *const name[] = {"recompute", "offload"};
-    for (int i = 0; i < 2; i++) {
-        if (i == 1 && list[i]->n == 1 && strcmp(list[i]->at[0], "none") == 0) continue;
-        text_add(out, ", %s", name[i]);
-        for (int k = 0; k < list[i]->n; k++) text_add(out, " %s", list[i]->at[k]);
-    }
-    text_add(out, "]");
-}
-
 static Err target_text(const Config *c, const ModelConfig *model, Arena *temp, Text *out)
 {
     uint64_t hash;
@@ -101,9 +87,7 @@ Err plan_file_text(const Config *c, const ModelConfig *model, const PlanPredicti
                   "ignored once a choice has changed.\n");
     TRY(target_text(c, model, temp, out));
     for (int i = 0; i < 3; i++) TRY(section_text(c, section[i], temp, out));
-    text_add(out, "layers:\n  0-%lld: ", (long long)model->n_layers - 1);
-    words_text(c, out);
-    text_add(out, "\n");
+    TRY(plan_layers_text(c, model->n_layers, temp, out));
     if (!predicted) return OK;
     TRY(plan_choices_hash(c, temp, &choices));
     text_add(out, "predicted:\n  choices: %016llx\n  cluster: \"%s\"\n",
