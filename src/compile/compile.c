@@ -1,6 +1,8 @@
 /* compile.c -- the table of passes, and the driver that runs them in order. */
 #include "compile/compile.h"
 
+#include "ir/pairs.h"
+
 /* State of one compilation. */
 typedef struct {
     const CompileOptions *options;
@@ -35,6 +37,9 @@ static bool has_prepack(const CompileOptions *o) { return o->prepack != NULL; }
 static Err run_build(CompileContext *c)
 {
     if (!has_slices(c->options)) return OK;
+    for (int i = 0; i < c->g.n_nodes && c->options->slice_tokens; i++)
+        if (op_attends(c->g.node[i].op))
+            c->g.node[i].attr.kernel.attention.query_at = c->options->slice_at;
     return slice_rows(&c->g, c->options->slice_rows, &c->all_rows);
 }
 
@@ -82,7 +87,10 @@ static Err run_chunk(CompileContext *c)
 
 static bool fuses(const CompileOptions *o) { return !o->unfused; }
 static Err run_fuse(CompileContext *c) { return fuse(&c->g); }
-static Err run_slice(CompileContext *c) { return slice(&c->g, c->all_rows); }
+static Err run_slice(CompileContext *c)
+{
+    return slice(&c->g, c->all_rows, has_context(c->options));
+}
 static Err run_session(CompileContext *c) { return session(&c->g, c->options); }
 static Err run_recompute(CompileContext *c) { return recompute(&c->g, c->options); }
 static Err run_epilogues(CompileContext *c) { return epilogues(&c->g); }

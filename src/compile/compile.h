@@ -22,6 +22,10 @@ typedef struct {
                                   * "full,-name,...": all but these */
     const char *offload_names;   /* saved values that are offloaded to host memory; NULL: none */
     int64_t slice_rows;          /* rows of a micro-batch that a program runs at a time; 0: all */
+    /* Slices of tokens that cp shards: the rows of the micro-batch over cp, and its first row that
+     * the program runs. The program is for this slice alone. NULL: for all of this length. */
+    const SpanMap *slice_tokens;
+    int64_t slice_at;
     int64_t session_rows;   /* the rank's rows of the KV cache, which lives from call to call; 0: no
                            * session */
     int64_t chunk_elements; /* most elements of logits that exist at once; 0: by a rule */
@@ -88,8 +92,9 @@ Err fuse(Graph *g);
 Err chunk(Graph *g, const ChunkRule *rule);
 /* Reduces the row extents of values to those of a slice; *all is the old extent. */
 Err slice_rows(Graph *g, int64_t rows, int64_t *all);
-/* Adds the values that live across the slices of a micro-batch of `all` rows. */
-Err slice(Graph *g, int64_t all);
+/* Adds the values that live across the slices of a micro-batch of `all` rows. has_keys: the pass
+ * context has added those of attention. */
+Err slice(Graph *g, int64_t all, bool has_keys);
 /* Adds the values that live across the calls of a session: this rank's rows of keys and values. */
 Err session(Graph *g, const CompileOptions *options);
 /* Saves, recomputes or offloads the forward values that backward nodes read. */

@@ -13,11 +13,17 @@
  *
  * Backward, keys or queries travel again. Those moves begin after the gradient of o, so they run in
  * the backward phases, and F keeps nothing of other ranks. Partial results are wide: o, dq, dk and
- * dv are rounded to the type of the unit once. */
+ * dv are rounded to the type of the unit once.
+ *
+ * In slices the blocks of a plan are a rank's rows of all slices so far, which stay with it:
+ *
+ *     k.all = put_rows k;  block = part k.all              what visits read and moves send
+ *     d.k.all += add_rows d.block;  d.k = get_rows d.k.all */
 #include "compile/context/check.h"
 
 #include "compile/compile.h"
 #include "compile/context/write.h"
+#include "ir/build.h"
 #include "layout/holding.h"
 
 typedef struct {
@@ -30,6 +36,7 @@ typedef struct {
     bool *dropped;       /* [n_old] */
     ContextPlan plan[2]; /* forward, backward */
     int32_t number;      /* of the next transfer */
+    Value *whole;        /* [n_values] of the old graph: keys of all slices; NO_VALUE: none yet */
     ContextWriter w;     /* of the attention at hand */
 } ContextPass;
 
@@ -90,24 +97,60 @@ static Err drop_scatter(ContextPass *w, Value v, Value *local)
     }
 }
 
+/* The keys that a rank holds, of `rows` rows in the layout of the local keys. */
+static HeldSpans find_held(const ContextPass *w, const Layout *local, int64_t rows, int rank)
+{
+    const SpanMap *slices = w->o->slice_tokens;
+    const Shape shape = {.ndim = 1, .n = {rows}};
+    Layout tokens = layout_replicate(VIEW_DENSE);
+    for (int i = 0; i < local->n_cuts; i++)
+        if (local->cut[i].dim == 0) tokens.cut[tokens.n_cuts++] = local->cut[i];
+    for (int i = 0; i < tokens.n_cuts && slices; i++)
+        if (tokens.cut[i].map) tokens.cut[i].map = slices;
+    return holding_of(&tokens, w->o->mesh, &shape, rank).dim[0];
+}
+
 /* The tokens of the ranks of the group, from the layout of the local keys. */
 static Err find_tokens(ContextPass *w, Value local, Value whole)
 {
     const Graph *g = w->g;
-    const Layout *l = &g->value[local].layout;
-    const Dims *all = &g->value[whole].dims;
-    Layout tokens = layout_replicate(VIEW_DENSE);
-    Shape shape = {.ndim = all->ndim};
-    for (int i = 0; i < shape.ndim; i++) shape.n[i] = all->dim[i].cap;
-    for (int i = 0; i < l->n_cuts; i++)
-        if (l->cut[i].dim == 0) tokens.cut[tokens.n_cuts++] = l->cut[i];
+    const CompileOptions *o = w->o;
+    Dim all = g->value[whole].dims.dim[0];
+    int64_t seen = all.cap, seq_len = o->context.seq_len;
+    if (o->slice_tokens) {
+        all = dim_rows(o->slice_tokens->extent, SLOT_SEEN);
+        seen = o->slice_at + o->slice_rows;
+        seq_len = 0; /* no plan moves halves */
+    }
     TRY(ARENA_NEW(w->temp, w->w.ranks, &w->w.tokens));
     for (int b = 0; b < w->w.ranks; b++) {
-        const Holding h = holding_of(&tokens, w->o->mesh, &shape, w->w.gather->group.rank[b]);
-        TRY(context_rows_find(&h.dim[0], all->dim[0], w->o->context.seq_len, w->w.ranks, g->arena,
-                              &w->w.tokens[b]));
+        HeldSpans h = find_held(w, &g->value[local].layout, all.cap, w->w.gather->group.rank[b]);
+        if (b == w->w.me && o->slice_tokens) w->w.all_rows = dim_held(SLOT_SEEN, &h);
+        h.count = held_below(&h, seen);
+        TRY(context_rows_find(&h, all, seq_len, w->w.ranks, g->arena, &w->w.tokens[b]));
     }
     return OK;
+}
+
+/* This rank's keys of all slices so far: `local`, those of one slice, are put next to earlier
+ * ones. */
+static Value put_keys(ContextPass *w, Value local)
+{
+    Graph *g = w->g;
+    const Dim rows = w->w.tokens[w->w.me].all.rows;
+    Dims dims = g->value[local].dims;
+    if (!w->o->slice_tokens) return local;
+    if (w->whole[local] == NO_VALUE) {
+        dims.dim[0] = w->w.all_rows;
+        const Value all = graph_value(g, ROLE_MICRO, "", g->value[local].dtype, dims);
+        if (all == NO_VALUE) return NO_VALUE;
+        if (g->value[local].name[0]) graph_name(g, all, "%s.all", g->value[local].name);
+        Node *n = graph_node(g, OP_put_rows, NULL, 1, &local, &dims, 1);
+        if (!n) return NO_VALUE;
+        n->out[0] = all;
+        w->whole[local] = all;
+    }
+    return part(g, w->whole[local], 0, 0, rows);
 }
 
 /* The key ranges of the whole micro-batch; NO_VALUE if the rank has its own alone. */
@@ -138,7 +181,9 @@ static Err open_values(ContextPass *w, Value k, Value v, int steps)
 static Err make_plans(ContextPass *w)
 {
     const ContextChoice *c = &w->o->context;
-    const ContextShape shape = {w->w.ranks, c->inner ? c->inner : w->w.ranks, c->tokens, true};
+    /* Keys of earlier slices are seen by all queries, wherever they are. */
+    const bool causal = !w->o->slice_tokens;
+    const ContextShape shape = {w->w.ranks, c->inner ? c->inner : w->w.ranks, c->tokens, causal};
     if (w->plan[0].shape.ranks == w->w.ranks) return OK; /* made for the attention before */
     TRY(context_plan(c->row, &shape, w->temp, &w->plan[0]));
     TRY(context_check(&w->plan[0], w->temp, NULL));
@@ -180,7 +225,9 @@ static Err drop_transfers(ContextPass *w, const Node *n, Value value[5])
     const TransferPart *other;
     TRY(drop_gather(w, n->in[1], &w->w.gather, &value[0]));
     TRY(drop_gather(w, n->in[2], &other, &value[1]));
-    w->w.all_ranges = find_ranges(w->g, w->g->value[n->in[1]].dims.dim[0].cap);
+    /* Of a slice, no plan moves queries. */
+    w->w.all_ranges =
+        w->w.sliced ? NO_VALUE : find_ranges(w->g, w->g->value[n->in[1]].dims.dim[0].cap);
     drop_ranges(w, n);
     value[2] = n->out[0];
     for (int j = 1; j <= 2 && n->op == OP_attention_dx; j++)
@@ -199,7 +246,9 @@ static Err rewrite(ContextPass *w, const Node *n)
     TRY(make_plans(w));
     TRY(find_tokens(w, value[0], n->in[1]));
     const ContextPlan *p = &w->plan[w->w.backward];
-    TRY(open_values(w, value[0], value[1], p->n[w->w.me]));
+    const Value k = put_keys(w, value[0]), v = put_keys(w, value[1]);
+    TRY(graph_err(w->g));
+    TRY(open_values(w, k, v, p->n[w->w.me]));
     w->w.n_pieces = pieces_of(p);
     if (moves_queries(p) && w->w.all_ranges == NO_VALUE)
         return err_fail(ERR_CHECK, "graph %s: %s moves queries, whose key ranges are not here",
@@ -224,6 +273,8 @@ static Err context_in(ContextPass *w)
     w->number = graph_transfers(g);
     TRY(graph_makers(g, w->temp, &w->maker));
     TRY(ARENA_NEW(w->temp, w->n_old + 1, &w->dropped));
+    TRY(ARENA_NEW(w->temp, g->n_values + 1, &w->whole));
+    for (Value v = 0; v < g->n_values; v++) w->whole[v] = NO_VALUE;
     for (int i = 0; i < w->n_old; i++)
         if (is_attention(&w->old[i])) TRY(drop_transfers(w, &w->old[i], value));
     g->node = NULL;
@@ -240,7 +291,7 @@ static Err context_in(ContextPass *w)
 
 Err context(Graph *g, const CompileOptions *o)
 {
-    ContextPass w = {.g = g, .o = o, .w = {.g = g}};
+    ContextPass w = {.g = g, .o = o, .w = {.g = g, .sliced = o->slice_tokens != NULL}};
     Arena temp;
     TRY(arena_open(&temp, "context", (size_t)1 << 32));
     w.temp = &temp;

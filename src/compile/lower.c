@@ -20,11 +20,12 @@ static Err lower_orders(LowerContext *l)
     return OK;
 }
 
-/* Rows that are put or got are read and written once; the other rows of the whole are not
- * touched. */
+/* Rows that are put or got are read and written once, rows that are added read once more; the other
+ * rows of the whole are not touched. */
 static size_t moved_rows(const LowerContext *l, const Node *n)
 {
-    return 2 * tensor_bytes(&l->tensor[n->op == OP_get_rows ? n->out[0] : n->in[0]]);
+    return (n->op == OP_add_rows ? 3 : 2) *
+           tensor_bytes(&l->tensor[n->op == OP_get_rows ? n->out[0] : n->in[0]]);
 }
 
 static void add_outputs(const LowerContext *l, const Node *n, Instr *in)
@@ -60,7 +61,8 @@ static Instr make_instr(const LowerContext *l, const Node *n, Phase phase)
         in.bytes += tensor_bytes(&l->tensor[n->in[i]]);
     }
     add_outputs(l, n, &in);
-    if (n->op == OP_put_rows || n->op == OP_get_rows || n->op == OP_put_rows_at)
+    if (n->op == OP_put_rows || n->op == OP_get_rows || n->op == OP_add_rows ||
+        n->op == OP_put_rows_at)
         in.bytes = moved_rows(l, n);
     const Flops flops = flops_of(l->g, n);
     in.flops = flops.all;

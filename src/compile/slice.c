@@ -138,14 +138,14 @@ static void continue_sums(Graph *g, Node *n)
     }
 }
 
-Err slice(Graph *g, int64_t all)
+Err slice(Graph *g, int64_t all, bool has_keys)
 {
     Slicer s = {.g = g, .rows = all, .n_values = g->n_values};
     const int n_nodes = g->n_nodes;
     TRY(ARENA_NEW(g->arena, s.n_values + 1, &s.whole));
     for (Value v = 0; v < s.n_values; v++) s.whole[v] = NO_VALUE;
     for (int i = 0; i < n_nodes; i++) {
-        TRY(slice_node(&s, i));
+        if (!has_keys) TRY(slice_node(&s, i));
         continue_sums(g, &g->node[i]);
     }
     TRY(graph_tidy(g));

@@ -57,8 +57,10 @@ typedef union {
         /* To count flops, not read by kernels: the most keys that a query sees, and the rows of a
          * sequence, in which query r sees keys up to r; 0: every query sees `span` keys. */
         int64_t span, sequence;
-        int64_t group;   /* query heads that read one key head; 0: heads / key heads */
-        int64_t head_at; /* index of the first head within its group; device/heads.h draws it */
+        int64_t query_at; /* the same: row of the sequence that the first query is, in a program
+                           * for one slice of it */
+        int64_t group;    /* query heads that read one key head; 0: heads / key heads */
+        int64_t head_at;  /* index of the first head within its group; device/heads.h draws it */
         /* A promise about `ranges`, which a device may use: row t sees [t - t % causal, t + 1),
          * key_at is 0, and there are as many queries as keys. 0: no promise. */
         int64_t causal;

@@ -188,7 +188,8 @@ static Err check_micro(const Graph *g, int index)
     const Node *n = &g->node[index];
     const bool attention = n->op == OP_attention || n->op == OP_attention_dx;
     for (int i = 0; i < n->n_in; i++) {
-        const bool may = n->op == OP_get_rows || (attention && (i == 1 || i == 2));
+        const bool may =
+            n->op == OP_get_rows || n->op == OP_part || (attention && (i == 1 || i == 2));
         const bool is = g->value[n->in[i]].role == ROLE_MICRO;
         if (is && !may)
             return bad(g, index, "it holds rows of all slices; get those of one", n->in[i]);
@@ -196,11 +197,14 @@ static Err check_micro(const Graph *g, int index)
             return bad(g, index, "it does not hold the rows of all slices", n->in[i]);
     }
     for (int i = 0; i < n->n_out; i++) {
-        const bool sum = n->op == OP_attention_dx && i > 0;
+        const bool sum = n->op == OP_add_rows || (n->op == OP_attention_dx && i > 0);
         const bool is = g->value[n->out[i]].role == ROLE_MICRO;
-        if (is != (n->op == OP_put_rows) && !(is && sum))
-            return bad(g, index, "rows of all slices are put, or added to by attention_dx, alone",
-                       n->out[i]);
+        const bool must = n->op == OP_put_rows || n->op == OP_add_rows;
+        if (is != must && !(is && sum))
+            return bad(
+                g, index,
+                "rows of all slices are put, or added to by add_rows and attention_dx, alone",
+                n->out[i]);
         if (is && n->keep[i] != (sum ? SLOT_BEFORE_LAST : SLOT_ZERO))
             return bad(g, index, "its sum does not begin with the last slice", n->out[i]);
     }

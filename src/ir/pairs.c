@@ -64,6 +64,7 @@ double attention_pairs(const Attr *attr, const Dim *queries, const Dim *keys, in
                             keys->slot == NO_SLOT ? attr->attention.key_at : keys->from, keys->cap};
     int64_t skip = queries->from, left = queries->cap;
     double pairs = 0;
+    moved_by += attr->attention.query_at;
     if (sequence == 0) return (double)(queries->cap * span);
     for (int i = 0; i < (queries->span ? queries->n_spans : 1); i++) {
         Span rows = progression_of(queries, i, &skip, &left);

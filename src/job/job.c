@@ -93,15 +93,6 @@ static Err check_parallel(const Job *job)
     return OK;
 }
 
-static Err check_slices(const Job *job)
-{
-    if (job->slices.n == 1 || job->settings.parallel.mesh.cp <= 1) return OK;
-    return err_fail(ERR_CONFIG,
-                    "parallel.slices=%d with mesh.cp=%d: not yet: keys of earlier slices are not "
-                    "kept by tokens; set mesh.cp=1, or a schedule without slices",
-                    job->slices.n, job->settings.parallel.mesh.cp);
-}
-
 static int moments_of(const JobSettings *s)
 {
     return s->kind != JOB_GENERATE && s->optim.kind == OPTIM_ADAMW ? 2 : 0;
@@ -145,7 +136,7 @@ Err job_share(const JobSettings *settings, Arena *arena, Job *job)
     TRY(check_parallel(job));
     TRY(job_generate(job, arena));
     TRY(job_slices(job, arena, &job->slices));
-    TRY(check_slices(job));
+    TRY(job_slice_tokens(job, arena));
     if (is_causal(job)) mark_causal(&job->model, settings->batch.seq_len);
     TRY(job_make_moves(job, arena));
     return job_settle_units(job, arena);

@@ -106,6 +106,14 @@ typedef struct {
     ParallelSettings parallel;
 } JobSettings;
 
+/* What the programs of a variant run: any slice of this length, or one slice if cp shards its
+ * tokens. */
+typedef struct {
+    int64_t rows, at;   /* at: the first row of the slice */
+    Strategy *strategy; /* [2 * N_CONTEXTS]: Job.strategy_of with the slice's tokens; NULL: as is */
+    Layout *stream;     /* [model.n_units]: Job.stream with the slice's tokens */
+} JobVariant;
+
 typedef struct {
     JobSettings settings;
     Mesh mesh;
@@ -117,6 +125,7 @@ typedef struct {
     TokenMap tokens; /* tokens over cp: that of the settings, or the one that AUTO chose */
     /* Of attention over cp, by ContextKind; no row: keys are not moved by a plan. */
     ContextChoice context_plan[N_CONTEXTS];
+    ContextChoice slice_plan; /* of CONTEXT_GATHER, in slices */
     Model model;
     Strategy *strategy_of; /* [2][N_CONTEXTS]: by UnitOptions.sequence and context */
     UnitOptions *unit;     /* [model.n_units]: as compiled, with rules of stages and AUTO settled */
@@ -125,7 +134,7 @@ typedef struct {
     ProgramTable programs;
     Program *program;       /* [programs.n_classes]: those of variant 0 */
     int16_t *class_unit;    /* [programs.n_classes]: a unit with the options of the class */
-    int64_t *variant_rows;  /* [programs.n_variants]: rows of a micro-batch that run at a time */
+    JobVariant *variant;    /* [programs.n_variants] */
     PackSwitches *switches; /* [model.n_packs] */
     GatherCount *gathers;   /* [model.n_packs] */
     SlicePlan slices;

@@ -23,6 +23,11 @@ Err job_context_seconds(const Job *job, double *seconds);
 int job_stage(const Job *job);
 /* Local. The options of a unit with these choices; not its slices and its x. */
 CompileOptions job_compile_options(const Job *job, const UnitOptions *unit);
+/* Local. Deals the tokens of each slice over cp, instead of those of the whole sequence. ERR_CONFIG
+ * for ways to spread attention that are not defined for slices. */
+Err job_slice_tokens(Job *job, Arena *arena);
+/* Local. Numbers the variants of the programs: the slices that are compiled alike. */
+Err job_find_variants(Job *job, Arena *arena);
 /* Local. Compiles the table of programs; needs the strategy and the slices. */
 Err job_compile_programs(Job *job, Arena *arena);
 /* Local. True if a stage evicts frames to another one or to the host. */

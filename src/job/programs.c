@@ -1,5 +1,5 @@
 /* programs.c -- compiles the programs of a job: a class per set of units that are compiled alike, a
- * variant per length of a slice.
+ * variant per length of a slice (variants.c).
  *
  *     layers    0 1 2 3 | 4 5 6 7        stages 0 and 1
  *     alike     1 1 3 3   3 3 3 3
@@ -11,7 +11,6 @@
 #include <string.h>
 #include "compile/names.h"
 #include "job/job_parts.h"
-#include "job/slices.h"
 
 int job_stage(const Job *job)
 {
@@ -43,32 +42,15 @@ CompileOptions job_options(const Job *job, int class, int variant)
     const int unit = job->class_unit[class];
     CompileOptions o = job_compile_options(job, &job->unit[unit]);
     o.x = &job->stream[unit];
-    o.slice_rows = job->slices.n > 1 ? job->variant_rows[variant] : 0;
+    const JobVariant *v = &job->variant[variant];
+    if (job->slices.n > 1) o.slice_rows = v->rows;
+    if (!v->strategy) return o;
+    if (job->unit[unit].context == CONTEXT_GATHER) o.context = job->slice_plan;
+    o.slice_at = v->at;
+    o.slice_tokens = job->strategy.tokens;
+    o.strategy = &v->strategy[o.strategy - job->strategy_of];
+    o.x = &v->stream[unit];
     return o;
-}
-
-/* Numbers the lengths of slices, the longest first; slices of one length share a variant. */
-static Err find_variants(Job *job, Arena *arena)
-{
-    const SlicePlan *s = &job->slices;
-    const int micros = job->settings.micros;
-    int16_t *variant_of;
-    int n = 1;
-    TRY(ARENA_NEW(arena, (int64_t)micros * s->n, &variant_of));
-    TRY(ARENA_NEW(arena, s->n, &job->variant_rows));
-    job->variant_rows[0] = slices_longest(s);
-    for (int q = 0; q < s->n; q++) {
-        const int64_t rows = s->cut[q + 1] - s->cut[q];
-        int v = 0;
-        while (v < n && job->variant_rows[v] != rows) v++;
-        if (v == n) job->variant_rows[n++] = rows;
-        for (int m = 0; m < micros; m++) variant_of[m * s->n + q] = (int16_t)v;
-    }
-    job->programs.variant_of = variant_of;
-    job->programs.n_variants = n;
-    job->programs.micros = micros;
-    job->programs.slices = s->n;
-    return OK;
 }
 
 static bool has_names(const UnitOptions *o) { return o->recompute_names || o->offload_names; }
@@ -171,7 +153,7 @@ static Err check_effect(const Job *job, NamesEffect effect, Arena *temp)
 Err job_compile_programs(Job *job, Arena *arena)
 {
     ProgramTable *t = &job->programs;
-    TRY(find_variants(job, arena));
+    TRY(job_find_variants(job, arena));
     TRY(find_classes(job, arena));
     TRY(ARENA_NEW(arena, (int64_t)t->n_variants * t->n_classes, &job->program));
     t->program = job->program;

@@ -98,11 +98,3 @@ Err job_slices(const Job *job, Arena *arena, SlicePlan *out)
         return slices_planned(&cost, &request, arena, out);
     return slices_equal(&cost, &request, arena, out);
 }
-
-int64_t slices_longest(const SlicePlan *plan)
-{
-    int64_t longest = 0;
-    for (int q = 0; q < plan->n; q++)
-        if (plan->cut[q + 1] - plan->cut[q] > longest) longest = plan->cut[q + 1] - plan->cut[q];
-    return longest;
-}

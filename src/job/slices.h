@@ -18,7 +18,4 @@ Err model_slice_cost(const Model *m, const ModelConfig *c, Arena *temp, SliceCos
  * ERR_CONFIG if a micro-batch has several sequences, or a sequence has fewer tokens than slices. */
 Err job_slices(const Job *job, Arena *arena, SlicePlan *out);
 
-/* Local. Rows of the longest slice. */
-int64_t slices_longest(const SlicePlan *plan);
-
 #endif

@@ -43,6 +43,14 @@ static char *grad_base(const InstrContext *s, const ProgTensor *t)
            (size_t)element * dtype_bytes(lp->model->pack[pack].type.wide);
 }
 
+/* The rank's rows of an input that are of earlier slices. */
+static int64_t rows_before_slice(const InstrContext *s, Input which)
+{
+    const LinkedProgram *lp = s->r->settings.program;
+    const int64_t start = lp->slice_at[s->l->action.slice];
+    return start == 0 ? 0 : held_below(&lp->input_rows[which], start);
+}
+
 static char *region_base(const InstrContext *s, const ProgTensor *t, Region region)
 {
     const LinkedProgram *lp = s->r->settings.program;
@@ -54,7 +62,8 @@ static char *region_base(const InstrContext *s, const ProgTensor *t, Region regi
         return grad_base(s, t);
     case REGION_INPUT:
         return s->r->base[ARENA_STEP] + lp->input[t->index] + micro * lp->input_stride +
-               (size_t)(lp->slice_at[s->l->action.slice] * t->stride[0]) * dtype_bytes(t->dtype);
+               (size_t)(rows_before_slice(s, (Input)t->index) * t->stride[0]) *
+                   dtype_bytes(t->dtype);
     case REGION_LOSS:
         return s->r->base[ARENA_STEP] + lp->loss + micro * ARENA_ALIGN;
     case REGION_STAT:
@@ -97,10 +106,10 @@ static Tensor resolve(const InstrContext *s, int32_t id)
     return x;
 }
 
-/* Narrows a tensor over the rows of all slices to the current slice's. */
-static void take_rows(const InstrContext *s, Tensor *whole, int64_t rows)
+/* Narrows a tensor over the rank's rows of all slices to those of the current slice. */
+static void take_rows(const InstrContext *s, int32_t id, Tensor *whole, int64_t rows)
 {
-    const int64_t start = (int64_t)s->r->slot[SLOT_START];
+    const int64_t start = dim_live(&s->p->tensor[id].dim[0], (int64_t)s->r->slot[SLOT_START]);
     MUST(rows == 0 || start + rows <= whole->n[0], "program %s: rows %lld to %lld of %lld",
          s->p->kind, (long long)start, (long long)(start + rows), (long long)whole->n[0]);
     whole->data =
@@ -120,8 +129,8 @@ static void fill_call(const InstrContext *s, const Instr *in, Call *c)
         c->out[i] = resolve(s, in->out[i]);
         c->number[i] = s->r->slot[in->keep[i]];
     }
-    if (in->op == OP_put_rows) take_rows(s, &c->out[0], c->in[0].n[0]);
-    if (in->op == OP_get_rows) take_rows(s, &c->in[0], c->out[0].n[0]);
+    if (in->op == OP_put_rows) take_rows(s, in->out[0], &c->out[0], c->in[0].n[0]);
+    if (in->op == OP_get_rows) take_rows(s, in->in[0], &c->in[0], c->out[0].n[0]);
     if (in->prepacked) c->prepacked = prepacked_at(s->r, s->l->action.unit, in->prepacked - 1);
 }
 

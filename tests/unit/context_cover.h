@@ -28,8 +28,10 @@ enum {
 };
 
 static const int cp_of[] = {2, 3, 4, 5, 6, 8};
-static const char *const schedule_of[] = {NULL,   "1f1b", "gpipe", "interleaved", "bfs",
-                                          "zbh1", "zbh2", "izb",   "zbv",         "dualpipev"};
+/* The last two run sequences in slices, one sequence to a micro-batch. */
+static const char *const schedule_of[] = {NULL,  "1f1b",      "gpipe",   "interleaved",
+                                          "bfs", "zbh1",      "zbh2",    "izb",
+                                          "zbv", "dualpipev", "seq1f1b", "terapipe"};
 static const int64_t length_of[] = {16, 13}; /* 13 divides by no 2 cp */
 /* Attention over cp; cp_heads of 2: heads over a part of it. */
 static const struct {
@@ -91,7 +93,9 @@ static inline bool may(const void *context, const int *value, int n)
     const ParallelSettings p = layout_of(value);
     const MeshSizes *m = &p.mesh;
     if (layout_ranks(&p) > MOST_RANKS) return false;
+    const bool slices = value[SCHEDULE] >= COUNT(schedule_of) - 2;
     if (p.sequence && m->tp == 1) return false;
+    if (slices && context_moves_queries(p.context)) return false;
     if (p.context == CONTEXT_LIGHTSEQ && p.tokens != TOKENS_CONTIGUOUS) return false;
     if (p.context == CONTEXT_TOKEN_RING && p.tokens == TOKENS_STRIPED) return false;
     if (m->cp_heads && (m->cp <= m->cp_heads || m->cp % m->cp_heads != 0)) return false;

@@ -6,6 +6,7 @@
 #include "support/expect.h"
 #include "support/jobs.h"
 #include "train/loop.h"
+#include "ir/pairs.h"
 #include "job/slices.h"
 
 enum { LONG = 64 };
@@ -153,6 +154,69 @@ static void keys_are_stored_once(void **state)
     arena_close(&arena);
 }
 
+static double attention_flops(const LinkedProgram *lp)
+{
+    double flops = 0;
+    for (int i = 0; i < lp->n; i++) {
+        const LinkedAction *l = &lp->list[i];
+        for (int k = l->program ? l->program->first[l->action.phase] : 0;
+             l->program && k < l->program->first[l->action.phase + 1]; k++)
+            if (op_attends(l->program->instr[k].op))
+                flops += linked_flops(lp, l, l->program, &l->program->instr[k]);
+    }
+    return flops;
+}
+
+typedef struct {
+    double flops, most; /* of attention: of all ranks, of the busiest */
+    size_t keys;        /* bytes of keys and values of all slices, of all ranks */
+} SharedSlices;
+
+static SharedSlices share_slices(int cp, ContextKind kind, TokenMap tokens)
+{
+    const ModelConfig config = long_enough("llama");
+    SharedSlices all = {0};
+    for (int rank = 0; rank < cp; rank++) {
+        JobSettings set = sliced("llama", 3);
+        Arena arena;
+        static Job job;
+        set.config = &config;
+        set.parallel.mesh.cp = cp;
+        set.parallel.context = kind;
+        set.parallel.tokens = tokens;
+        set.parallel.rank = rank;
+        compile(&set, &arena, &job);
+        const double flops = attention_flops(&job.linked);
+        all.flops += flops;
+        all.most = flops > all.most ? flops : all.most;
+        for (int q = 0; q < 3; q++)
+            assert_int_equal(linked_program(&job.linked, 1, 0, q)->bytes[REGION_MICRO],
+                             linked_program(&job.linked, 1, 0, 0)->bytes[REGION_MICRO]);
+        all.keys += linked_program(&job.linked, 1, 0, 0)->bytes[REGION_MICRO];
+        arena_close(&arena);
+    }
+    return all;
+}
+
+/* Over cp all ranks together have the keys of one rank, and its pairs; with zigzag tokens, evenly.
+ */
+static void keys_stay_sharded(void **state)
+{
+    static const ContextKind kinds[] = {CONTEXT_GATHER, CONTEXT_ULYSSES, CONTEXT_RING,
+                                        CONTEXT_DOUBLE_RING};
+    const SharedSlices one = share_slices(1, CONTEXT_AUTO, TOKENS_AUTO);
+    (void)state;
+    for (int i = 0; i < 4; i++)
+        for (TokenMap tokens = TOKENS_CONTIGUOUS; tokens < N_TOKEN_MAPS; tokens++) {
+            const SharedSlices two = share_slices(2, kinds[i], tokens);
+            if (two.keys != one.keys || two.flops != one.flops)
+                fail_msg("%s, %s: %zu bytes of keys, not %zu; %g flops, not %g",
+                         context_name(kinds[i]), token_map_name(tokens), two.keys, one.keys,
+                         two.flops, one.flops);
+            if (tokens == TOKENS_ZIGZAG) assert_true(two.most < 1.05 * two.flops / 2);
+        }
+}
+
 static void refused(void **state)
 {
     Arena arena;
@@ -182,9 +246,9 @@ static void refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(flops_of_slices), cmocka_unit_test(flops_of_the_model),
-        cmocka_unit_test(equal_flops),     cmocka_unit_test(keys_are_stored_once),
-        cmocka_unit_test(refused),
+        cmocka_unit_test(flops_of_slices),   cmocka_unit_test(flops_of_the_model),
+        cmocka_unit_test(equal_flops),       cmocka_unit_test(keys_are_stored_once),
+        cmocka_unit_test(keys_stay_sharded), cmocka_unit_test(refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

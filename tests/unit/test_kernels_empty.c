@@ -64,9 +64,9 @@ static bool adds(KernelId kernel, int out)
         kernel == KERNEL_token_loss_dx || kernel == KERNEL_gemm_dgelu)
         return out > 0;
     if (kernel == KERNEL_token_loss) return true;
-    return kernel == KERNEL_gemm || kernel == KERNEL_sum_rows || kernel == KERNEL_layernorm_dw ||
-           kernel == KERNEL_rmsnorm_dw || kernel == KERNEL_embedding_dw ||
-           kernel == KERNEL_attention_dx || kernel == KERNEL_loss;
+    return kernel == KERNEL_gemm || kernel == KERNEL_sum_rows || kernel == KERNEL_add_to ||
+           kernel == KERNEL_layernorm_dw || kernel == KERNEL_rmsnorm_dw ||
+           kernel == KERNEL_embedding_dw || kernel == KERNEL_attention_dx || kernel == KERNEL_loss;
 }
 
 static void fill_input(Bench *b, const Operand *o, const Tensor *t)
@@ -150,8 +150,8 @@ static void all_ops(void **state)
         char letters[16];
         letters_of((OpId)op, letters);
         if (op_info((OpId)op)->kernel == KERNEL_NONE) continue;
-        if (op == OP_put_rows || op == OP_get_rows)
-            continue;                       /* run/ selects the rows; the kernel is a copy */
+        if (op == OP_put_rows || op == OP_get_rows || op == OP_add_rows)
+            continue;                       /* run/ selects the rows: as many of x as of y */
         if (op == OP_put_rows_at) continue; /* writes only the rows of its index */
         if (has_expert_rows((OpId)op)) continue;
         for (const char *l = letters; *l; l++)

@@ -116,6 +116,28 @@ static void gradients(void **state)
     expect_gaps(&bench);
 }
 
+/* y = keep y + x; without keep the old content, here NaN, is not read. */
+static void adds_to(void **state)
+{
+    static const double keep[] = {0, 1, -0.5};
+    (void)state;
+    for (int i = 0; i < 3 * N_STRIDES; i++) {
+        const DType type = i % 2 ? F64 : F32;
+        Call call = {.n_in = 1, .n_out = 1, .number = {keep[i % 3]}};
+        bench_clear(&bench);
+        call.in[0] = shaped(1 + i % 3, type, i);
+        fill(&bench, &call.in[0], 4);
+        call.out[0] = accumulator(&bench, shaped(1 + i % 3, type, i / 3), keep[i % 3]);
+        long double *want = kept(&call.out[0], keep[i % 3]);
+        for (int64_t e = 0; e < tensor_count(&call.out[0]); e++)
+            want[e] += (long double)get(&call.in[0], e);
+        run_twice(&bench, KERNEL_add_to, &call);
+        expect_close("add_to", &call.out[0], want, rounding(type));
+        expect_gaps(&bench);
+        free(want);
+    }
+}
+
 /* dup may be dy: both outputs are computed from dy before it is overwritten, with the same bits. */
 static void swiglu_dx_in_place(void **state)
 {
@@ -234,13 +256,10 @@ static void copies(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values),
-        cmocka_unit_test(no_elements),
-        cmocka_unit_test(gradients),
-        cmocka_unit_test(saturation),
-        cmocka_unit_test(casts),
-        cmocka_unit_test(copies),
-        cmocka_unit_test(swiglu_dx_in_place),
+        cmocka_unit_test(values),     cmocka_unit_test(no_elements),
+        cmocka_unit_test(adds_to),    cmocka_unit_test(gradients),
+        cmocka_unit_test(saturation), cmocka_unit_test(casts),
+        cmocka_unit_test(copies),     cmocka_unit_test(swiglu_dx_in_place),
     };
     bench_open(&bench);
     const int failed = cmocka_run_group_tests_name("kernels: pointwise", tests, NULL, NULL);

@@ -173,7 +173,7 @@ static void slices_are_variants(void **state)
     DO(job_compile(&set, &a, &job));
     const ProgramTable *t = &job.programs;
     assert_int_equal(t->n_variants, 2);
-    assert_int_equal(job.variant_rows[0], 3);
+    assert_int_equal(job.variant[0].rows, 3);
     for (int m = 0; m < set.micros; m++)
         for (int q = 0; q < 4; q++)
             assert_ptr_equal(programs_at(t, 1, m, q), &t->program[(q != 1) * t->n_classes + 1]);

@@ -21,6 +21,8 @@ typedef struct {
     int zero;
     bool sequence, each, empty; /* empty: the last micro-batches have no rows */
     int chunks;
+    ContextKind context;
+    TokenMap tokens;
 } Row;
 
 static const int64_t three[] = {0, 4, 8, 9}, two[] = {0, 2, 9}, late[] = {0, 7, 9},
@@ -50,6 +52,8 @@ static World in_slices(const Row *row)
                                         .sequence = row->sequence,
                                         .reduce_each = row->each,
                                         .chunks = row->chunks,
+                                        .context = row->context,
+                                        .tokens = row->tokens,
                                         .slices = row->slices,
                                         .cuts = row->cuts};
     return w;
@@ -134,6 +138,30 @@ static void pipelines(void **state)
     COMPARE(rows);
 }
 
+/* Tokens over cp, dealt slice by slice: slices shorter than the number of ranks, in rings of up to
+ * four; some ranks have no rows of a slice. */
+static void over_context(void **state)
+{
+    static const Row rows[] = {
+        {"llama", "seq1f1b", 3, 3, three, .mesh = {.cp = 2}, .context = CONTEXT_RING},
+        {"qwen3", "seq1f1b", 2, 4, four, .mesh = {.cp = 3}, .context = CONTEXT_GATHER},
+        {"mistral", "seq1f1b", 2, 3, three, RECOMPUTE_FULL, true, .mesh = {.cp = 4},
+         .context = CONTEXT_RING, .tokens = TOKENS_STRIPED},
+        {"gpt2", "terapipe", 2, 2, late, RECOMPUTE_SELECTIVE, .mesh = {.cp = 2, .pp = 2},
+         .context = CONTEXT_ULYSSES},
+        {"llama-tied", "seq1f1b", 2, 9, nine, .mesh = {.cp = 2, .pp = 2}, .zero = 3,
+         .context = CONTEXT_DOUBLE_RING, .empty = true},
+        {"llama", "gpipe", 2, 3, NULL, .split = true, .mesh = {.cp = 4, .cp_heads = 2}, .zero = 2,
+         .context = CONTEXT_RING, .tokens = TOKENS_CONTIGUOUS},
+        {"llama", "seq1f1b", 2, 2, two, RECOMPUTE_FULL, .mesh = {.cp = 2, .tp = 2},
+         .sequence = true, .context = CONTEXT_GATHER, .empty = true},
+        {"gpt2-untied", "terapipe", 1, 4, four, .mesh = {.cp = 4, .cp_heads = 2, .dp_shard = 2},
+         .zero = 3, .context = CONTEXT_GATHER},
+    };
+    (void)state;
+    COMPARE(rows);
+}
+
 /* Recomputing and splitting change no bit, also in f32 on the cpu. */
 static void same_bits(void **state)
 {
@@ -203,8 +231,8 @@ static void verified(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_rank),  cmocka_unit_test(many_ranks), cmocka_unit_test(pipelines),
-        cmocka_unit_test(same_bits), cmocka_unit_test(verified),
+        cmocka_unit_test(one_rank),     cmocka_unit_test(many_ranks), cmocka_unit_test(pipelines),
+        cmocka_unit_test(over_context), cmocka_unit_test(same_bits),  cmocka_unit_test(verified),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

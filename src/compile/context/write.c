@@ -294,6 +294,35 @@ static void finish(ContextWriter *w, const Value piece[MAX_PIECES], Value into, 
     rename_value(g, v, into);
 }
 
+/* Adds a gradient of keys to the sum over slices, and makes `into` from the rows of this one. */
+static void finish_slice(ContextWriter *w, Value sum, Value into)
+{
+    Graph *g = w->g;
+    if (g->err != OK) return;
+    Dims dims = g->value[sum].dims;
+    const Dims rows = g->value[into].dims;
+    dims.dim[0] = w->all_rows;
+    const Value all = graph_value(g, ROLE_MICRO, "", dtype_wide(g->dtype), dims);
+    if (all == NO_VALUE) return;
+    if (g->value[into].name[0]) graph_name(g, all, "%s.all", g->value[into].name);
+    Node *n = graph_node(g, OP_add_rows, NULL, 1, &sum, &dims, 1);
+    if (!n) return;
+    n->out[0] = all;
+    n->keep[0] = SLOT_BEFORE_LAST;
+    n = graph_node(g, OP_get_rows, NULL, 1, &all, &rows, 1);
+    if (n) n->out[0] = into;
+}
+
+/* Makes the gradient of this rank's keys or values from the sum of its parts. */
+static void finish_keys(ContextWriter *w, Value sum, Value into)
+{
+    const Value piece[MAX_PIECES] = {sum, NO_VALUE};
+    if (w->sliced)
+        finish_slice(w, sum, into);
+    else
+        finish(w, piece, into, false);
+}
+
 static void wait_for_sends(ContextWriter *w)
 {
     for (int i = 0; i < w->n_sent && w->g->err == OK; i++) w->sent[i] = wait_for(w->g, w->sent[i]);
@@ -367,9 +396,8 @@ Err context_write_backward(ContextWriter *w, const ContextPlan *p, const Node *w
     write_steps(w, p, whole);
     for (int i = 0; i < MAX_PIECES; i++) dq[i] = me->piece[i].dq;
     finish(w, dq, into[0], true);
-    const Value dk[MAX_PIECES] = {me->dk, NO_VALUE}, dv[MAX_PIECES] = {me->dv, NO_VALUE};
     w->n_pieces = 1; /* keys are whole */
-    finish(w, dk, into[1], false);
-    finish(w, dv, into[2], false);
+    finish_keys(w, me->dk, into[1]);
+    finish_keys(w, me->dv, into[2]);
     return graph_err(g);
 }

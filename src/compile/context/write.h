@@ -49,6 +49,8 @@ typedef struct {
     int n_pieces;          /* of the queries of a block: 2 if the plan moves halves */
     int32_t number;        /* of the first transfer of this attention */
     ContextTokens *tokens; /* [ranks] */
+    bool sliced;           /* keys are those of all slices so far */
+    Dim all_rows;          /* this rank's rows of all slices */
     Value all_ranges;      /* of the whole micro-batch, if queries move; else NO_VALUE */
     BlockValues *at;       /* [ranks] */
     Value last;            /* made by the visit before: moves begin after it */

@@ -45,6 +45,20 @@ struct Cast {
 
 extern "C" Err cuda_cast(const Call *call) { return point_run<Cast>(call, KERNEL_cast, {}); }
 
+struct AddTo {
+    enum { IN = 1, OUT = 1, UPDATE = 1 };
+    static __device__ void run(const PointNumbers &s, const float *x, float *y)
+    {
+        *y = s.number[0] * *y + x[0];
+    }
+};
+
+extern "C" Err cuda_add_to(const Call *call)
+{
+    if (call->number[0] == 0) return cuda_cast(call); /* the old content may be NaN */
+    return point_run<AddTo>(call, KERNEL_add_to, {{(float)call->number[0]}});
+}
+
 #define GELU_A 0.79788456080286535588f /* sqrt(2 / pi) */
 #define GELU_B 0.044715f
 

@@ -60,6 +60,19 @@ Err ref_add(const Call *call)
     return OK;
 }
 
+static void add_to_formula(const Call *call, int64_t n, double x[][REF_CHUNK],
+                           double y[][REF_CHUNK])
+{
+    for (int64_t i = 0; i < n; i++) y[0][i] = call->number[0] * y[0][i] + x[0][i];
+}
+
+Err ref_add_to(const Call *call)
+{
+    if (call->number[0] == 0) return ref_cast(call); /* the old content may be NaN */
+    pointwise(call, add_to_formula, UPDATE);
+    return OK;
+}
+
 static void scale_formula(const Call *call, int64_t n, double x[][REF_CHUNK], double y[][REF_CHUNK])
 {
     for (int64_t i = 0; i < n; i++) y[0][i] = call->attr.scale.factor * x[0][i];

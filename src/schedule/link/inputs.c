@@ -4,6 +4,8 @@
  *     tokens     0 1         6 7   8 9 14 15   cp 0
  *                    2 3 4 5       10 .. 13    cp 1
  *
+ * Slices are cut over cp one by one (compile/context.c), and their rows follow each other.
+ *
  * The layouts that `place` gave the inputs decide: programs read a rank's rows, so these are the
  * rows that the loader writes and that live tokens are counted in. */
 #include "schedule/link/link_parts.h"
@@ -29,31 +31,71 @@ unsigned input_axes(const LinkedProgram *lp, Input which)
     return axes;
 }
 
-/* Programs of slices read some rows of the micro-batch at a time; its memory has all of them. */
-static Err find_rows(const LinkedProgram *lp, Input which, HeldSpans *out)
+/* The rows of an input that n programs read, counted from the first one; all `extent` of them if
+ * none reads it. */
+static Err find_read(const Program *program, int n, Input which, int64_t extent, HeldSpans *out)
 {
     const ProgTensor *known = NULL;
-    *out = held_all(lp->model->rows);
-    const int n = lp->programs.n_variants * lp->programs.n_classes;
-    for (int k = 0; lp->slices == 1 && k < n; k++) {
-        const ProgTensor *t = input_of(&lp->programs.program[k], which);
+    *out = held_all(extent);
+    for (int k = 0; k < n; k++) {
+        const ProgTensor *t = input_of(&program[k], which);
         if (!t) continue;
         if (known && !dim_same(known->dim[0], t->dim[0]))
             return err_fail(ERR_CHECK, "input %s: programs %s and another read other rows of it",
-                            input_name(which), lp->programs.program[k].kind);
+                            input_name(which), program[k].kind);
         known = t;
         *out = (HeldSpans){t->dim[0].span, t->dim[0].n_spans, t->dim[0].from, t->dim[0].cap};
     }
     return OK;
 }
 
-Err place_inputs(LinkedProgram *lp, size_t *at)
+/* The rows of all slices, one after the other. */
+static Err join_rows(const LinkedProgram *lp, const HeldSpans *of_slice, Arena *arena,
+                     HeldSpans *out)
+{
+    Span *span;
+    int n = 0;
+    int64_t count = 0;
+    for (int q = 0; q < lp->slices; q++) n += of_slice[q].n_spans + 1;
+    TRY(ARENA_NEW(arena, n, &span));
+    n = 0;
+    for (int q = 0; q < lp->slices; q++)
+        for (int64_t i = 0; i < of_slice[q].count;) {
+            const Span s = held_span(&of_slice[q], i);
+            const int64_t at = lp->slice_at[q];
+            i += span_count(s);
+            count += span_count(s);
+            span[n++] = (Span){at + s.lo, at + s.hi, s.step};
+        }
+    *out = (HeldSpans){span, n, 0, count};
+    return OK;
+}
+
+static Err find_rows(const LinkedProgram *lp, Input which, Arena *arena, HeldSpans *out)
+{
+    const ProgramTable *t = &lp->programs;
+    HeldSpans *of_slice;
+    bool all = true;
+    if (lp->slices == 1)
+        return find_read(t->program, t->n_variants * t->n_classes, which, lp->model->rows, out);
+    TRY(ARENA_NEW(arena, lp->slices, &of_slice));
+    for (int q = 0; q < lp->slices; q++) {
+        const int64_t rows = lp->slice_at[q + 1] - lp->slice_at[q];
+        const Program *program = &t->program[t->variant_of[q] * t->n_classes];
+        TRY(find_read(program, t->n_classes, which, rows, &of_slice[q]));
+        all = all && of_slice[q].count == rows;
+    }
+    *out = held_all(lp->model->rows);
+    return all ? OK : join_rows(lp, of_slice, arena, out);
+}
+
+Err place_inputs(LinkedProgram *lp, Arena *arena, size_t *at)
 {
     const size_t first = *at;
     for (int i = 0; i < N_INPUTS; i++) {
         const bool session = input_info((Input)i)->writer == WRITTEN_BY_SESSION;
         const bool there = !session || lp->model->logit_rows > 0;
-        TRY(find_rows(lp, (Input)i, &lp->input_rows[i]));
+        TRY(find_rows(lp, (Input)i, arena, &lp->input_rows[i]));
         if (session) lp->input_rows[i] = held_all(lp->model->rows);
         const size_t bytes =
             (size_t)lp->input_rows[i].count * input_row_bytes((Input)i, lp->model->dtype);

@@ -176,7 +176,7 @@ Err link_steps(Linker *k);
 
 /* Local. Finds the rows of each input that the rank holds, and places the inputs and losses of all
  * micro-batches in the step arena. */
-Err place_inputs(LinkedProgram *lp, size_t *at);
+Err place_inputs(LinkedProgram *lp, Arena *arena, size_t *at);
 /* Local. The axes over which an input is sharded. */
 unsigned input_axes(const LinkedProgram *lp, Input which);
 /* Local. Places the unit's prepacked weights in the step arena; then marks the RUNs that write

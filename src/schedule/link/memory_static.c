@@ -260,7 +260,7 @@ Err link_static(Linker *k)
         place_tied(k, u, &step);
         TRY(place_prepacked(k, u, &step));
     }
-    TRY(place_inputs(lp, &step));
+    TRY(place_inputs(lp, k->arena, &step));
     place_stats(k, &step);
     TRY(place_scalars(k, &step));
     lp->bytes[ARENA_SESSION] = lp->live[ARENA_SESSION] = place_session(k);

@@ -52,7 +52,7 @@ double linked_flops(const LinkedProgram *lp, const LinkedAction *l, const Progra
                     const Instr *i)
 {
     const int64_t start = lp->slice_at[l->action.slice];
-    if (!op_attends(i->op) || start == 0) return i->flops;
+    if (!op_attends(i->op) || start == 0 || i->attr.kernel.attention.query_at) return i->flops;
     const Dim *queries = &p->tensor[i->in[0]].dim[0], *keys = &p->tensor[i->in[1]].dim[0];
     const double first = attention_pairs(&i->attr.kernel, queries, keys, 0);
     return first > 0 ? i->flops / first * attention_pairs(&i->attr.kernel, queries, keys, start)

@@ -120,6 +120,20 @@ Err CPU_NAME(add)(const Call *call)
     return OK;
 }
 
+static void add_to_formula(const Call *call, int64_t n, const float *const *x, float *const *y)
+{
+    const float keep = (float)call->number[0];
+    for (int64_t i = 0; i < n; i += W)
+        v_store_to(y[0] + i, n - i, keep * v_load_to(y[0] + i, n - i) + v_load_to(x[0] + i, n - i));
+}
+
+Err CPU_NAME(add_to)(const Call *call)
+{
+    if (call->number[0] == 0) return CPU_NAME(cast)(call); /* the old content may be NaN */
+    pointwise(call, add_to_formula, UPDATE);
+    return OK;
+}
+
 static void scale_formula(const Call *call, int64_t n, const float *const *x, float *const *y)
 {
     const float factor = (float)call->attr.scale.factor;
