@@ -31,6 +31,17 @@ typedef struct {
     const char *name; /* "node"; NULL: it has none */
 } CostLink;
 
+/* Nodes of a machine whose links are not all alike, and their order. A node is a block of level 0. */
+enum { MAX_NODES = 256 };
+typedef struct {
+    int n, n_links;       /* n: nodes that a link names; those after them have the levels' links */
+    const CostLink *link; /* [n_links]: no faster than the level that connects their nodes */
+    const uint8_t
+        *between; /* [n][n]: 1 + index of the link between two nodes; 0: that of the level */
+    int n_at;
+    const int *at; /* [n_at]: the node on which the i-th block of ranks is; NULL: the i-th */
+} CostNodes;
+
 /* Measured rates of GEMMs: rate[i][j][l] is that of m[i] x n[j] x k[l], in flops per second. Rates
  * between the points are interpolated in log space; beyond them they are those of the border. */
 enum { MAX_GRID = 16 };
@@ -80,6 +91,7 @@ typedef struct {
     const CostCurve *memory;              /* bytes per second by bytes of an op; NULL: none */
     int n_levels;
     CostLink level[MAX_LEVELS]; /* from narrow to wide; the last one connects all ranks */
+    const CostNodes *nodes;     /* NULL: the levels have all links */
     int n_tables;
     const CostTable *table; /* of collectives; those that have none follow the formulas */
 } CostRates;
@@ -127,10 +139,13 @@ typedef struct {
     int members;
     int level;  /* the narrowest one that connects all members */
     int inside; /* members in one block of the next narrower level; 1 at level 0 */
+    /* Of CostRates.nodes: 1 + index of the slowest link between neighbors in the ring of the
+     * members, and between any two of them; 0: that of the level. */
+    int ring_link, any_link;
 } CostGroup;
 
 /* Local. The group of these ranks; and of `members` ranks that are `stride` apart, as the ranks
- * along one axis of a mesh are. */
+ * along one axis of a mesh are, with the links of the levels. */
 CostGroup cost_group(const CostRates *r, RankList ranks);
 CostGroup cost_group_strided(const CostRates *r, int members, int stride);
 

@@ -4,8 +4,9 @@
  * reduce-scatter of S bytes, and twice that for an all-reduce. A tree sends 2 S in 2 log2(n) steps,
  * which is faster for small S. An all-to-all sends S (n-1)/n in n-1 messages. Members that share a
  * block cross to other blocks through all their links together, but no faster than the links
- * inside of the block. */
-#include "cost/cost.h"
+ * inside of the block. Where links between nodes differ, the slowest one that the transfer uses
+ * decides. */
+#include "cost/cost_parts.h"
 
 static double smaller(double a, double b) { return a < b ? a : b; }
 
@@ -31,17 +32,19 @@ static CostGroup group_at(const CostRates *r, int members, int64_t first, int64_
 
 CostGroup cost_group(const CostRates *r, RankList ranks)
 {
-    int32_t low = ranks.rank[0], high = ranks.rank[0];
+    int64_t low = cost_position(r, ranks.rank[0]), high = low;
     for (int i = 1; i < ranks.n; i++) {
-        if (ranks.rank[i] < low) low = ranks.rank[i];
-        if (ranks.rank[i] > high) high = ranks.rank[i];
+        const int64_t at = cost_position(r, ranks.rank[i]);
+        if (at < low) low = at;
+        if (at > high) high = at;
     }
     CostGroup g = group_at(r, ranks.n, low, high);
     if (g.level == 0) return g;
     int inside = 0;
     for (int i = 0; i < ranks.n; i++)
-        inside += connects(&r->level[g.level - 1], low, ranks.rank[i]);
+        inside += connects(&r->level[g.level - 1], low, cost_position(r, ranks.rank[i]));
     g.inside = inside;
+    if (r->nodes && r->nodes->n_links) cost_find_links(r, ranks, &g);
     return g;
 }
 
@@ -54,10 +57,25 @@ CostGroup cost_group_strided(const CostRates *r, int members, int stride)
     return g;
 }
 
-/* Bytes per second of a member's part in a transfer over the whole group. */
-static double group_Bps(const CostRates *r, CostGroup g)
+/* The link that decides the time of a transfer of this kind: every pair of an all-to-all has bytes
+ * of its own, and the hops of a tree are between any two members; all others follow a ring. */
+static CostLink group_link(const CostRates *r, CommKind kind, CostGroup g)
 {
-    const double across = rank_Bps(&r->level[g.level]) * g.inside;
+    const bool any = kind == COMM_ALL_TO_ALL || kind == COMM_BROADCAST;
+    const int slow = any ? g.any_link : g.ring_link;
+    CostLink link = r->level[g.level];
+    if (slow == 0) return link;
+    const CostLink *l = &r->nodes->link[slow - 1];
+    link.latency_s = l->latency_s;
+    link.Bps = l->Bps;
+    link.pair_latency_s = link.pair_Bps = 0;
+    return link;
+}
+
+/* Bytes per second of a member's part in a transfer over the whole group. */
+static double group_Bps(const CostRates *r, const CostLink *link, CostGroup g)
+{
+    const double across = rank_Bps(link) * g.inside;
     return g.level > 0 ? smaller(across, rank_Bps(&r->level[g.level - 1])) : across;
 }
 
@@ -97,15 +115,16 @@ static double table_seconds(const CostTable *t, double bytes)
 double cost_transfer_seconds(const CostRates *r, CommKind kind, CostGroup g, double bytes)
 {
     if (g.members <= 1) return 0;
-    const CostTable *table = find_table(r, kind, g);
+    const CostTable *table = g.any_link ? NULL : find_table(r, kind, g);
     if (table) return table_seconds(table, bytes);
-    const CostLink *link = &r->level[g.level];
+    const CostLink l = group_link(r, kind, g), *link = &l;
+    const CostLink tree = group_link(r, COMM_BROADCAST, g);
     const double n = g.members, rounds = log2_ceil(g.members);
-    const double Bps = group_Bps(r, g), part = bytes * (n - 1) / n;
+    const double Bps = group_Bps(r, link, g), part = bytes * (n - 1) / n;
     switch (kind) {
     case COMM_ALL_REDUCE:
         return smaller(2 * (n - 1) * link->latency_s + 2 * part / Bps,
-                       2 * rounds * link->latency_s + 2 * bytes / Bps);
+                       2 * rounds * tree.latency_s + 2 * bytes / group_Bps(r, &tree, g));
     case COMM_ALL_GATHER:
     case COMM_REDUCE_SCATTER:
         return (n - 1) * link->latency_s + part / Bps;

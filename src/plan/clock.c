@@ -1,12 +1,13 @@
 /* clock.c -- makes a tape for each rank that is played. */
 #include "plan/clock_parts.h"
 
-/* True if ranks that differ only along dp have equal positions on the machine: every axis either
- * divides the blocks of the levels or is made of whole ones. */
+/* True if ranks that differ only along dp have equal positions on the machine: all nodes are alike,
+ * and every axis either divides the blocks of the levels or is made of whole ones. */
 static bool is_aligned(const Mesh *mesh, const CostRates *r)
 {
     const View *v = &mesh->view[VIEW_DENSE];
     int64_t stride = 1;
+    if (r->nodes) return false;
     for (int axis = v->n_axes - 1; axis > 0; axis--) {
         stride *= v->size[axis];
         for (int l = 0; l < r->n_levels - 1; l++)

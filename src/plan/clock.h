@@ -14,7 +14,8 @@
  * theirs; on a cluster with share_links, flows of a rank at one level share that (clock_shares.c).
  * Ranks that differ only along dp run the same tape, with the longest updates at coordinate 0, so
  * one of them is played for all; and so do ranks along tp if it divides all shapes. If the axes cut
- * across the machine's nodes (tp=3 on nodes of 8), every rank is played. */
+ * across the machine's nodes (tp=3 on nodes of 8), or links between nodes differ, every rank is
+ * played. */
 #ifndef PLAN_CLOCK_H
 #define PLAN_CLOCK_H
 
@@ -64,9 +65,11 @@ typedef struct {
 typedef struct StepClock StepClock;
 
 /* Local. Compiles the ranks that are played, and keeps their tapes in `arena`; `temp` is rewound.
- * Of the cluster it reads the sizes of the levels alone. `in` must not move. */
+ * Of the cluster it reads the sizes of the levels, and whether rates.nodes is there. `in` must not
+ * move. */
 Err clock_open(const ClockInput *in, Arena *arena, Arena *temp, StepClock **out);
-/* Local. Plays the tapes on a cluster whose levels have the sizes that they were made for.
+/* Local. Plays the tapes on a cluster whose levels have the sizes that they were made for. Tapes of
+ * a cluster with rates.nodes play any order of the nodes.
  * ERR_CHECK names the ranks if they wait for each other. */
 Err clock_play(StepClock *c, const Cluster *cluster, StepTime *out);
 /* ---- seconds that were measured ---- */

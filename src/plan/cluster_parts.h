@@ -3,6 +3,7 @@
  *     cluster.c          the file, its devices and links
  *     cluster_node.c     numbers, lists and maps of YAML, with errors that name file and line
  *     cluster_tables.c   tables of kernels and collectives
+ *     cluster_links.c    links between single nodes
  *     cluster_write.c    the text of a file */
 #ifndef PLAN_CLUSTER_PARTS_H
 #define PLAN_CLUSTER_PARTS_H
@@ -55,5 +56,7 @@ Err cluster_keys(const ClusterReader *r, const yaml_node_t *map, const char *whe
 Err cluster_device_tables(const ClusterReader *r, const yaml_node_t *device, CostRates *rates);
 /* Local. Sizes and times of collectives; level_name [n_levels]: NULL or the name of a level. */
 Err cluster_collectives(const ClusterReader *r, const yaml_node_t *list, CostRates *rates);
+/* Local. Links between nodes that are slower than their level; list may be NULL. */
+Err cluster_node_links(const ClusterReader *r, const yaml_node_t *list, CostRates *rates);
 
 #endif

@@ -115,6 +115,20 @@ static void collectives_text(Text *t, const CostRates *r)
     }
 }
 
+/* A line for each pair. */
+static void node_links_text(Text *t, const CostNodes *n)
+{
+    if (!n || n->n_links == 0) return;
+    text_add(t, "node_links:\n");
+    for (int a = 0; a < n->n; a++)
+        for (int b = a + 1; b < n->n; b++) {
+            if (!n->between[a * n->n + b]) continue;
+            const CostLink *l = &n->link[n->between[a * n->n + b] - 1];
+            text_add(t, "  - {nodes: [%d, %d], latency_us: %.6g, gbps: %.6g}\n", a, b,
+                     1e6 * l->latency_s, 1e-9 * l->Bps);
+        }
+}
+
 void cluster_text(const Cluster *c, Text *t)
 {
     const CostRates *r = &c->rates;
@@ -128,5 +142,6 @@ void cluster_text(const Cluster *c, Text *t)
     device_text(t, c);
     text_add(t, "links:\n");
     for (int i = 0; i < r->n_levels; i++) link_text(t, &r->level[i], i == r->n_levels - 1);
+    node_links_text(t, r->nodes);
     collectives_text(t, r);
 }

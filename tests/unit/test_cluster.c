@@ -64,7 +64,9 @@ static const char full[] =
     "  memory_table: {bytes: [1000, 2000, 4000], gbps: [5, 6, 7]}\nlinks:\n"
     "  - {level: node, ranks: 4, latency_us: 1.5, gbps: 12, pair_latency_us: 3, pair_gbps: 9}\n"
     "  - {level: world, latency_us: 2, gbps: 13, shared_by: 2}\ncollectives:\n"
-    "  - {kind: all-gather, members: 8, level: world, inside: 4, bytes: [1, 10], us: [20, 30]}\n";
+    "  - {kind: all-gather, members: 8, level: world, inside: 4, bytes: [1, 10], us: [20, 30]}\n"
+    "node_links:\n  - {nodes: [4, 0], latency_us: 3, gbps: 1}\n"
+    "  - {islands: [[0], [1, 3]], latency_us: 4, gbps: 2}\n";
 
 static void check_full(const Cluster *c)
 {
@@ -88,6 +90,21 @@ static void check_full(const Cluster *c)
     assert_true(r->table->seconds.x[1] == 10 && fabs(r->table->seconds.y[1] - 30e-6) < 1e-12);
 }
 
+/* gbps of the link between two nodes; 0: that of their level. */
+static double node_gbps(const CostNodes *n, int a, int b)
+{
+    const int link = n->between[a * n->n + b];
+    assert_int_equal(link, n->between[b * n->n + a]);
+    return link ? 1e-9 * n->link[link - 1].Bps : 0;
+}
+
+static void check_nodes(const CostNodes *n)
+{
+    assert_int_equal(n->n, 5);
+    assert_true(node_gbps(n, 0, 4) == 1 && node_gbps(n, 0, 1) == 2 && node_gbps(n, 3, 0) == 2);
+    assert_true(node_gbps(n, 1, 3) == 0 && node_gbps(n, 0, 2) == 0 && node_gbps(n, 4, 1) == 0);
+}
+
 /* Every key that may be absent, read, written and read again. */
 static void optional_keys_are_read_and_written(void **state)
 {
@@ -98,11 +115,13 @@ static void optional_keys_are_read_and_written(void **state)
     DO(arena_open(&arena, "cluster", 1 << 22));
     DO(read_text(full, &arena, &c));
     check_full(&c);
+    check_nodes(c.rates.nodes);
     Text t = text_in(&arena);
     cluster_text(&c, &t);
     DO(text_done(&t, &text));
     DO(read_text(text, &arena, &again));
     check_full(&again);
+    check_nodes(again.rates.nodes);
     arena_close(&arena);
 }
 
@@ -125,7 +144,18 @@ static void faults_of_optional_keys_are_refused(void **state)
         {"level: world, inside", "level: rack, inside", "level: is the name of no level"},
         {"shared_by: 2", "shared_by: 0.5", "shared_by: 0.5 is not a whole number"},
         {"pair_gbps: 9", "pair_gbps: 9, colour: 1", "the key \"colour\""},
-        {"pair_bytes: 12", "pair_bytes: -1", "of at least 0"}};
+        {"pair_bytes: 12", "pair_bytes: -1", "of at least 0"},
+        {"nodes: [4, 0]", "nodes: [4, 4]", "node 4 has no link to itself"},
+        {"nodes: [4, 0]", "nodes: [4]", "nodes: a link has two nodes"},
+        {"nodes: [4, 0]", "nodes: [4, 0.5]", "node_links: 0.5 is no node"},
+        {"nodes: [4, 0]", "nodes: [4, 256]", "node_links: 256 is no node; nodes are 0 to 255"},
+        {"nodes: [4, 0]", "nodes: [1, 0]", "the link of nodes 0 and 1 is there twice"},
+        {"nodes: [4, 0], ", "", "an entry has nodes: [0, 1] or islands"},
+        {"[[0], [1, 3]]", "[[0], [1, 0]]", "node 0 has no link to itself"},
+        {"[[0], [1, 3]]", "[0, 1]", "is not a list of nodes"},
+        {"latency_us: 4, gbps: 2", "latency_us: 4, gbps: 14", "is faster than that of their level"},
+        {"latency_us: 4, gbps: 2", "latency_us: 1, gbps: 2", "is faster than that of their level"},
+        {"latency_us: 4, gbps: 2", "gbps: 2", "node_links has no latency_us; add it"}};
     (void)state;
     for (size_t i = 0; i < sizeof fault / sizeof *fault; i++)
         expect_refused_in(full, fault[i][0], fault[i][1], fault[i][2]);

@@ -47,13 +47,14 @@ static void more_bytes_or_members_are_never_faster(void **state)
         for (int level = 0; level < r->n_levels; level++)
             for (double bytes = 1; bytes < 1e12; bytes *= 11)
                 for (int n = 2; n < 5000; n += 1 + n / 3) {
-                    const CostGroup g = {n, level, 1}, more = {n + 1, level, 1};
+                    const CostGroup g = {.members = n, .level = level, .inside = 1},
+                                    more = {.members = n + 1, .level = level, .inside = 1};
                     const double now = cost_transfer_seconds(r, kinds[k], g, bytes);
                     assert_true(now > 0);
                     assert_true(cost_transfer_seconds(r, kinds[k], g, 2 * bytes) > now);
                     assert_true(cost_transfer_seconds(r, kinds[k], more, bytes) >= now);
                 }
-    const CostGroup alone = {1, 0, 1};
+    const CostGroup alone = {.members = 1, .inside = 1};
     for (int k = 0; k < N_KINDS; k++)
         assert_true(cost_transfer_seconds(r, kinds[k], alone, 1e9) == 0);
 }
@@ -84,7 +85,7 @@ static void a_faster_rate_is_never_slower(void **state)
             }
             for (int k = 0; k < N_KINDS; k++)
                 for (int level = 0; level < r.n_levels; level++) {
-                    const CostGroup g = {16, level, level ? 4 : 1};
+                    const CostGroup g = {.members = 16, .level = level, .inside = level ? 4 : 1};
                     const double now = cost_transfer_seconds(base, kinds[k], g, work);
                     const double then = cost_transfer_seconds(&r, kinds[k], g, work);
                     assert_true(then <= now);
@@ -121,7 +122,7 @@ static void formulas_have_their_values(void **state)
     w.op = OP_all_gather;
     assert_true(cost_work_seconds(&r, &w) == 0);
 
-    const CostGroup node = {4, 0, 1}; /* one block */
+    const CostGroup node = {.members = 4, .inside = 1}; /* one block */
     assert_true(cost_group_strided(&r, 4, 1).level == 0 &&
                 cost_group_strided(&r, 4, 1).inside == 1);
     assert_true(cost_transfer_seconds(&r, COMM_ALL_GATHER, node, 400) == 3 + 3);
@@ -154,6 +155,56 @@ static void groups_of_lists_and_strides_agree(void **state)
         }
     const int32_t apart[] = {7, 8}; /* neighbors of two nodes */
     assert_true(cost_group(r, (RankList){2, apart}).level == 1);
+}
+
+/* Nodes of 8 ranks; the links 0-2 (1 GB/s) and 1-3 (2 GB/s) are slow. */
+static void slow_links_are_those_of_the_ring(void **state)
+{
+    static const CostLink link[] = {{.latency_s = 1e-3, .Bps = 1e9}, {.latency_s = 0, .Bps = 2e9}};
+    static const int swapped[] = {0, 2, 1, 3};
+    uint8_t between[16] = {0};
+    CostNodes nodes = {.n = 4, .n_links = 2, .link = link, .between = between};
+    CostRates r = {
+        .n_levels = 2, .level = {{.ranks = 8, .Bps = 100e9}, {.Bps = 10e9}}, .nodes = &nodes};
+    const int32_t rank[] = {0, 8, 16, 24};
+    (void)state;
+    between[0 * 4 + 2] = between[2 * 4 + 0] = 1;
+    between[1 * 4 + 3] = between[3 * 4 + 1] = 2;
+
+    CostGroup g = cost_group(&r, (RankList){4, rank}); /* hops 0-1, 1-2, 2-3 and 3-0 */
+    assert_true(g.level == 1 && g.inside == 1 && g.ring_link == 0 && g.any_link == 1);
+    assert_true(cost_transfer_seconds(&r, COMM_ALL_GATHER, g, 4e9) == 0.3);
+    assert_true(cost_transfer_seconds(&r, COMM_ALL_TO_ALL, g, 4e9) == 3e-3 + 3);
+    assert_true(cost_transfer_seconds(&r, COMM_BROADCAST, g, 4e9) == 2e-3 + 4);
+
+    nodes.at = swapped; /* hops 0-2, 2-1, 1-3 and 3-0 */
+    nodes.n_at = 4;
+    g = cost_group(&r, (RankList){4, rank});
+    assert_true(g.ring_link == 1 && g.any_link == 1);
+    assert_true(cost_transfer_seconds(&r, COMM_ALL_GATHER, g, 4e9) == 3e-3 + 3);
+    g = cost_group(&r, (RankList){2, rank}); /* nodes 0 and 2 */
+    assert_true(g.ring_link == 1);
+    assert_true(cost_transfer_seconds(&r, COMM_SEND, g, 1e9) == 1e-3 + 1);
+    const int32_t inside[] = {8, 9, 10};
+    g = cost_group(&r, (RankList){3, inside});
+    assert_true(g.level == 0 && g.ring_link == 0 && g.any_link == 0);
+    const int32_t pairs[] = {16, 20, 24, 28}; /* nodes 1 and 3, two ranks of each */
+    g = cost_group(&r, (RankList){4, pairs});
+    assert_true(g.level == 1 && g.inside == 2 && g.ring_link == 2);
+}
+
+/* With three levels, the order of the nodes decides which level a group spans. */
+static void order_of_nodes_moves_groups_across_levels(void **state)
+{
+    static const int at[] = {0, 2, 1, 3};
+    const CostNodes nodes = {.n_at = 4, .at = at};
+    CostRates r = {.n_levels = 3,
+                   .level = {{.ranks = 2, .Bps = 9}, {.ranks = 4, .Bps = 3}, {.Bps = 1}}};
+    const int32_t rank[] = {1, 3};
+    (void)state;
+    assert_true(cost_group(&r, (RankList){2, rank}).level == 1);
+    r.nodes = &nodes; /* rank 3 is on node 2, of the other half */
+    assert_true(cost_group(&r, (RankList){2, rank}).level == 2);
 }
 
 /* The work of a node before lowering: flops of its row, bytes of its operands by type. */
@@ -234,7 +285,7 @@ static void tables_of_collectives(void **state)
 {
     CostTable table = {COMM_ALL_GATHER, 4, 0, 1, {2, {100, 10000}, {1, 3}}};
     CostRates r = *cost_default_rates();
-    const CostGroup g = {4, 0, 1}, other = {3, 0, 1};
+    const CostGroup g = {.members = 4, .inside = 1}, other = {.members = 3, .inside = 1};
     (void)state;
     r.n_tables = 1, r.table = &table;
     assert_true(cost_transfer_seconds(&r, COMM_ALL_GATHER, g, 1) == 1);
@@ -248,7 +299,7 @@ static void tables_of_collectives(void **state)
 static void shared_links_and_scores(void **state)
 {
     CostRates r = *cost_default_rates();
-    const CostGroup g = {4, 1, 1};
+    const CostGroup g = {.members = 4, .level = 1, .inside = 1};
     const CostWork w = {.op = OP_attention, .dtype = BF16, .heavy = 4e9, .c = 64};
     CostWork back = w;
     (void)state;
@@ -276,6 +327,8 @@ int main(void)
                                        cmocka_unit_test(a_faster_rate_is_never_slower),
                                        cmocka_unit_test(formulas_have_their_values),
                                        cmocka_unit_test(groups_of_lists_and_strides_agree),
+                                       cmocka_unit_test(slow_links_are_those_of_the_ring),
+                                       cmocka_unit_test(order_of_nodes_moves_groups_across_levels),
                                        cmocka_unit_test(work_of_a_node_follows_its_row),
                                        cmocka_unit_test(tiles_and_waves_are_whole),
                                        cmocka_unit_test(gemms_do_not_scale_linearly),
