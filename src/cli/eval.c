@@ -261,7 +261,7 @@ static int eval(int argc, char **argv, FlightRecorder *recorder)
     }
     const bool stopped = e.infer.stop && *e.infer.stop;
     const int status = err == OK ? 0 : stopped ? 130 : infer_fail(&e.infer, err);
-    if (err == OK && e.infer.launch.by.rank == 0)
+    if (err == OK && e.infer.launch.rank == 0)
         e.tasks ? eval_report_tasks(&e) : eval_report_text(&e);
     infer_close(&e.infer);
     return status;

@@ -232,7 +232,7 @@ static int generate(int argc, char **argv, FlightRecorder *recorder)
         err = infer_run(&g.infer, generate_rank, &g);
     }
     const int status = err == OK ? g.result.stopped ? 130 : 0 : infer_fail(&g.infer, err);
-    if (err == OK && g.infer.launch.by.rank == 0) print_summary(&g);
+    if (err == OK && g.infer.launch.rank == 0) print_summary(&g);
     infer_close(&g.infer);
     return status;
 }

@@ -193,7 +193,7 @@ static Err find_ends(InferContext *ctx)
 Err infer_encode(const InferContext *ctx, const char *what, Bytes text, Arena *a, EncodedText *out)
 {
     TRY(encode_text(ctx->tokenizer, text, true, a, out));
-    if (out->replaced > 0 && ctx->launch.by.rank == 0)
+    if (out->replaced > 0 && ctx->launch.rank == 0)
         fprintf(stderr, "sheaf: %s: not UTF-8 in %lld place%s; replaced by U+FFFD\n", what,
                 (long long)out->replaced, out->replaced == 1 ? "" : "s");
     return OK;
@@ -215,7 +215,7 @@ Err infer_open(InferContext *ctx, const Args *args, const char *tokenizer)
         f64 = f64 || strcmp(args->set[i], "precision.compute=f64") == 0;
     TRY(config_ignored_keys(args->set, args->n_set, &ctx->arena, &ignore));
     TRY(source_open(args->file, f64 ? F64 : F32, &ignore, &ctx->arena, &ctx->source));
-    if (ctx->source.note[0] && ctx->launch.by.rank == 0)
+    if (ctx->source.note[0] && ctx->launch.rank == 0)
         fprintf(stderr, "sheaf: %s\n", ctx->source.note);
     TRY(read_keys(ctx, args));
     TRY(open_tokenizer(ctx, tokenizer));
@@ -236,12 +236,13 @@ Err infer_run(InferContext *ctx, Err (*body)(WorldRank *w, void *work), void *wo
                                .body = body,
                                .work = work};
     if (ctx->prepared != OK && !ctx->launch.comm_world) return ctx->prepared;
+    TRY(launch_renumber(&ctx->launch, ctx->prepared == OK));
     return world_run(&set);
 }
 
 int infer_fail(const InferContext *ctx, Err err)
 {
-    const bool mine = ctx->launch.by.rank == 0 || (err != ERR_PEER && !ctx->agreed);
+    const bool mine = ctx->launch.rank == 0 || (err != ERR_PEER && !ctx->agreed);
     return mine ? cli_fail(err) : err == ERR_CONFIG ? 2 : 1;
 }
 

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "cli/config/nodes.h"
 #include "world/flight_recorder.h"
 
 Err launch_open(Launch *l, FlightRecorder *recorder)
@@ -13,6 +14,7 @@ Err launch_open(Launch *l, FlightRecorder *recorder)
     MpiLaunch by;
     if (!mpi_launched(getenv, &by) || by.ranks == 1) return OK;
     l->by = by;
+    l->rank = by.rank;
     l->ranks = by.ranks;
     atomic_store(&recorder->start, START_MPI_INIT);
     TRY(mpi_start(NULL, &by, &l->comm_world));
@@ -109,6 +111,17 @@ static Err config_launched(const Launch *l, const Args *args, Arena *a, Config *
     return config_open(&from, a, out);
 }
 
+/* The nodes of mesh.nodes are consecutive ranks of the launcher, so a host must have whole ones. */
+static Err check_nodes(const Launch *l, const Config *c)
+{
+    const int n = config_nodes(c), each = n ? l->by.ranks / n : 1;
+    if (n == 0 || l->host_ranks % each == 0) return OK;
+    return err_fail(ERR_CONFIG,
+                    "%s: mesh.nodes lists %d nodes of %d ranks, and %s started %d ranks on this "
+                    "host; start whole nodes on each host, in the order of their numbers",
+                    c->origin[KEY_mesh_nodes], n, each, l->by.by, l->host_ranks);
+}
+
 Err launch_config(Launch *l, const Args *args, Arena *a, Config *out)
 {
     const bool launched = l->by.ranks > 1;
@@ -126,7 +139,19 @@ Err launch_config(Launch *l, const Args *args, Arena *a, Config *out)
     if (launched) TRY(config_launched(l, args, a, out));
     l->ranks = (int)out->run_ranks;
     settle_pin(l, out);
+    if (launched) {
+        TRY(check_nodes(l, out));
+        l->rank = config_mesh_rank(out, l->by.rank);
+    }
     if (launched) out->run_ranks = 0; /* the saved config.yaml leaves it to the launcher */
+    return OK;
+}
+
+Err launch_renumber(Launch *l, bool loaded)
+{
+    if (!l->comm_world) return OK;
+    TRY(comm_world_renumber(l->comm_world, loaded ? l->rank : -1));
+    l->rank = l->comm_world->rank;
     return OK;
 }
 

@@ -15,6 +15,7 @@
 
 typedef struct {
     MpiLaunch by;          /* by.ranks is 1 without a launcher of several */
+    int rank;              /* of this process, or its first rank */
     CommWorld *comm_world; /* of the processes that were launched; NULL: ranks are threads */
     int ranks;             /* of the run */
     int here;              /* ranks of this process */
@@ -38,6 +39,9 @@ void launch_sharing(Launch *l);
 /* Local. Loads the configuration for the ranks that were started; sets ranks, here and the
  * cores. */
 Err launch_config(Launch *l, const Args *args, Arena *a, Config *out);
+/* Collective over the launched processes: gives each the rank of mesh.nodes, if all of them have
+ * loaded their configuration. */
+Err launch_renumber(Launch *l, bool loaded);
 /* Local. The thread team of one rank of this process (index `place`), pinned according to
  * run.pin. */
 Err launch_team(const Launch *l, int place, Team **out);

@@ -9,6 +9,7 @@
 #include <string.h>
 #include "cli/args.h"
 #include "cli/config/job.h"
+#include "cli/config/nodes.h"
 #include "cli/new_file.h"
 #include "cli/progress.h"
 #include "cli/verbs.h"
@@ -24,12 +25,13 @@ static Err count_parameters(const JobSettings *settings, Arena *temp, int64_t *o
     return OK;
 }
 
-static Err open_cluster(const char *path, Arena *arena, const Cluster **out)
+static Err open_cluster(const Config *config, const char *path, Arena *arena, const Cluster **out)
 {
     Cluster *cluster;
     if (!path) return OK;
     TRY(ARENA_NEW(arena, 1, &cluster));
     TRY(cluster_read(path, arena, cluster));
+    TRY(config_order_cluster(config, path, arena, cluster));
     *out = cluster;
     return OK;
 }
@@ -74,7 +76,7 @@ static Err simulate_config(const Config *config, const SimulateFlags *flags, Are
     Mesh mesh;
     SimulationReport s = {.settings = &settings, .mesh = &mesh};
     const char *text;
-    TRY(open_cluster(flags->cluster, arena, &s.cluster));
+    TRY(open_cluster(config, flags->cluster, arena, &s.cluster));
     TRY(config_model(config, temp, &model));
     TRY(config_job(config, &model, &settings));
     if (s.cluster) settings.parallel.host_ranks = (int)s.cluster->rates.level[0].ranks;

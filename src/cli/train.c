@@ -112,7 +112,7 @@ static Err name_trace(TrainSession *s, const char *file)
     if (!file) return OK;
     Text t = text_in(&s->arena);
     text_add(&t, "%s", file);
-    if (s->launch.comm_world) text_add(&t, ".%d", s->launch.by.rank);
+    if (s->launch.comm_world) text_add(&t, ".%d", s->launch.rank);
     TRY(text_done(&t, &s->trace_path));
     return new_file_check("--trace", s->trace_path);
 }
@@ -129,8 +129,8 @@ static Err prepare(TrainSession *s, int argc, char **argv)
                           {"--fewer", NULL, &parents.fewer}};
     TRY(args_split(argc, argv, flags, 4, &s->arena, &args));
     s->file = args.file;
-    TRY(name_trace(s, trace));
     TRY(launch_config(&s->launch, &args, &s->arena, &s->config));
+    TRY(name_trace(s, trace));
     TRY(config_model(&s->config, &s->arena, &s->model));
     snprintf(s->dir_name, sizeof s->dir_name, "%s", s->config.run_dir);
     if (!s->dir_name[0]) config_run_name(s->file, s->model.name, s->dir_name, sizeof s->dir_name);
@@ -155,6 +155,7 @@ static Err run_world(TrainSession *s)
                                .body = train_rank,
                                .work = s};
     if (s->run.prepared != OK && !s->launch.comm_world) return s->run.prepared;
+    TRY(launch_renumber(&s->launch, s->run.prepared == OK));
     return world_run(&set);
 }
 
@@ -186,12 +187,12 @@ static int report_failure(const TrainSession *s, Err err)
 {
     char path[1200], text[2048];
     char me[32];
-    snprintf(me, sizeof me, "rank %d: ", s->launch.by.rank);
+    snprintf(me, sizeof me, "rank %d: ", s->launch.rank);
     snprintf(text, sizeof text, "%s", err_text());
     snprintf(s->recorder->why, sizeof s->recorder->why, "%.500s", text);
     /* Rank 0 may be the one that died, so the rank that found the error prints it too. */
     const bool found = strncmp(text, me, strlen(me)) == 0 || (err != ERR_PEER && !s->agreed);
-    const bool mine = s->launch.by.rank == 0 || found;
+    const bool mine = s->launch.rank == 0 || found;
     const int status = mine ? cli_fail(err) : err == ERR_CONFIG ? 2 : 1;
     if (err != ERR_CONFIG && s->recorder->dir[0] && s->launch.ranks > 1 &&
         worker_dump(s->recorder, text, path))
@@ -217,7 +218,7 @@ static int train(int argc, char **argv, FlightRecorder *recorder)
     const TrainResult *result = &s.run.result;
     const int stopped = result->stopped ? 128 + result->stop_signal : 0;
     const int status = err == OK ? stopped : report_failure(&s, err);
-    if (err == OK && s.launch.by.rank == 0) print_summary(&s);
+    if (err == OK && s.launch.rank == 0) print_summary(&s);
     run_dir_close(&s.run.folder);
     launch_close(&s.launch);
     dataset_close(&s.train);

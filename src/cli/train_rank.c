@@ -190,10 +190,26 @@ static Err write_trace(const TrainSession *s, TrainRank *r)
     return OK;
 }
 
+/* The order of the nodes, or that it has no effect. */
+static void report_nodes(const TrainSession *s)
+{
+    const TextList *nodes = &s->config.mesh_nodes;
+    if (nodes->n == 0) return;
+    printf("nodes: ");
+    for (int i = 0; i < nodes->n; i++) printf("%s%s", i ? "," : "", nodes->at[i]);
+    if (s->launch.comm_world)
+        printf(", the order in which they run blocks of %d rank%s\n", s->launch.ranks / nodes->n,
+               s->launch.ranks == nodes->n ? "" : "s");
+    else
+        printf(" (mesh.nodes) has no effect: all ranks are threads of this process; mpirun starts "
+               "them on several nodes\n");
+}
+
 static Err begin_run(TrainSession *s, const TrainLoop *loop, const TrainStart *start)
 {
     report_start(s, start);
     report_step_time(s, loop);
+    report_nodes(s);
     if (start->init) TRY(train_keep_files(s));
     return config_write(&s->config, s->run.folder.path);
 }

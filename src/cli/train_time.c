@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/config/nodes.h"
 #include "cli/machine.h"
 #include "cli/train.h"
 #include "plan/cluster.h"
@@ -11,6 +12,7 @@
 static Err read_into(TrainSession *s, const char *path)
 {
     TRY(cluster_read(path, &s->arena, &s->cluster));
+    TRY(config_order_cluster(&s->config, path, &s->arena, &s->cluster));
     snprintf(s->cluster_path, sizeof s->cluster_path, "%s", path);
     return OK;
 }

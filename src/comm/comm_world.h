@@ -22,10 +22,16 @@ struct CommWorld {
     int ranks;        /* of the world */
     int rank, here;   /* this process has ranks rank .. rank + here - 1 */
     bool processes;   /* each rank is a process; else all are threads of this one */
+    Err (*renumber)(CommWorld *w, int rank);
     Err (*join)(CommWorld *w, Arena *a, const CommSettings *set, Comm **out);
     void (*stop)(CommWorld *w);
     void (*abort)(CommWorld *w, int status);
 };
+
+/* Collective over the processes, while no comm is open: the rank of this process becomes `rank`.
+ * If one of them passes -1, all keep their ranks. ERR_CONFIG if two pass the same, and for
+ * threads. */
+static inline Err comm_world_renumber(CommWorld *w, int rank) { return w->renumber(w, rank); }
 
 /* Creates the comm of one rank, in the rank's arena. Local for threads, Collective over the world
  * for processes, where one comm is open at a time. ERR_CONFIG if the settings name other ranks than

@@ -52,5 +52,13 @@ done <<LAYOUTS
 4 mesh.pp=2 mesh.dp=2 parallel.zero=3 parallel.schedule=zbv
 4 mesh.pp=2 mesh.tp=2 parallel.sequence=true parallel.schedule=dualpipev
 4 mesh.pp=2 mesh.cp=2 parallel.schedule=zbv parallel.tokens=zigzag parallel.zero=2
+4 mesh.pp=2 mesh.dp=2 parallel.zero=1 mesh.nodes=3,1,0,2
+4 mesh.pp=2 mesh.tp=2 mesh.nodes=1,0
 LAYOUTS
-[ $number = 6 ] && exit $failed
+
+# Nodes that the launcher's ranks do not fill are refused by all ranks, once.
+if run bad "$@" -n 4 "$sheaf" -- mesh.dp=4 mesh.nodes=0,2 >"$top/refused" ||
+    [ "$(grep -c '"2" is none of the 2 nodes 0 to 1' "$top/refused")" != 1 ]; then
+    cat "$top/refused" && echo "FAILED: mesh.nodes=0,2" && failed=1
+fi
+[ $number = 8 ] && exit $failed

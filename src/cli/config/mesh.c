@@ -9,6 +9,7 @@
 
 #include <string.h>
 #include "cli/config/layer_rules.h"
+#include "cli/config/nodes.h"
 #include "schedule/gen/generate.h"
 
 static bool was_given(const Config *c, KeyId key) { return strcmp(c->origin[key], "default") != 0; }
@@ -167,6 +168,7 @@ Err config_settle_mesh(Config *c)
                         c->origin[KEY_run_ranks], (long long)c->run_ranks, (long long)c->mesh_dp,
                         (long long)c->mesh_tp, (long long)c->mesh_cp, (long long)c->mesh_pp,
                         (long long)product, (long long)product);
+    TRY(config_check_nodes(c));
     TRY(mesh_check_experts(c->origin[c->mesh_ep > 1 ? KEY_mesh_ep : KEY_mesh_etp],
                            product / c->mesh_pp, c->mesh_ep, c->mesh_etp));
     return check_fold(c);

@@ -49,6 +49,12 @@ static void world_stop(CommWorld *base)
 }
 
 /* Threads share a process, so ending it ends all ranks. */
+static Err world_renumber(CommWorld *base, int rank)
+{
+    return err_fail(ERR_CONFIG, "local: rank %d cannot become rank %d: all ranks are threads",
+                    base->rank, rank);
+}
+
 static void world_abort(CommWorld *base, int status)
 {
     (void)base;
@@ -66,6 +72,7 @@ Err local_start(int ranks, CommWorld **out)
                           .ranks = ranks,
                           .here = ranks,
                           .join = world_join,
+                          .renumber = world_renumber,
                           .stop = world_stop,
                           .abort = world_abort};
     w->oversubscribed = ranks > cores();

@@ -77,6 +77,33 @@ static bool await_departures(MpiProcess *w)
     return true;
 }
 
+/* The second half of `all` counts the processes that pass each rank. */
+static Err world_renumber(CommWorld *base, int rank)
+{
+    MpiProcess *w = (MpiProcess *)base;
+    const int n = w->base.ranks;
+    int *all;
+    MUST(!w->open, "rank %d gets a new number with its comm open", w->base.rank);
+    if (!await_departures(w)) /* the last comm has the old ranks */
+        return err_fail(ERR_PEER, "mpi: the last comm failed, and some ranks hang in it");
+    const size_t mark = arena_mark(&w->arena);
+    TRY(ARENA_NEW(&w->arena, 2 * n, &all));
+    TRY(mpi_ok(MPI_Allgather(&rank, 1, MPI_INT, all, 1, MPI_INT, MPI_COMM_WORLD), "renumber"));
+    bool keep = false, twice = false;
+    for (int i = 0; i < n; i++) {
+        keep = keep || all[i] < 0;
+        if (all[i] < 0 || all[i] >= n) continue;
+        twice = twice || all[n + all[i]]++ > 0;
+    }
+    arena_rewind(&w->arena, mark);
+    if (keep) return OK;
+    if (twice || rank >= n)
+        return err_fail(ERR_CONFIG, "mpi: two processes have the same rank; is mesh.nodes the same "
+                                    "on all of them?");
+    w->base.rank = rank;
+    return OK;
+}
+
 static void world_stop(CommWorld *base)
 {
     MpiProcess *w = (MpiProcess *)base;
@@ -193,7 +220,7 @@ static Err world_join(CommWorld *base, Arena *a, const CommSettings *set, Comm *
     TRY(settings_agree(w, set));
     if (!await_departures(w))
         return err_fail(ERR_PEER, "mpi: the last comm failed, and some ranks hang in it");
-    TRY(mpi_ok(MPI_Comm_dup(MPI_COMM_WORLD, &w->comm), "join"));
+    TRY(mpi_ok(MPI_Comm_split(MPI_COMM_WORLD, 0, w->base.rank, &w->comm), "join"));
     MPI_Comm_set_errhandler(w->comm, MPI_ERRORS_RETURN);
     w->failed = false;
     memset(w->left, 0, (size_t)w->base.ranks);
@@ -222,6 +249,7 @@ static Err world_start(CommWorld **out)
     w->base = (CommWorld){.name = "mpi",
                           .here = 1,
                           .processes = true,
+                          .renumber = world_renumber,
                           .join = world_join,
                           .stop = world_stop,
                           .abort = world_abort};
