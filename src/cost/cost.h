@@ -32,7 +32,7 @@ typedef struct {
 } CostLink;
 
 /* Nodes of a machine whose links are not all alike, and their order. A node is a block of level 0. */
-enum { MAX_NODES = 256 };
+enum { MAX_CLUSTER_NODES = 256 };
 typedef struct {
     int n, n_links;       /* n: nodes that a link names; those after them have the levels' links */
     const CostLink *link; /* [n_links]: no faster than the level that connects their nodes */

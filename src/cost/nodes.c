@@ -33,8 +33,8 @@ static int slower(const CostNodes *n, int found, int a, int b)
 
 void cost_find_links(const CostRates *r, RankList ranks, CostGroup *g)
 {
-    bool has[MAX_NODES] = {false};
-    int node[MAX_NODES], n = 0;
+    bool has[MAX_CLUSTER_NODES] = {false};
+    int node[MAX_CLUSTER_NODES], n = 0;
     for (int i = 0; i < ranks.n; i++) {
         const int a = node_of(r, ranks.rank[i]), b = node_of(r, ranks.rank[(i + 1) % ranks.n]);
         g->ring_link = slower(r->nodes, g->ring_link, a, b);

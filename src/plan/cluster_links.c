@@ -7,7 +7,7 @@
 typedef struct {
     const ClusterReader *file;
     CostRates *rates;
-    uint8_t between[MAX_NODES][MAX_NODES];
+    uint8_t between[MAX_CLUSTER_NODES][MAX_CLUSTER_NODES];
     int n; /* nodes that are named */
 } LinkReader;
 
@@ -17,21 +17,21 @@ static Err node_number(LinkReader *l, const yaml_node_t *n, int *out)
     ClusterNumber number = {.key = "a node", .unit = 1, .to = &x, .may_be_zero = true};
     TRY(cluster_number(l->file, n, &number));
     *out = (int)x;
-    if (x != (double)*out || *out >= MAX_NODES)
+    if (x != (double)*out || *out >= MAX_CLUSTER_NODES)
         return err_fail(ERR_CONFIG, "%s:%d: node_links: %g is no node; nodes are 0 to %d",
-                        l->file->path, (int)n->start_mark.line + 1, x, MAX_NODES - 1);
+                        l->file->path, (int)n->start_mark.line + 1, x, MAX_CLUSTER_NODES - 1);
     if (*out >= l->n) l->n = *out + 1;
     return OK;
 }
 
 /* The nodes of a list. */
-static Err node_list(LinkReader *l, const yaml_node_t *list, int node[MAX_NODES], int *n)
+static Err node_list(LinkReader *l, const yaml_node_t *list, int node[MAX_CLUSTER_NODES], int *n)
 {
     if (list->type != YAML_SEQUENCE_NODE)
         return cluster_refuse(l->file, list, "node_links", "is not a list of nodes, as [0, 1]");
     const yaml_node_item_t *first = list->data.sequence.items.start;
     const int64_t count = list->data.sequence.items.top - first;
-    if (count < 1 || count > MAX_NODES)
+    if (count < 1 || count > MAX_CLUSTER_NODES)
         return cluster_refuse(l->file, list, "node_links", "a list has 1 to 256 nodes");
     for (*n = 0; *n < (int)count; ++*n)
         TRY(node_number(l, yaml_document_get_node(l->file->doc, first[*n]), &node[*n]));
@@ -68,16 +68,16 @@ static Err add_link(LinkReader *l, const yaml_node_t *where, int a, int b, int l
 
 static Err add_islands(LinkReader *l, const yaml_node_t *list, int link)
 {
-    int node[MAX_NODES], island[MAX_NODES], n = 0;
+    int node[MAX_CLUSTER_NODES], island[MAX_CLUSTER_NODES], n = 0;
     if (list->type != YAML_SEQUENCE_NODE)
         return cluster_refuse(l->file, list, "islands", "is not a list of lists of nodes");
     const yaml_node_item_t *first = list->data.sequence.items.start;
     const int islands = (int)(list->data.sequence.items.top - first);
     for (int i = 0; i < islands; i++) {
-        int more[MAX_NODES], n_more;
+        int more[MAX_CLUSTER_NODES], n_more;
         const yaml_node_t *item = yaml_document_get_node(l->file->doc, first[i]);
         TRY(node_list(l, item, more, &n_more));
-        if (n + n_more > MAX_NODES)
+        if (n + n_more > MAX_CLUSTER_NODES)
             return cluster_refuse(l->file, item, "islands", "have more than 256 nodes");
         for (int k = 0; k < n_more; k++) {
             for (int j = 0; j < n; j++) /* add_link refuses a node that is there twice */
@@ -96,7 +96,7 @@ static Err read_entry(LinkReader *l, const yaml_node_t *map, CostLink *link, int
     ClusterNumber table[] = {
         {.key = "latency_us", .unit = 1e-6, .to = &link->latency_s, .may_be_zero = true},
         {.key = "gbps", .unit = 1e9, .to = &link->Bps}};
-    int pair[MAX_NODES], n;
+    int pair[MAX_CLUSTER_NODES], n;
     TRY(cluster_keys(l->file, map, "node_links", keys, 2, 2));
     for (int i = 0; i < 2; i++)
         TRY(cluster_number(l->file, cluster_value(l->file, map, table[i].key), &table[i]));

@@ -195,9 +195,9 @@ static Err open_search(MapSearch *s, const ClockInput *in, Arena *temp)
         return err_fail(ERR_CONFIG,
                         "an order of nodes: %d ranks are no whole number of nodes of %d ranks",
                         in->mesh->world, each);
-    if (s->n > MAX_NODES)
+    if (s->n > MAX_CLUSTER_NODES)
         return err_fail(ERR_CONFIG, "an order of nodes: %d nodes; at most %d can be ordered", s->n,
-                        MAX_NODES);
+                        MAX_CLUSTER_NODES);
     s->cluster = *in->cluster;
     s->nodes = *r->nodes;
     s->cluster.rates.nodes = &s->nodes;
