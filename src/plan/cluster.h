@@ -30,7 +30,7 @@
  *          pair_latency_us: 20, pair_gbps: 30}               all ranks
  *     node_links:                                    [+]  slower than the level, which has the rest
  *       - {nodes: [1, 6], latency_us: 40, gbps: 5}            of two nodes: blocks of the first level
- *       - {islands: [[0, 1, 2, 3], [4, 5, 6, 7]], latency_us: 90, gbps: 3}     between islands
+ *       - {islands: [[0, 1], [2, 3]], latency_us: 90, gbps: 3}    between islands
  *     collectives:                                   [+]  measured, instead of the formulas
  *       - {kind: all-reduce, members: 8, level: node, inside: 1, bytes: [1e5, 1e8], us: [30, 450]}
  *
