@@ -31,7 +31,7 @@ typedef struct {
     const char *name; /* "node"; NULL: it has none */
 } CostLink;
 
-/* Nodes of a machine whose links are not all alike, and their order. A node is a block of level 0. */
+/* Nodes of a machine whose links are not all alike and their order. Nodes are blocks of level 0. */
 enum { MAX_CLUSTER_NODES = 256 };
 typedef struct {
     int n, n_links;       /* n: nodes that a link names; those after them have the levels' links */

@@ -29,7 +29,7 @@
  *       - {level: world, latency_us: 20, gbps: 45, shared_by: 1,
  *          pair_latency_us: 20, pair_gbps: 30}               all ranks
  *     node_links:                                    [+]  slower than the level, which has the rest
- *       - {nodes: [1, 6], latency_us: 40, gbps: 5}            of two nodes: blocks of the first level
+ *       - {nodes: [1, 6], latency_us: 40, gbps: 5}            two blocks of the first level
  *       - {islands: [[0, 1], [2, 3]], latency_us: 90, gbps: 3}    between islands
  *     collectives:                                   [+]  measured, instead of the formulas
  *       - {kind: all-reduce, members: 8, level: node, inside: 1, bytes: [1e5, 1e8], us: [30, 450]}

@@ -1,6 +1,6 @@
 /* nodes.h -- mesh.nodes: the order of the nodes.
  *
- *     mesh.nodes=0,2,1,3, 8 ranks      ranks 0-1 on node 0, 2-3 on node 2, 4-5 on node 1, 6-7 on 3 */
+ *     mesh.nodes=0,2,1,3, 8 ranks    ranks 0-1 on node 0, 2-3 on node 2, 4-5 on node 1, 6-7 on 3 */
 #ifndef CLI_CONFIG_NODES_H
 #define CLI_CONFIG_NODES_H
 
