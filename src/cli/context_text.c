@@ -2,6 +2,7 @@
 #include "cli/context_text.h"
 
 #include <jansson.h>
+#include <stdio.h>
 #include "base/math.h"
 
 /* Ranks that share heads in attention; 1: none. */
@@ -15,26 +16,91 @@ static int heads_parts(const Job *job)
 /* Ranks among which heads are whole, and keys are gathered or travel. */
 static int ring_parts(const Job *job) { return job->settings.parallel.mesh.cp / heads_parts(job); }
 
-static bool chosen_by_auto(const Job *job)
+static bool chosen_by_auto(const Job *job) { return job->search.n > 0; }
+
+/* "ring", "ring cp_heads=2": the words of a layout. */
+static const char *candidate_name(const Job *job, const ContextCandidate *c, char buffer[64])
 {
-    return job->no_ulysses || job->context_seconds[CONTEXT_GATHER] > 0;
+    const bool hybrid = c->heads > 1 && c->heads < job->settings.parallel.mesh.cp;
+    snprintf(buffer, 64, hybrid ? "%s cp_heads=%d" : "%s", context_name(c->kind), c->heads);
+    return buffer;
+}
+
+/* The candidate with the n-th fewest seconds among those that are possible; NULL: none. The choice
+ * comes first. */
+static const ContextCandidate *fastest(const ContextSearch *s, int n)
+{
+    const ContextCandidate *best = &s->list[s->best];
+    if (n == 0) return best;
+    for (int i = 0; i < s->n; i++) {
+        const ContextCandidate *c = &s->list[i];
+        int before = 1;
+        if (c == best || c->why_not) continue;
+        for (int k = 0; k < s->n; k++) {
+            const ContextCandidate *o = &s->list[k];
+            if (o == best || o->why_not) continue;
+            before += o->seconds < c->seconds || (o->seconds == c->seconds && k < i);
+        }
+        if (before == n) return c;
+    }
+    return NULL;
+}
+
+static const char *rates_name(const Job *job)
+{
+    const Cluster *c = job->settings.parallel.cluster;
+    return c ? c->name : "default rates";
 }
 
 void context_text(const Job *job, Text *t)
 {
-    const char *between = "; layers of a micro-batch at default rates: ";
     text_add(t, "%s", context_name(job->context));
     if (heads_parts(job) > 1 && ring_parts(job) > 1)
         text_add(t, " over cp_ring, %d ranks; heads over cp_heads, %d", ring_parts(job),
                  heads_parts(job));
     if (chosen_by_auto(job)) text_add(t, ", chosen by auto");
-    if (job->no_ulysses) text_add(t, ": %s", job->no_ulysses);
-    for (int i = 0; i < N_CONTEXTS; i++) {
-        if (job->context_seconds[i] <= 0) continue;
-        text_add(t, "%s%s %.5g ms", between, context_name((ContextKind)i),
-                 1e3 * job->context_seconds[i]);
-        between = ", ";
-    }
+}
+
+/* What is not possible, and why. */
+static void excluded_text(const Job *job, const char *before, const char *between, Text *t)
+{
+    const ContextSearch *s = &job->search;
+    char name[64];
+    for (int i = 0, n = 0; i < s->n; i++)
+        if (s->list[i].why_not)
+            text_add(t, "%s%s: %s", n++ ? between : before, candidate_name(job, &s->list[i], name),
+                     s->list[i].why_not);
+}
+
+void context_others_text(const Job *job, Text *t)
+{
+    const ContextSearch *s = &job->search;
+    char name[64];
+    const ContextCandidate *c;
+    text_add(t, "attention of a micro-batch by %s:", rates_name(job));
+    for (int i = 0; (c = fastest(s, i)); i++)
+        text_add(t, "%s %s %.4g ms", i ? "," : "", candidate_name(job, c, name), 1e3 * c->seconds);
+    excluded_text(job, "; not possible: ", "; ", t);
+}
+
+void context_table_text(const Job *job, const char *before, Text *t)
+{
+    const ContextSearch *s = &job->search;
+    const ContextCandidate *c;
+    char name[64], bytes[24];
+    if (!chosen_by_auto(job)) return;
+    text_add(t, "%sattention and its transfers, all layers of a micro-batch, by %s\n", before,
+             rates_name(job));
+    text_add(t, "%s%-24s %-10s %10s  %6s  %s\n", before, "way", "tokens", "ms", "hidden",
+             "blocks of others");
+    for (int i = 0; (c = fastest(s, i)); i++)
+        text_add(t, "%s%-24s %-10s %10.4g  %5.0f%%  %s\n", before, candidate_name(job, c, name),
+                 token_map_name(c->tokens), 1e3 * c->seconds, 100 * c->hidden,
+                 text_bytes((size_t)c->held_bytes, bytes));
+    for (int i = 0; i < s->n; i++)
+        if (s->list[i].why_not)
+            text_add(t, "%s%-24s not possible: %s\n", before,
+                     candidate_name(job, &s->list[i], name), s->list[i].why_not);
 }
 
 void context_tokens_text(const Job *job, Text *t)
@@ -72,18 +138,22 @@ double context_heads_balance(const Job *job)
 json_t *context_json(const Job *job)
 {
     if (!job->strategy.tokens) return json_null();
-    json_t *o = json_object(), *ms = json_object();
-    for (int i = 0; i < N_CONTEXTS; i++)
-        if (job->context_seconds[i] > 0)
-            json_object_set_new(ms, context_name((ContextKind)i),
-                                json_real(1e3 * job->context_seconds[i]));
+    json_t *o = json_object(), *ms = json_object(), *excluded = json_object();
+    for (int i = 0; i < job->search.n; i++) {
+        const ContextCandidate *c = &job->search.list[i];
+        char name[64];
+        candidate_name(job, c, name);
+        if (c->why_not)
+            json_object_set_new(excluded, name, json_string(c->why_not));
+        else
+            json_object_set_new(ms, name, json_real(1e3 * c->seconds));
+    }
     json_object_set_new(o, "kind", json_string(context_name(job->context)));
     json_object_set_new(o, "chosen_by_auto", json_boolean(chosen_by_auto(job)));
     json_object_set_new(o, "tokens", json_string(token_map_name(job->tokens)));
     json_object_set_new(o, "tokens_chosen_by_auto",
                         json_boolean(job->settings.parallel.tokens == TOKENS_AUTO));
     json_object_set_new(o, "ms", ms);
-    json_object_set_new(o, "no_ulysses",
-                        job->no_ulysses ? json_string(job->no_ulysses) : json_null());
+    json_object_set_new(o, "excluded", excluded);
     return o;
 }

@@ -8,17 +8,21 @@
 
 struct json_t;
 
-/* Local. "gather", and if auto chose it: the seconds of the ways it compared, or why it had no
- * choice. */
+/* Local. "ring, chosen by auto". */
 void context_text(const Job *job, Text *t);
+/* Local. The ways that auto compared: in one line, the choice first, then why others are not
+ * possible; and as a table, each line after `before`, nothing if auto was not asked. */
+void context_others_text(const Job *job, Text *t);
+void context_table_text(const Job *job, const char *before, Text *t);
 /* Local. "zigzag, chosen by auto, over cp_ring, 2 ranks". */
 void context_tokens_text(const Job *job, Text *t);
 /* Local. "64 on each rank of cp": the tokens of a micro-batch that a rank holds. */
 void context_share_text(const Job *job, Text *t);
 /* Local. Heads of the rank with the most, over the mean of the ranks that share heads. */
 double context_heads_balance(const Job *job);
-/* Local. {"kind", "chosen_by_auto", "tokens", "tokens_chosen_by_auto", "ms", "no_ulysses"}; null
- * with mesh.cp=1. */
+/* Local. {"kind", "chosen_by_auto", "tokens", "tokens_chosen_by_auto", "ms", "excluded"}: the
+ * milliseconds of the ways that auto compared, and why others are not possible; null with
+ * mesh.cp=1. */
 struct json_t *context_json(const Job *job);
 
 #endif

@@ -362,7 +362,7 @@ static Err examine(PlanVerb *v, const JobSettings *job)
     PlanReport *r = &v->report;
     Mesh mesh;
     Simulation all;
-    TRY(mesh_sized(&job->parallel.mesh, &mesh));
+    TRY(job_mesh(job, &mesh));
     const SimulateInput in = {.job = job,
                               .mesh = &mesh,
                               .save = counted_saves(v),

@@ -79,8 +79,9 @@ static Err simulate_config(const Config *config, const SimulateFlags *flags, Are
     TRY(open_cluster(config, flags->cluster, arena, &s.cluster));
     TRY(config_model(config, temp, &model));
     TRY(config_job(config, &model, &settings));
+    TRY(config_cluster(config, temp, &settings));
     if (s.cluster) settings.parallel.host_ranks = (int)s.cluster->rates.level[0].ranks;
-    TRY(mesh_sized(&settings.parallel.mesh, &mesh));
+    TRY(job_mesh(&settings, &mesh));
     TRY(count_parameters(&settings, temp, &s.parameters));
     ProgressLine line = progress_begin("simulating", model.name, 0);
     const SimulateInput in = {

@@ -18,7 +18,9 @@ static void micro_text(const SimulationReport *s, Text *t)
     if (!cp) return;
     text_add(t, "  context    ");
     context_text(job, t);
-    text_add(t, "\n  tokens     ");
+    text_add(t, "\n");
+    context_table_text(job, "             ", t);
+    text_add(t, "  tokens     ");
     context_tokens_text(job, t);
     text_add(t, "\n");
 }

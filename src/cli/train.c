@@ -91,6 +91,20 @@ static TrainSettings loop_settings(TrainSession *s)
                            .terminal = is_terminal()};
 }
 
+/* Hosts must agree on what auto chooses, with the cluster file and the launcher of each. */
+static Err hash_context(TrainSession *s)
+{
+    ContextSearch search;
+    TRY(config_cluster(&s->config, &s->arena, &s->run.job));
+    TRY(job_choose_context(&s->run.job, &s->arena, &search));
+    if (search.n == 0) return OK;
+    const ContextCandidate *c = &search.list[search.best];
+    const uint64_t inner = c->kind == CONTEXT_DOUBLE_RING ? (uint64_t)c->inner : 0;
+    s->run.config_hash +=
+        inner << 32 | (uint64_t)c->heads << 16 | (uint64_t)c->kind << 8 | (uint64_t)c->tokens;
+    return OK;
+}
+
 static Err fill_run(TrainSession *s)
 {
     TrainRun *run = &s->run;
@@ -99,6 +113,7 @@ static Err fill_run(TrainSession *s)
     run->job.parallel.host_ranks = s->launch.host_ranks;
     if (run->job.parallel.context == CONTEXT_DOUBLE_RING && s->config.mesh_cp_inner == 0)
         run->config_hash += (uint64_t)s->launch.host_ranks; /* hosts must agree on inner rings */
+    TRY(hash_context(s));
     run->loop = loop_settings(s);
     run->transport = config_transport(&s->config, s->device, s->launch.comm_world != NULL);
     run->fresh = s->config.run_fresh;

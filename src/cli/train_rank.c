@@ -84,6 +84,10 @@ static Err report_context(const TrainRank *r)
     context_text(job, &t);
     text_add(&t, "; tokens ");
     context_tokens_text(job, &t);
+    if (job->search.n > 0) {
+        text_add(&t, "\ncontext: ");
+        context_others_text(job, &t);
+    }
     TRY(text_done(&t, &text));
     printf("%s\n", text);
     return OK;

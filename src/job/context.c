@@ -71,25 +71,6 @@ static Err check_norm(const Job *job)
                     tp, job->settings.config->name, (long long)keys, (long long)keys);
 }
 
-/* Why AUTO cannot choose Ulysses; NULL: it can. */
-static Err ulysses_obstacle(const Job *job, Arena *arena, const char **why)
-{
-    const MeshSizes *m = &job->settings.parallel.mesh;
-    const ModelConfig *c = job->settings.config;
-    const int tp = m->tp > 1 ? m->tp : 1;
-    const int64_t left = c->n_heads / tp;
-    Text t = text_in(arena);
-    *why = NULL;
-    if (m->cp <= left && c->n_kv_heads % tp == 0) return OK;
-    if (m->cp > left)
-        text_add(&t, "ulysses needs a head for each rank, and %lld are left to mesh.cp=%d",
-                 (long long)left, m->cp);
-    else
-        text_add(&t, "ulysses needs a mesh.tp that divides the %lld key heads, not %d",
-                 (long long)c->n_kv_heads, tp);
-    return text_done(&t, why);
-}
-
 /* Bit k: some layer shards attention by ContextKind k. */
 static unsigned contexts_used(const Job *job)
 {
@@ -101,18 +82,6 @@ static unsigned contexts_used(const Job *job)
     return used;
 }
 
-/* Causal work is even with zigzag; after an all-to-all to heads every rank has all tokens, and
- * contiguous ones are stored in fewer pieces. */
-static TokenMap choose_tokens(const Job *job)
-{
-    const TokenMap wanted = job->settings.parallel.tokens;
-    if (wanted != TOKENS_AUTO) return wanted;
-    const unsigned heads = 1u << CONTEXT_ULYSSES, helped = 1u << CONTEXT_LIGHTSEQ;
-    const bool session = job->settings.kind == JOB_GENERATE;
-    const unsigned used = session ? 1u << job->context : contexts_used(job);
-    return used == heads || (used & helped) ? TOKENS_CONTIGUOUS : TOKENS_ZIGZAG;
-}
-
 /* The ranks along cp that share no heads. */
 static int ring_ranks(const Job *job)
 {
@@ -121,24 +90,14 @@ static int ring_ranks(const Job *job)
     return mesh_parts(&job->mesh, VIEW_DENSE, cp & ~heads);
 }
 
-/* The ranks of an inner ring: those of cp on one host, if they divide the ring. */
-static int inner_ranks(const Job *job, int ring)
-{
-    const ParallelSettings *p = &job->settings.parallel;
-    if (p->cp_inner) return p->cp_inner;
-    if (p->host_ranks == 0) return ring;
-    const int tp = p->mesh.tp > 1 ? p->mesh.tp : 1,
-              heads = p->mesh.cp_heads > 1 ? p->mesh.cp_heads : 1;
-    return mesh_largest_part(ring, p->host_ranks / (tp * heads));
-}
-
 /* Makes the choice of one plan and checks that it is defined for these ranks and tokens. */
 static Err set_plan(const Job *job, ContextKind kind, Arena *arena, ContextChoice *out)
 {
     const int ring = ring_ranks(job);
     ContextChoice c = {.tokens = job->tokens, .seq_len = job->settings.batch.seq_len};
     ContextPlan plan;
-    c.inner = inner_ranks(job, ring);
+    c.inner =
+        job_context_inner(&job->settings.parallel, ring, job->settings.parallel.mesh.cp / ring);
     TRY(context_row(context_name(kind), arena, &c.row));
     const ContextShape shape = {ring, c.inner, job->tokens, true};
     if (context_plan(c.row, &shape, arena, &plan) != OK)
@@ -163,8 +122,10 @@ static Err map_tokens(Job *job, Arena *arena)
     const unsigned cp = mesh_axes(&job->mesh, VIEW_DENSE, "cp");
     const int parts = mesh_parts(&job->mesh, VIEW_DENSE, cp & -cp);
     const BatchShape *batch = &job->settings.batch;
-    job->tokens = choose_tokens(job);
-    if (job->settings.kind == JOB_GENERATE || parts == 1) return OK;
+    const bool session = job->settings.kind == JOB_GENERATE;
+    job->tokens = job_context_tokens(job->settings.parallel.tokens,
+                                     session ? 1u << job->context : contexts_used(job));
+    if (session || parts == 1) return OK;
     if (contexts_used(job) & (1u << CONTEXT_LIGHTSEQ | 1u << CONTEXT_TOKEN_RING))
         return tokens_map_in_order(arena, job->tokens, batch->sequences, batch->seq_len, parts,
                                    &job->strategy.tokens);
@@ -210,21 +171,6 @@ static Err set_strategies(Job *job, Arena *arena)
     return OK;
 }
 
-/* Chooses the way with the fewest seconds; the first of equals. */
-static Err choose_context(Job *job, Arena *arena)
-{
-    ContextKind best = CONTEXT_GATHER;
-    TRY(ulysses_obstacle(job, arena, &job->no_ulysses));
-    if (job->no_ulysses) return set_strategy(job, CONTEXT_GATHER, arena);
-    for (ContextKind kind = CONTEXT_GATHER; kind <= CONTEXT_ULYSSES; kind++) {
-        double *seconds = &job->context_seconds[kind];
-        TRY(set_strategy(job, kind, arena));
-        TRY(job_context_seconds(job, seconds));
-        if (*seconds < job->context_seconds[best]) best = kind;
-    }
-    return set_strategy(job, best, arena);
-}
-
 /* The checks of every way that some unit has. */
 static Err check_ways(const Job *job)
 {
@@ -239,21 +185,28 @@ static Err check_ways(const Job *job)
     return OK;
 }
 
-static Err choose(Job *job, Arena *arena)
+/* The way of the job; auto also chooses mesh.cp_heads. */
+static Err choose(Job *job, Arena *arena, ContextKind *kind)
 {
-    const ParallelSettings *p = &job->settings.parallel;
-    const bool session = job->settings.kind == JOB_GENERATE;
+    ParallelSettings *p = &job->settings.parallel;
+    *kind = CONTEXT_GATHER;
     TRY(check_norm(job));
-    if (session || p->mesh.cp <= 1) return set_strategy(job, CONTEXT_GATHER, arena);
+    if (job->settings.kind == JOB_GENERATE || p->mesh.cp <= 1) return OK;
     TRY(check_ways(job));
-    if (p->mesh.cp_heads == p->mesh.cp) return set_strategy(job, CONTEXT_ULYSSES, arena);
-    if (p->context == CONTEXT_AUTO && p->mesh.cp_heads == 0) return choose_context(job, arena);
-    const bool open = p->context == CONTEXT_AUTO; /* keys are gathered over cp, or cp_ring */
-    return set_strategy(job, open ? CONTEXT_GATHER : p->context, arena);
+    *kind = p->mesh.cp_heads == p->mesh.cp ? CONTEXT_ULYSSES : p->context;
+    TRY(job_choose_context(&job->settings, arena, &job->search));
+    if (job->search.n == 0) return OK;
+    *kind = job->search.list[job->search.best].kind;
+    if (p->mesh.cp_heads == 0) p->mesh.cp_heads = context_heads(&job->search, p->mesh.cp);
+    return OK;
 }
 
 Err job_choose_strategy(Job *job, Arena *arena)
 {
-    TRY(choose(job, arena));
+    ContextKind kind;
+    TRY(mesh_sized(&job->settings.parallel.mesh, &job->mesh));
+    TRY(choose(job, arena, &kind));
+    TRY(mesh_sized(&job->settings.parallel.mesh, &job->mesh));
+    TRY(set_strategy(job, kind, arena));
     return set_strategies(job, arena);
 }

@@ -1,81 +1,126 @@
-/* context_cost.c -- the seconds of the layers under a way to shard attention over cp.
+/* context_cost.c -- the seconds of a candidate of parallel.context=auto.
  *
- * The layers are compiled for every rank along cp, and their instructions and transfers are priced
- * by cost/cost.h at fixed rates. The busiest rank counts, since the others wait for it: with
- * contiguous tokens it is the last one, with heads that do not divide one of the first. So the
- * choice depends on the job alone: not on the machine, and not on the rank. Transfers count in
- * full, whether or not they overlap. */
-#include "cost/cost.h"
+ *     gather            all-gathers, one attention, all-gathers, its gradient, reduce-scatters
+ *     a plan            its lists, played (context_clock.c)
+ *     heads over U      before and after either, all-to-alls among U ranks
+ *
+ * Only attention and its transfers are counted, since the rest of a layer is the same with all
+ * candidates. Sequences count as one document each, the worst case. */
+#include "job/context_clock.h"
 #include "job/job_parts.h"
-#include "schedule/traffic.h"
 
-static bool has_attention(const Graph *g)
+static int64_t at_least_one(int64_t n) { return n < 1 ? 1 : n; }
+static int64_t share(int64_t n, int64_t parts) { return (n + parts - 1) / parts; }
+
+static ContextLoad load_of(const JobSettings *s, const CostRates *rates, int heads)
 {
-    for (int i = 0; i < g->n_nodes; i++)
-        if (g->node[i].op == OP_attention) return true;
-    return false;
+    const ModelConfig *m = s->config;
+    const int64_t tp = at_least_one(s->parallel.mesh.tp);
+    return (ContextLoad){.rates = rates,
+                         .dtype = s->dtype,
+                         .stride = (int)(tp * heads),
+                         .sequences = (double)at_least_one(s->batch.sequences),
+                         .seq_len = (double)s->batch.seq_len,
+                         .window = (double)m->window,
+                         .heads = (double)share(share(m->n_heads, tp), heads),
+                         .key_heads = (double)share(share(m->n_kv_heads, tp), heads),
+                         .head_width = (double)m->head_size};
 }
 
-static double instr_seconds(const CostRates *rates, const Program *p, const Instr *in)
+/* Seconds of a collective over the ranks of a plan; `bytes` as in cost_transfer_seconds. */
+static double collective_s(const ContextLoad *l, CommKind kind, int ranks, int stride, double bytes)
 {
-    if (!op_transfers(in->op)) return cost_instr_seconds(rates, p, in);
-    const Transfer t = instr_transfer(p, in);
-    const int64_t count = t.from.count > t.to.count ? t.from.count : t.to.count;
-    return cost_transfer_seconds(rates, t.kind, cost_group(rates, t.group),
-                                 (double)count * (double)dtype_bytes(t.from.dtype));
+    return cost_transfer_seconds(l->rates, kind, cost_group_strided(l->rates, ranks, stride),
+                                 bytes);
 }
 
-/* Forward and backward of a kind of unit on a rank. */
-static Err kind_seconds(const Job *job, int kind, int rank, Arena *temp, double *seconds)
+/* Keys of all tokens on every rank. Nothing hides the gathers: they are what attention waits for,
+ * and their reduction is what the projections before it wait for. */
+static void gather_time(const ContextLoad *l, const ContextShape *shape, bool again,
+                        ContextTime *out)
 {
-    const CostRates *rates = cost_default_rates();
+    const double type = (double)dtype_bytes(l->dtype), rows = l->sequences * l->seq_len;
+    const double bytes = rows * l->key_heads * l->head_width * type;
+    const double gather = collective_s(l, COMM_ALL_GATHER, shape->ranks, l->stride, bytes);
+    const double scatter = collective_s(l, COMM_REDUCE_SCATTER, shape->ranks, l->stride, bytes);
+    double most = 0;
+    for (int rank = 0; rank < shape->ranks; rank++) {
+        double pairs = 0;
+        for (int k = 0; k < shape->ranks; k++)
+            pairs += context_pairs(shape, l, block_whole(rank), block_whole(k));
+        most = pairs > most ? pairs : most;
+    }
+    out->moving_s = out->wait_s = 2 * (gather + (again ? gather : 0) + scatter);
+    out->held_bytes = 4 * bytes * (shape->ranks - 1) / shape->ranks;
+    out->seconds = out->wait_s;
+    for (int backward = 0; backward < 2; backward++)
+        out->seconds += context_visit_seconds(l, backward, rows / shape->ranks, rows, most);
+}
+
+/* q, k, v and o change from tokens to heads or back, forward and backward. A key head that several
+ * ranks read is sent to each of them. */
+static void add_all_to_alls(const ContextLoad *l, int cp, int heads, ContextTime *out)
+{
+    const double type = (double)dtype_bytes(l->dtype);
+    const double tokens = l->sequences * l->seq_len / cp * l->head_width * type * heads;
+    const int stride = l->stride / heads;
+    const double q = collective_s(l, COMM_ALL_TO_ALL, heads, stride, tokens * l->heads);
+    const double k = collective_s(l, COMM_ALL_TO_ALL, heads, stride, tokens * l->key_heads);
+    out->seconds += 4 * (q + k);
+    out->moving_s += 4 * (q + k);
+    out->wait_s += 4 * (q + k);
+    out->held_bytes += 2 * tokens * (l->heads + l->key_heads) * (heads - 1) / heads;
+}
+
+/* One rank has all tokens of its heads. */
+static void whole_time(const ContextLoad *l, ContextTime *out)
+{
+    const ContextShape one = {.ranks = 1, .tokens = TOKENS_CONTIGUOUS, .causal = true};
+    const double rows = l->sequences * l->seq_len;
+    const double pairs = context_pairs(&one, l, block_whole(0), block_whole(0));
+    for (int backward = 0; backward < 2; backward++)
+        out->seconds += context_visit_seconds(l, backward, rows, rows, pairs);
+}
+
+static Err plan_time(const ContextRow *row, const ContextShape *shape, const ContextLoad *l,
+                     Arena *temp, ContextTime *out)
+{
+    ContextPlan plan[2];
+    TRY(context_plan(row, shape, temp, &plan[0]));
+    TRY(context_backward(&plan[0], temp, &plan[1]));
+    for (int backward = 0; backward < 2; backward++) {
+        ContextTime t;
+        TRY(context_clock(&plan[backward], l, temp, &t));
+        out->seconds += t.seconds;
+        out->moving_s += t.moving_s;
+        out->wait_s += t.wait_s;
+        if (t.held_bytes > out->held_bytes) out->held_bytes = t.held_bytes;
+    }
+    return OK;
+}
+
+Err job_context_cost(const JobSettings *s, Arena *temp, ContextCandidate *c)
+{
+    const int cp = s->parallel.mesh.cp, ring = cp / c->heads;
+    const CostRates rates = job_context_rates(s);
+    const ContextLoad l = load_of(s, &rates, c->heads);
+    const ContextShape shape = {ring, c->inner, c->tokens, true};
     const size_t mark = arena_mark(temp);
-    const CompileOptions *set = &job->settings.compile;
-    const UnitOptions unit = {.recompute = set->recompute,
-                              .recompute_names = set->recompute_names,
-                              .keep_gathered = job->settings.parallel.keep_gathered};
-    CompileOptions o = job_compile_options(job, &unit);
-    Program p;
-    o.rank = rank;
-    o.backward = true;
-    o.strategy = &job->strategy;
-    o.context = job->context_plan[job->context];
-    TRY(compile_unit(&job->model.kind[kind], &o, NULL, NULL, temp, &p));
-    *seconds = 0;
-    for (int i = 0; i < p.n_instr; i++)
-        if (p.instr[i].phase == PHASE_F || p.instr[i].phase == PHASE_B)
-            *seconds += instr_seconds(rates, &p, &p.instr[i]);
+    ContextTime t = {0};
+    const ContextRow *row;
+    if (ring == 1)
+        whole_time(&l, &t);
+    else if (c->kind == CONTEXT_GATHER)
+        gather_time(&l, &shape, !s->parallel.keep_gathered, &t);
+    else {
+        TRY(context_row(context_name(c->kind), temp, &row));
+        TRY(plan_time(row, &shape, &l, temp, &t));
+    }
+    if (c->heads > 1) add_all_to_alls(&l, cp, c->heads, &t);
+    c->seconds = t.seconds * (double)s->config->n_layers;
+    c->moving_s = t.moving_s;
+    c->hidden = t.moving_s > 0 ? 1 - (t.wait_s < t.moving_s ? t.wait_s / t.moving_s : 1) : 0;
+    c->held_bytes = t.held_bytes;
     arena_rewind(temp, mark);
     return OK;
-}
-
-static Err rank_seconds(const Job *job, int rank, Arena *temp, double *seconds)
-{
-    *seconds = 0;
-    for (int k = 0; k < job->model.n_kinds; k++) {
-        double each = 0;
-        int units = 0;
-        if (!has_attention(&job->model.kind[k])) continue;
-        for (int u = 0; u < job->model.n_units; u++) units += job->model.unit[u].kind == k;
-        TRY(kind_seconds(job, k, rank, temp, &each));
-        *seconds += each * units;
-    }
-    return OK;
-}
-
-Err job_context_seconds(const Job *job, double *seconds)
-{
-    const unsigned cp = mesh_axes(&job->mesh, VIEW_DENSE, "cp");
-    const int parts = mesh_parts(&job->mesh, VIEW_DENSE, cp);
-    Arena temp;
-    Err err = arena_open(&temp, "context cost", (size_t)1 << 32);
-    *seconds = 0;
-    TRY(err);
-    for (int i = 0; i < parts && err == OK; i++) {
-        double here = 0;
-        err = rank_seconds(job, mesh_move(&job->mesh, VIEW_DENSE, cp, i, 0), &temp, &here);
-        if (here > *seconds) *seconds = here;
-    }
-    arena_close(&temp);
-    return err;
 }

@@ -131,7 +131,6 @@ Err job_share(const JobSettings *settings, Arena *arena, Job *job)
     *job = (Job){.settings = *settings};
     TRY(build_model(settings, arena, &job->model));
     TRY(job_check_units(job, arena));
-    TRY(mesh_sized(&settings->parallel.mesh, &job->mesh));
     TRY(job_choose_strategy(job, arena));
     TRY(check_parallel(job));
     TRY(job_generate(job, arena));

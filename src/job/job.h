@@ -18,6 +18,8 @@
 #define JOB_JOB_H
 
 #include "compile/compile.h"
+#include "cost/cluster.h"
+#include "job/context_auto.h"
 #include "layout/tokens.h"
 #include "model/build.h"
 #include "run/rank.h"
@@ -49,18 +51,19 @@ typedef struct {
 /* Distribution of the job over ranks. All zero: one rank. */
 typedef struct {
     MeshSizes mesh;
-    int rank;            /* the rank that the program is compiled for */
-    int zero;            /* ZeRO level 0 to 3, over dp_shard x cp */
-    int live;            /* zero 3: most units gathered at once; 0: 2 */
-    int fold;            /* dp ranks whose order of sums one rank reproduces; 0: 1 */
-    bool reduce_each;    /* reduce gradients after each micro-batch, not after the last */
-    bool sequence;       /* sequence parallelism: the stream's tokens are sharded over tp */
-    ContextKind context; /* attention over cp */
-    TokenMap tokens;     /* tokens over cp; TOKENS_AUTO: by context */
-    int cp_inner;        /* double-ring: ranks of an inner ring; 0: those of one host */
-    int host_ranks;      /* ranks of one host; 0: all */
-    bool keep_gathered;  /* values gathered in F are saved for backward, not gathered again */
-    bool in_order;       /* every transfer is waited for where it begins: no overlap */
+    int rank;               /* the rank that the program is compiled for */
+    int zero;               /* ZeRO level 0 to 3, over dp_shard x cp */
+    int live;               /* zero 3: most units gathered at once; 0: 2 */
+    int fold;               /* dp ranks whose order of sums one rank reproduces; 0: 1 */
+    bool reduce_each;       /* reduce gradients after each micro-batch, not after the last */
+    bool sequence;          /* sequence parallelism: the stream's tokens are sharded over tp */
+    ContextKind context;    /* attention over cp */
+    TokenMap tokens;        /* tokens over cp; TOKENS_AUTO: by context */
+    int cp_inner;           /* double-ring: ranks of an inner ring; 0: those of one host */
+    int host_ranks;         /* ranks of one host; 0: those of the cluster, or all */
+    const Cluster *cluster; /* AUTO compares with its rates and its memory; NULL: default rates */
+    bool keep_gathered;     /* values gathered in F are saved for backward, not gathered again */
+    bool in_order;          /* every transfer is waited for where it begins: no overlap */
     /* [layers + 2]: the embedding, each layer, the head. They replace `zero`, `reduce_each`,
      * `sequence`, `context`, `keep_gathered` and the recomputation and offload of
      * JobSettings.compile. NULL: all units have those. job_unit_options returns them as a start. */
@@ -118,11 +121,9 @@ typedef struct {
     JobSettings settings;
     Mesh mesh;
     Strategy strategy;
-    ContextKind context;                /* attention over cp, or the way that AUTO chose */
-    double context_seconds[N_CONTEXTS]; /* of the ways that AUTO compared, for a micro-batch's
-                                         * layers on the busiest rank; 0: not compared */
-    const char *no_ulysses;             /* why AUTO had no choice; NULL: it had, or was not asked */
-    TokenMap tokens; /* tokens over cp: that of the settings, or the one that AUTO chose */
+    ContextKind context;  /* attention over cp, or the way that AUTO chose */
+    ContextSearch search; /* what AUTO compared */
+    TokenMap tokens;      /* tokens over cp: that of the settings, or the one that AUTO chose */
     /* Of attention over cp, by ContextKind; no row: keys are not moved by a plan. */
     ContextChoice context_plan[N_CONTEXTS];
     ContextChoice slice_plan; /* of CONTEXT_GATHER, in slices */
@@ -150,6 +151,11 @@ typedef struct {
 Err job_compile(const JobSettings *settings, Arena *arena, Job *job);
 /* Local. Makes what all ranks share: model, mesh, the lists over chunks, slices. */
 Err job_share(const JobSettings *settings, Arena *arena, Job *job);
+/* Local. Compares the ways to spread attention over cp, if parallel.context=auto has a choice. The
+ * same on all ranks. */
+Err job_choose_context(const JobSettings *settings, Arena *arena, ContextSearch *out);
+/* Local. The mesh that the job has: that of the settings, with the cp_heads that auto chooses. */
+Err job_mesh(const JobSettings *settings, Mesh *out);
 /* Local. Compiles a rank's program from what job_share made; its cost does not depend on the
  * number of other stages. `job` must not move, and points into `shared`. */
 Err job_compile_rank(const Job *shared, int rank, Arena *arena, Job *job);

@@ -1,6 +1,6 @@
-/* job_parts.h -- private to job/: job.c runs the compiler, context.c chooses the
- * strategies, context_cost.c prices them, units.c settles the options of units, programs.c compiles
- * them, schedule.c makes the action lists. */
+/* job_parts.h -- private to job/: job.c runs the compiler, context.c makes the strategies,
+ * context_auto.c chooses the way to spread attention, context_cost.c prices it, units.c settles the
+ * options of units, programs.c compiles them, schedule.c makes the action lists. */
 #ifndef JOB_JOB_PARTS_H
 #define JOB_JOB_PARTS_H
 
@@ -17,8 +17,16 @@ Err job_settle_units(Job *job, Arena *arena);
 bool job_same_recompute(const UnitOptions *a, const UnitOptions *b);
 /* Local. stage: [units], the pipeline stage of each. */
 void job_unit_stages(const Job *job, int16_t *stage);
-/* Local. Seconds of the layers of a micro-batch, forward and backward, with the job's strategy. */
-Err job_context_seconds(const Job *job, double *seconds);
+/* Local. True if parallel.context=auto has a choice. */
+bool job_asks_context(const JobSettings *s);
+/* Local. The rates that auto compares with: those of the cluster, or the default ones. */
+CostRates job_context_rates(const JobSettings *s);
+/* Local. Ranks of an inner ring of double-ring, with so many ranks in the ring. */
+int job_context_inner(const ParallelSettings *p, int ring, int heads);
+/* Local. The token map, if layers with these ContextKinds (a bit each) leave it open. */
+TokenMap job_context_tokens(TokenMap wanted, unsigned used);
+/* Local. Prices a candidate of auto. */
+Err job_context_cost(const JobSettings *s, Arena *temp, ContextCandidate *c);
 /* Local. The pipeline stage of the job's rank. */
 int job_stage(const Job *job);
 /* Local. The options of a unit with these choices; not its slices and its x. */

@@ -136,18 +136,22 @@ static void json_has_the_context(void **state)
     assert_string_equal(word(all, "plan.context.tokens"), token_map_name(c->job.tokens));
     assert_true(json_is_true(at_path(all, "plan.context.chosen_by_auto")));
     assert_true(json_is_true(at_path(all, "plan.context.tokens_chosen_by_auto")));
-    assert_true(json_is_null(at_path(all, "plan.context.no_ulysses")));
-    assert_true(json_real_value(at_path(all, "plan.context.ms.gather")) ==
-                1e3 * c->job.context_seconds[CONTEXT_GATHER]);
-    assert_true(json_real_value(at_path(all, "plan.context.ms.ulysses")) ==
-                1e3 * c->job.context_seconds[CONTEXT_ULYSSES]);
+    const ContextSearch *s = &c->job.search;
+    assert_string_equal(word(all, "plan.context.excluded.double-ring"),
+                        "one host has all its ranks");
+    for (int i = 0; i < s->n; i++) {
+        char path[64];
+        snprintf(path, sizeof path, "plan.context.ms.%s", context_name(s->list[i].kind));
+        if (!s->list[i].why_not)
+            assert_true(json_real_value(at_path(all, path)) == 1e3 * s->list[i].seconds);
+    }
     json_decref(all);
     done(c);
     assert_int_equal(explain(1, "--json", "mesh.cp=8", "parallel.tokens=striped", NULL), 0);
     all = parsed();
     assert_true(json_is_false(at_path(all, "plan.context.tokens_chosen_by_auto")));
     assert_string_equal(word(all, "plan.context.tokens"), "striped");
-    assert_non_null(strstr(word(all, "plan.context.no_ulysses"), "mesh.cp=8"));
+    assert_string_equal(word(all, "plan.context.excluded.ulysses"), "4 heads are left to 8 ranks");
     json_decref(all);
     assert_int_equal(explain(1, "--json", NULL), 0);
     all = parsed();

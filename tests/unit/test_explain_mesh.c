@@ -250,19 +250,25 @@ static void plan_says_how_cp_is_used(void **state)
         const char *set[3], *part[3];
     } row[] = {
         {{"mesh.cp=4"},
-         {"context    gather, chosen by auto; layers of a micro-batch at default rates: gather ",
+         {", chosen by auto\n             attention and its transfers, all layers of a "
+          "micro-batch, by default rates\n             way                      tokens ",
+          "double-ring              not possible: one host has all its ranks\n"}},
+        {{"mesh.cp=4", "mesh.cp_heads=1", "parallel.tokens=zigzag"},
+         {"lightseq                 not possible: lightseq is not defined for zigzag tokens; "
+          "tokens "
+          "that work: contiguous\n"}},
+        {{"mesh.cp=4", "parallel.context=gather"},
+         {"context    gather\n",
           "tokens     zigzag, chosen by auto, over 4 ranks: this one has 12 of each micro-batch's "
           "48\n",
           "the mean: contiguous 1.720, zigzag 1.000, striped 1.120\n"}},
-        {{"mesh.cp=8"},
-         {"context    gather, chosen by auto: ulysses needs a head for each rank, and 4 are left "
-          "to mesh.cp=8\n"}},
+        {{"mesh.cp=8"}, {"ulysses                  not possible: 4 heads are left to 8 ranks\n"}},
         {{"mesh.cp=2", "mesh.tp=4", "model.num_attention_heads=8"},
-         {"chosen by auto: ulysses needs a mesh.tp that divides the 2 key heads, not 4\n"}},
+         {"ulysses                  not possible: mesh.tp=4 does not divide the 2 key heads\n"}},
         {{"mesh.cp=4", "parallel.context=ulysses"},
          {"context    ulysses\n", "busiest rank over the mean: 1.000 with any map, by heads\n"}},
         {{"mesh.cp=3", "parallel.context=ulysses"}, {"the mean: 1.500 with any map, by heads\n"}},
-        {{"mesh.cp=4", "mesh.cp_heads=2"},
+        {{"mesh.cp=4", "mesh.cp_heads=2", "parallel.context=gather"},
          {"context    gather over cp_ring, 2 ranks; heads over cp_heads, 2\n",
           "over cp_ring, 2 ranks, and evenly over cp_heads, 2: this one has 12 of each"}},
     };

@@ -95,6 +95,7 @@ static void expect_context(int replicate, int shard, int cp, int zero)
     w.set.batch.sequences = 2;
     w.set.parallel.mesh.dp_replicate = replicate;
     w.set.parallel.mesh.cp = cp;
+    w.set.parallel.context = CONTEXT_GATHER;
     DO(world_run_job(&w, &r));
     const int64_t psi = r.elements, keys = key_elements(&w, replicate * shard);
     const int64_t homes = zero ? shard * cp : 1, times = zero > 1 ? 2 : 1;

@@ -240,9 +240,13 @@ static void work_follows_the_tokens(void **state)
     assert_int_equal(run_simulate(1, "--json", NULL), 0);
     const double one = flops_by_rank(&most, &least);
     assert_true(most == one && least == one);
-    assert_int_equal(run_simulate(1, "--json", "mesh.cp=4", "parallel.tokens=zigzag", NULL), 0);
+    assert_int_equal(run_simulate(1, "--json", "mesh.cp=4", "parallel.tokens=zigzag",
+                                  "parallel.context=gather", NULL),
+                     0);
     assert_true(flops_by_rank(&most, &least) == one && most == one / 4 && least == one / 4);
-    assert_int_equal(run_simulate(1, "--json", "mesh.cp=4", "parallel.tokens=contiguous", NULL), 0);
+    assert_int_equal(run_simulate(1, "--json", "mesh.cp=4", "parallel.tokens=contiguous",
+                                  "parallel.context=gather", NULL),
+                     0);
     assert_true(flops_by_rank(&most, &least) == one && most > one / 4 && least < one / 4);
     /* A part of 6 rows has 21 pairs, and 36 more for each part before it. */
     const double mean = one / 4, pairs = (most - least) / (3 * 36);
@@ -256,16 +260,16 @@ static void cp_is_named(void **state)
     (void)state;
     assert_int_equal(run_simulate(1, "mesh.cp=4", NULL), 0);
     assert_printed("3 micro-batches of 2 x 24 tokens, 12 on each rank of cp; gpipe\n");
-    assert_printed("  context    gather, chosen by auto; layers of a micro-batch");
-    assert_printed("  tokens     zigzag, chosen by auto, over 4 ranks\n");
-    assert_int_equal(run_simulate(1, "mesh.cp=5", NULL), 0);
+    assert_printed(", chosen by auto\n             attention and its transfers, all layers of a");
+    assert_printed(", chosen by auto, over 4 ranks\n");
+    assert_int_equal(run_simulate(1, "mesh.cp=5", "mesh.cp_heads=1", NULL), 0);
     assert_printed("of 2 x 24 tokens, at most 10 on each rank of cp; gpipe\n");
     assert_int_equal(run_simulate(1, "mesh.cp=4", "mesh.cp_heads=2", NULL), 0);
     assert_printed("of 2 x 24 tokens, 12 on each rank of cp; gpipe\n");
     assert_int_equal(run_simulate(1, "mesh.dp=2", NULL), 0);
     assert_printed("of 2 x 24 tokens on each rank; gpipe\n");
     assert_not_printed("  context  ");
-    assert_int_equal(run_simulate(1, "--json", "mesh.cp=4", NULL), 0);
+    assert_int_equal(run_simulate(1, "--json", "mesh.cp=4", "parallel.context=gather", NULL), 0);
     json_t *all = parsed();
     assert_string_equal(json_string_value(at_path(all, "context.kind")), "gather");
     assert_string_equal(json_string_value(at_path(all, "context.tokens")), "zigzag");

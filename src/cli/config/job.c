@@ -6,6 +6,7 @@
 #include "cli/config/mesh.h"
 #include "cli/config/layer_rules.h"
 #include "cli/machine.h"
+#include "plan/cluster.h"
 
 /* True if the list has this word as its only item. */
 static bool is_word(const TextList *list, const char *word)
@@ -177,6 +178,16 @@ static Err prepack_table(const Config *c, Option device, const DevicePrepack **o
                         origin);
     TRY(device_open("cpu", NULL, &cpu));
     *out = cpu->prepack;
+    return OK;
+}
+
+Err config_cluster(const Config *c, Arena *arena, JobSettings *s)
+{
+    Cluster *cluster;
+    if (!*c->run_cluster) return OK;
+    TRY(ARENA_NEW(arena, 1, &cluster));
+    TRY(cluster_read(c->run_cluster, arena, cluster));
+    s->parallel.cluster = cluster;
     return OK;
 }
 

@@ -77,17 +77,20 @@ static Err add_table(const Facts *f, ContextShape s, Arena *temp, Text *out)
     return OK;
 }
 
-/* The run's token map; contiguous if the plan has no other and the run leaves it open. */
+/* The run's token map; if that is open, zigzag where the plan has it, else contiguous. */
 static TokenMap tokens_of(const Job *job, const ContextRow *row)
 {
-    const bool chosen = job->settings.parallel.tokens != TOKENS_AUTO;
-    return chosen || row->tokens >> job->tokens & 1 ? job->tokens : TOKENS_CONTIGUOUS;
+    if (job->settings.parallel.tokens != TOKENS_AUTO) return job->tokens;
+    return row->tokens >> TOKENS_ZIGZAG & 1 ? TOKENS_ZIGZAG : TOKENS_CONTIGUOUS;
 }
 
 Err explain_context_text(const Facts *f, const char *name, Arena *temp, Text *out)
 {
     const MeshSizes *mesh = &f->job->settings.parallel.mesh;
-    const int heads = mesh->cp_heads > 1 ? mesh->cp_heads : 1, cp = mesh->cp > 1 ? mesh->cp : 1;
+    const bool chosen =
+        f->job->search.heads; /* cp_heads, by auto: the plan is shown over all of cp */
+    const int heads = mesh->cp_heads > 1 && !chosen ? mesh->cp_heads : 1;
+    const int cp = mesh->cp > 1 ? mesh->cp : 1;
     const int ranks = cp / heads, given = f->job->settings.parallel.cp_inner;
     const int half = ranks % 2 ? ranks : ranks / 2; /* a double ring is shown on two hosts */
     ContextShape s = {.ranks = ranks, .inner = given ? given : half, .causal = true};

@@ -135,6 +135,7 @@ static Err explain(const Config *config, const ExplainFlags *want, Arena *arena,
                .validates = config->run_valid_every > 0};
     TRY(config_model(config, temp, &model));
     TRY(config_job(config, &model, &settings));
+    TRY(config_cluster(config, temp, &settings));
     TRY(find_rank(want->rank, &settings.parallel.mesh, &settings.parallel.rank));
     TRY(machine_choice(config, &device));
     f.device = option_text(device);

@@ -138,7 +138,9 @@ static Err cp_text(const Facts *f, Arena *temp, Text *t)
     if (!job->strategy.tokens) return OK;
     text_add(t, "  context    ");
     context_text(job, t);
-    text_add(t, "\n  tokens     ");
+    text_add(t, "\n");
+    context_table_text(job, "             ", t);
+    text_add(t, "  tokens     ");
     context_tokens_text(job, t);
     text_add(t, ": this one has %lld of each micro-batch's %lld\n", (long long)rows->count,
              (long long)job->model.rows);

@@ -82,7 +82,7 @@ static int inner_that_works(int ranks, int inner)
     return d;
 }
 
-static Err check_shape(const ContextRow *row, const ContextShape *s, Arena *temp)
+Err context_row_check(const ContextRow *row, const ContextShape *s, Arena *temp)
 {
     if (s->ranks < 1 || s->ranks > MAX_CONTEXT_RANKS)
         return err_fail(ERR_CONFIG, "attention over %d ranks; allowed are 1 to %d", s->ranks,
@@ -106,7 +106,7 @@ static Err check_shape(const ContextRow *row, const ContextShape *s, Arena *temp
 
 Err context_plan(const ContextRow *row, const ContextShape *s, Arena *arena, ContextPlan *out)
 {
-    TRY(check_shape(row, s, arena));
+    TRY(context_row_check(row, s, arena));
     ContextPlan p = {.row = row, .shape = *s};
     TRY(ARENA_NEW(arena, s->ranks, &p.n));
     TRY(ARENA_NEW(arena, s->ranks, &p.list));
