@@ -5,7 +5,8 @@
 
 #include "run/rank.h"
 
-/* Local. Fills all micro-batches of the rank; every token has weight 1. */
+/* Local. Fills all micro-batches of the rank with the rows that it has; every token has weight
+ * 1. */
 void inputs_fill(Rank *r, int64_t sequences, int64_t seq_len, int64_t vocab);
 
 #endif

@@ -22,10 +22,13 @@ typedef struct {
     char text[1024]; /* of err */
     Job job;
     Rank at_work;
+    RankTrace trace;
     Arena arena;
     Comm *comm;
     Team *team;
 } RankThread;
+
+enum { MAX_EVENTS = 1 << 16 };
 
 static Err run_rank(RankThread *l)
 {
@@ -37,7 +40,10 @@ static Err run_rank(RankThread *l)
     TRY(job_compile(&set, &l->arena, &l->job));
     cores_find(&cores);
     TRY(team_open_on(&l->team, t->threads, &cores, l->ranks, l->rank));
+    if (t->stepped) TRY(ARENA_NEW(&l->arena, MAX_EVENTS, &l->trace.at));
+    l->trace.cap = MAX_EVENTS;
     TRY(rank_open(&l->at_work, &(RankSettings){.program = &l->job.linked,
+                                               .trace = t->stepped ? &l->trace : NULL,
                                                .device = t->device,
                                                .comm = l->comm,
                                                .team = l->team,
@@ -46,8 +52,10 @@ static Err run_rank(RankThread *l)
     inputs_fill(&l->at_work, set.batch.sequences, set.batch.seq_len, set.config->vocab);
     for (int i = 0; i <= t->steps; i++) {
         const double start_s = now_s();
+        l->trace.n = 0;
         TRY(rank_step(&l->at_work, &(StepSettings){.step = i + 1, .lr = 1e-4}, &result));
         if (i > 0 && l->rank == 0) l->seconds[i - 1] = now_s() - start_s;
+        if (t->stepped) t->stepped(t->context, i, &l->job, &l->trace, comm_recorder(l->comm));
     }
     return comm_idle(l->comm);
 }
@@ -60,10 +68,10 @@ static void *rank_main(void *rank_thread)
                               .in_flight = 128,
                               .records = 1024,
                               .timeout_s = 120,
-                              .delay_Bps = l->of->delay_Bps};
+                              .delay_Bps = l->of->delay_Bps,
+                              .delay_noticed = l->of->delay_noticed};
     prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL); /* nanoseconds: sleeps end on time */
-    if (l->of->delay_Bps >
-        0) /* such ranks mostly sleep; without the right to this, nothing changes */
+    if (l->of->delay_Bps > 0 || l->of->real_time)    /* without the right to it, nothing changes */
         pthread_setschedparam(pthread_self(), SCHED_FIFO, &(struct sched_param){1});
     l->err = arena_open(&l->arena, "bench", ARENA_PLENTY);
     if (l->err == OK) l->err = comm_join(l->world, &l->arena, &set, &l->comm);
@@ -97,7 +105,7 @@ Err job_threads_run(const JobThreads *t, double *seconds)
 {
     Mesh mesh;
     CommWorld *world;
-    TRY(mesh_sized(&t->job.parallel.mesh, &mesh));
+    TRY(job_mesh(&t->job, &mesh));
     if (mesh.world > MAX_JOB_THREADS)
         return err_fail(ERR_CONFIG, "%d ranks; at most %d", mesh.world, MAX_JOB_THREADS);
     RankThread *l = calloc((size_t)mesh.world, sizeof *l);

@@ -16,6 +16,13 @@ typedef struct {
     int threads;          /* of each rank */
     int steps;            /* that are timed, after one that touches all memory */
     double delay_Bps;     /* of the emulated network; 0: none */
+    bool delay_noticed;   /* as CommSettings.delay_noticed */
+    bool real_time;       /* ranks mostly sleep: they run at once when they wake, with delays too */
+    /* Called on each rank's thread after each step, with the events of that step; step 0 is
+     * not timed. NULL: nothing, and no events are kept. */
+    void (*stepped)(void *context, int step, const Job *job, const RankTrace *trace,
+                    const Recorder *recorder);
+    void *context;
 } JobThreads;
 
 enum { MAX_JOB_THREADS = 64 };

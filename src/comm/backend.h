@@ -37,9 +37,10 @@ typedef struct {
     int64_t number;   /* of the transfer on this rank, from 0; identifies its Record */
     int64_t sequence; /* of the transfer in its channel, from 0; equal on all members */
     int64_t launch;   /* as `sequence`, among the transfers of the channel that are by_transport */
-    double begun_s;   /* MATCHED: the last member's begin, in seconds since the comm was opened */
-    double delay_s;   /* seconds that it takes at least after that; 0: none */
-    double due_s;     /* earliest completion, from its wait on; 0: any time */
+    double begun_s; /* MATCHED: the last member's begin, in seconds since the comm was opened; with
+                       * CommSettings.delay_noticed the time at which this rank noticed it */
+    double delay_s; /* seconds that it takes at least after that; 0: none */
+    double due_s;   /* earliest completion, from its wait on; 0: any time */
     struct GroupRow *row;
     struct MatchChannel *channel;
     TransferProgress progress;

@@ -180,7 +180,7 @@ Err advance(Comm *c, int slot, bool *moved)
         if ((what = move_differs(c, slot, &place)) != NULL)
             return move_mismatch(c, slot, place, what);
         comm_progress(c, slot, MATCHED);
-        c->pending[slot].begun_s = last_begin(f, sequence) - c->opened_s;
+        if (!c->set.delay_noticed) c->pending[slot].begun_s = last_begin(f, sequence) - c->opened_s;
         f->state = MOVING;
         if (f->by_transport) {
             return move_on(c, slot, moved);
