@@ -7,17 +7,17 @@
  * Attention sleeps for each pair of a query and a key after its work, in tiles between which the
  * rank polls its comm as between the tiles of any kernel. So computation takes time but no core,
  * and ranks need no cores of their own. A visit of the ring with zigzag tokens takes block_ms
- * forward and twice that backward. The network has the bandwidth at which the keys of one block take
- * as long: a hop is as long as a block. It moves nothing while its hosts compute and do not poll
- * (CommSettings.delay_noticed).
+ * forward and twice that backward. The network has the bandwidth at which the keys of one block
+ * take as long: a hop is as long as a block. It moves nothing while its hosts compute and do not
+ * poll (CommSettings.delay_noticed).
  *
  * moving    seconds of all transfers of attention at that bandwidth, as a rank receives them
  * exposed   growth of the waits of programs, from a network without delays to this one
  * hidden    1 - exposed / moving; the column beside it has kernels of one tile, without polls
  *
  * real=S: one sequence of S tokens on one rank with `threads` threads, and on as many ranks of one
- * thread by a ring with zigzag tokens, by turns; nothing sleeps, and the network is this machine. It
- * needs the machine to itself. */
+ * thread by a ring with zigzag tokens, by turns; nothing sleeps, and the network is this machine.
+ * It needs the machine to itself. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>

@@ -125,8 +125,9 @@ typedef struct {
      * its bytes at delay_Bps, after its last member began it and after the transfer before it, of
      * this group and purpose, completed. The waiting rank sleeps. 0: no delay. */
     double delay_s, delay_Bps;
-    /* The time of a delay starts when this rank notices, in a call of its comm, that all members have
-     * begun: a network that moves nothing while its hosts compute. False: with the last begin. */
+    /* The time of a delay starts when this rank notices, in a call of its comm, that all members
+     * have begun: a network that moves nothing while its hosts compute. False: with the last
+     * begin. */
     bool delay_noticed;
     bool staged; /* device memory is staged through the host even if it need not be: for tests */
     /* Has room for `records` in its ring; its memory may be shared between processes and outlives

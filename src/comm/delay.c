@@ -5,8 +5,8 @@
  *                     |--- moved ---|..... asleep .....|
  *                                   ^ comm_wait        ^ due = start + delay_s + bytes / delay_Bps
  *
- * With delay_noticed the start is the first call of this rank's comm that finds the transfer begun by
- * all, as on networks whose protocol runs inside of calls: a rank that computes and never polls
+ * With delay_noticed the start is the first call of this rank's comm that finds the transfer begun
+ * by all, as on networks whose protocol runs inside of calls: a rank that computes and never polls
  * starts it when it waits.
  *
  * A link carries the transfers of a channel one after another, as the clock (plan/clock.h) has it.

@@ -6,8 +6,8 @@
 #include "job/job_parts.h"
 #include "schedule/gen/generate.h"
 
-/* Candidates whose seconds differ by less than this are equal, as the rates are no better: the first
- * one in the list is taken, which is the simpler one. */
+/* Candidates whose seconds differ by less than this are equal, as the rates are no better: the
+ * first one in the list is taken, which is the simpler one. */
 static const double EQUAL = 0.03;
 
 typedef struct {

@@ -15,8 +15,8 @@ Err config_device(const Config *c, Option *out);
  * the reasons of config_device. */
 Err config_job(const Config *c, const ModelConfig *model, JobSettings *out);
 
-/* Local. Sets parallel.cluster from run.cluster, if that is given: parallel.context=auto compares with
- * its rates. */
+/* Local. Sets parallel.cluster from run.cluster, if that is given: parallel.context=auto compares
+ * with its rates. */
 Err config_cluster(const Config *c, Arena *arena, JobSettings *s);
 
 /* Local. The transport of device memory between ranks that run.comm selects. `processes`: the ranks

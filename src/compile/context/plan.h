@@ -113,7 +113,7 @@ const char *context_payload_name(ContextPayload payload);
 
 /* Local. ERR_CONFIG with the nearest name. */
 Err context_row(const char *name, Arena *temp, const ContextRow **out);
-/* Local. ERR_CONFIG for a shape that the row is not defined for; the message has those that work. */
+/* Local. ERR_CONFIG for a shape that the row is not defined for, with those that work. */
 Err context_row_check(const ContextRow *row, const ContextShape *s, Arena *temp);
 /* Local. The forward plan. ERR_CONFIG for a shape that the row is not defined for; the message has
  * those that work. */
