@@ -160,6 +160,18 @@ static void owner_sends_its_own(ContextPlan *p)
 {
     insert_step(p, 1, p->n[1], step_move(PAYLOAD_DKV, block_whole(1), 2, block_none(), -1));
 }
+/* After its first visit each rank adds a gradient that its peer sends after the same wait. */
+static void arrivals_too_early(ContextPlan *p)
+{
+    for (int rank = 0; rank < 4; rank++) {
+        ContextStep *s = step(p, rank, PAYLOAD_DKV, 0), receive = *s;
+        s->from = -1;
+        s->in = block_none();
+        receive.to = -1;
+        receive.out = block_none();
+        insert_step(p, rank, (int)(visit(p, rank, 0) - p->list[rank]), receive);
+    }
+}
 static void receive_too_late(ContextPlan *p)
 {
     ContextStep *first = step(p, 2, PAYLOAD_DKV, 0), *second = step(p, 2, PAYLOAD_DKV, 1);
@@ -201,6 +213,7 @@ static const Fault faults[] = {
     {"partial stays", partial_stays, "dkv of block 2 stays on rank 1", true},
     {"partial before its visit", partial_before_its_visit, "does not have", true},
     {"partial sent twice", partial_sent_twice, "does not have", true},
+    {"arrivals too early", arrivals_too_early, "waits forever", true},
     {"owner sends its own", owner_sends_its_own, "away from its owner", true},
     {"receive too late", receive_too_late, "expects kv of block 3", true},
 };

@@ -74,7 +74,7 @@ static void follow_keys(BackwardBuilder *b, int block)
     }
 }
 
-/* The visits of a rank in backward order: in each round, the one that starts its ring is last.
+/* The visits of a rank in backward order: the one that starts a ring comes last of its ring.
  * Returns their number. */
 static int order_visits(const BackwardBuilder *b, int rank, int *order)
 {
@@ -94,38 +94,6 @@ static int order_visits(const BackwardBuilder *b, int rank, int *order)
     return n;
 }
 
-/* The block whose dkv leaves `rank` after its v-th visit; -1: none. */
-static int block_leaving(const BackwardBuilder *b, int rank, const int *order, int n, int v)
-{
-    if (v >= n || !b->keys_move) return -1;
-    const ContextStep *s = &b->f->list[rank][order[v]];
-    return *cell(b, b->next, rank, s->k.rank) >= 0 ? s->k.rank : -1;
-}
-
-/* The moves of dkv after the v-th visit of all ranks, as `rank` lists them: the block that it
- * sends, and those that others send it, the first of them in the same move. Returns their
- * number. */
-static int add_dkv(const BackwardBuilder *b, int rank, int *const *order, const int *n, int v,
-                   ContextStep *out)
-{
-    const int block = block_leaving(b, rank, order[rank], n[rank], v);
-    int moves = 0;
-    if (block >= 0) {
-        const int to = *cell(b, b->next, rank, block);
-        out[moves] = step_move(PAYLOAD_DKV, block_whole(block), to, block_none(), -1);
-        out[moves++].bulk = *cell(b, b->entry, rank, block) == rank;
-    }
-    for (int other = 0, came = 0; other < b->ranks; other++) {
-        const int comes = block_leaving(b, other, order[other], n[other], v);
-        if (comes < 0 || *cell(b, b->next, other, comes) != rank) continue;
-        if (came++ > 0 || moves == 0)
-            out[moves++] = step_move(PAYLOAD_DKV, block_none(), -1, block_none(), -1);
-        out[moves - 1].in = block_whole(comes);
-        out[moves - 1].from = (int16_t)other;
-    }
-    return moves;
-}
-
 /* A forward move, with the payload that it has backward. */
 static ContextStep backward_move(ContextStep s)
 {
@@ -133,23 +101,149 @@ static ContextStep backward_move(ContextStep s)
     return s;
 }
 
-/* Moves keep their place before the visit that follows them, visits are in backward order, and dkv
- * leaves after them. */
-static int write_list(const BackwardBuilder *b, int rank, int *const *order, const int *n_visits,
-                      int most, ContextStep *out)
+/* The forward moves and visits of a rank: moves keep their place before the visit that follows
+ * them, visits are in backward order. */
+static Err list_visits(const BackwardBuilder *b, int rank, Arena *arena, ContextStep **out)
 {
     const ContextStep *f = b->f->list[rank];
-    int n = 0, done = 0; /* forward steps before `done` are written, if they are moves */
-    for (int v = 0; v < most; v++) {
-        const int visit = v < n_visits[rank] ? order[rank][v] : b->f->n[rank];
-        for (; done < visit; done++)
-            if (f[done].kind == CONTEXT_MOVE) out[n++] = backward_move(f[done]);
-        if (v < n_visits[rank]) out[n++] = f[visit];
-        n += add_dkv(b, rank, order, n_visits, v, &out[n]);
+    int *order, n = 0, done = 0; /* forward steps before `done` are listed, if they are moves */
+    TRY(ARENA_NEW(arena, b->f->n[rank] + 1, &order));
+    TRY(ARENA_NEW(arena, b->f->n[rank] + 1, out));
+    const int visits = order_visits(b, rank, order);
+    for (int v = 0; v < visits; v++) {
+        for (; done < order[v]; done++)
+            if (f[done].kind == CONTEXT_MOVE) (*out)[n++] = backward_move(f[done]);
+        (*out)[n++] = f[order[v]];
     }
     for (; done < b->f->n[rank]; done++)
-        if (f[done].kind == CONTEXT_MOVE) out[n++] = backward_move(f[done]);
-    return n;
+        if (f[done].kind == CONTEXT_MOVE) (*out)[n++] = backward_move(f[done]);
+    return OK;
+}
+
+/* The block whose dkv leaves the rank after this visit; -1: none. */
+static int block_leaving(const BackwardBuilder *b, int rank, const ContextStep *visit)
+{
+    return b->keys_move && *cell(b, b->next, rank, visit->k.rank) >= 0 ? visit->k.rank : -1;
+}
+
+/* Ranks in step: in each round they begin moves, as far as their peers do, then those that have
+ * come to a visit visit, then dkv of these visits leaves. */
+typedef struct {
+    const BackwardBuilder *b;
+    ContextStep **list; /* [rank]: without dkv */
+    ContextPlan *out;
+    int *at, *end; /* [rank]: its next step in `list`, and that after its moves of a round */
+    int *sends, *receives; /* [from][to]: in the moves of a round */
+    int *leaving;          /* [rank]: block whose dkv leaves in this round; -1 */
+} RoundBuilder;
+
+static void push_step(RoundBuilder *w, int rank, ContextStep s)
+{
+    w->out->list[rank][w->out->n[rank]++] = s;
+}
+
+static bool is_next(const RoundBuilder *w, int rank, int at, ContextStepKind kind)
+{
+    return at < w->b->f->n[rank] && w->list[rank][at].kind == kind;
+}
+
+static void count_move(RoundBuilder *w, int rank, const ContextStep *s)
+{
+    if (s->to >= 0) w->sends[rank * w->b->ranks + s->to]++;
+    if (s->from >= 0) w->receives[s->from * w->b->ranks + rank]++;
+}
+
+/* Ends the moves of a rank before the first whose peer does not take part. False: none is. */
+static bool cut_moves(RoundBuilder *w, int rank, int *sent, int *received)
+{
+    const int P = w->b->ranks;
+    for (int i = 0; i < P; i++) sent[i] = received[i] = 0;
+    for (int i = w->at[rank]; i < w->end[rank]; i++) {
+        const ContextStep *s = &w->list[rank][i];
+        const bool sends = s->to < 0 || ++sent[s->to] <= w->receives[rank * P + s->to];
+        const bool receives = s->from < 0 || ++received[s->from] <= w->sends[s->from * P + rank];
+        if (sends && receives) continue;
+        w->end[rank] = i;
+        return true;
+    }
+    return false;
+}
+
+/* Begins the moves before the next visits, of each rank as many as have their other half among
+ * them. */
+static Err begin_moves(RoundBuilder *w, Arena *temp, bool *more)
+{
+    const int P = w->b->ranks;
+    const size_t mark = arena_mark(temp);
+    int *sent, *received;
+    TRY(ARENA_NEW(temp, P, &sent));
+    TRY(ARENA_NEW(temp, P, &received));
+    for (int rank = 0; rank < P; rank++) {
+        w->end[rank] = w->at[rank];
+        while (is_next(w, rank, w->end[rank], CONTEXT_MOVE)) w->end[rank]++;
+    }
+    for (bool cut = true; cut;) {
+        cut = false;
+        for (int i = 0; i < P * P; i++) w->sends[i] = w->receives[i] = 0;
+        for (int rank = 0; rank < P; rank++)
+            for (int i = w->at[rank]; i < w->end[rank]; i++) count_move(w, rank, &w->list[rank][i]);
+        for (int rank = 0; rank < P; rank++) cut = cut_moves(w, rank, sent, received) || cut;
+    }
+    for (int rank = 0; rank < P; rank++) *more = *more || w->at[rank] < w->end[rank];
+    for (int rank = 0; rank < P; rank++)
+        while (w->at[rank] < w->end[rank]) push_step(w, rank, w->list[rank][w->at[rank]++]);
+    arena_rewind(temp, mark);
+    return OK;
+}
+
+/* The moves of dkv after the visits of a round, as `rank` lists them: the block that it sends, and
+ * those that others send it, the first of them in the same move. */
+static void add_dkv(RoundBuilder *w, int rank)
+{
+    const BackwardBuilder *b = w->b;
+    const int block = w->leaving[rank];
+    ContextStep move = step_move(PAYLOAD_DKV, block_none(), -1, block_none(), -1);
+    if (block >= 0) {
+        move.out = block_whole(block);
+        move.to = *cell(b, b->next, rank, block);
+        move.bulk = *cell(b, b->entry, rank, block) == rank;
+    }
+    for (int other = 0; other < b->ranks; other++) {
+        const int comes = w->leaving[other];
+        if (comes < 0 || *cell(b, b->next, other, comes) != rank) continue;
+        if (move.from >= 0) { /* a move receives one block */
+            push_step(w, rank, move);
+            move = step_move(PAYLOAD_DKV, block_none(), -1, block_none(), -1);
+        }
+        move.in = block_whole(comes);
+        move.from = (int16_t)other;
+    }
+    if (move.to >= 0 || move.from >= 0) push_step(w, rank, move);
+}
+
+/* *more: some rank went on. */
+static Err run_round(RoundBuilder *w, Arena *temp, bool *more)
+{
+    const int P = w->b->ranks;
+    *more = false;
+    TRY(begin_moves(w, temp, more));
+    for (int rank = 0; rank < P; rank++) {
+        w->leaving[rank] = -1;
+        if (!is_next(w, rank, w->at[rank], CONTEXT_VISIT)) continue;
+        const ContextStep *visit = &w->list[rank][w->at[rank]++];
+        push_step(w, rank, *visit);
+        w->leaving[rank] = block_leaving(w->b, rank, visit);
+        *more = true;
+    }
+    for (int rank = 0; rank < P; rank++) add_dkv(w, rank);
+    return OK;
+}
+
+/* Steps that no round has come to: halves of moves that do not meet. The checker names them. */
+static void add_rest(RoundBuilder *w)
+{
+    for (int rank = 0; rank < w->b->ranks; rank++)
+        while (w->at[rank] < w->b->f->n[rank]) push_step(w, rank, w->list[rank][w->at[rank]++]);
 }
 
 static Err builder_init(BackwardBuilder *b, const ContextPlan *f, Arena *arena)
@@ -167,26 +261,40 @@ static Err builder_init(BackwardBuilder *b, const ContextPlan *f, Arena *arena)
     return OK;
 }
 
+/* Room for a rank's list: its forward steps, its sends of dkv, and those that come to it. */
+static Err open_list(const BackwardBuilder *b, int rank, Arena *arena, ContextStep **out)
+{
+    int most = b->f->n[rank];
+    for (int other = 0; other < b->ranks; other++)
+        for (int i = 0; i < b->f->n[other]; i++) {
+            const ContextStep *s = &b->f->list[other][i];
+            const int block = s->kind == CONTEXT_VISIT ? block_leaving(b, other, s) : -1;
+            most += block >= 0 && (other == rank || *cell(b, b->next, other, block) == rank);
+        }
+    return ARENA_NEW(arena, most + 1, out);
+}
+
 Err context_backward(const ContextPlan *forward, Arena *arena, ContextPlan *out)
 {
     const int P = forward->shape.ranks;
     ContextPlan p = {.row = forward->row, .shape = forward->shape, .backward = true};
     BackwardBuilder b;
-    int **order, *n_visits, most = 0;
+    RoundBuilder w = {.b = &b, .out = &p};
     TRY(builder_init(&b, forward, arena));
     TRY(ARENA_NEW(arena, P, &p.n));
     TRY(ARENA_NEW(arena, P, &p.list));
-    TRY(ARENA_NEW(arena, P, &order));
-    TRY(ARENA_NEW(arena, P, &n_visits));
+    TRY(ARENA_NEW(arena, P, &w.list));
+    TRY(ARENA_NEW(arena, P, &w.at));
+    TRY(ARENA_NEW(arena, P, &w.end));
+    TRY(ARENA_NEW(arena, P, &w.leaving));
+    TRY(ARENA_NEW(arena, (int64_t)P * P, &w.sends));
+    TRY(ARENA_NEW(arena, (int64_t)P * P, &w.receives));
     for (int rank = 0; rank < P; rank++) {
-        TRY(ARENA_NEW(arena, MAX_CONTEXT_STEPS(P), &order[rank]));
-        n_visits[rank] = order_visits(&b, rank, order[rank]);
-        most = n_visits[rank] > most ? n_visits[rank] : most;
+        TRY(list_visits(&b, rank, arena, &w.list[rank]));
+        TRY(open_list(&b, rank, arena, &p.list[rank]));
     }
-    for (int rank = 0; rank < P; rank++) {
-        TRY(ARENA_NEW(arena, 2 * MAX_CONTEXT_STEPS(P), &p.list[rank]));
-        p.n[rank] = write_list(&b, rank, order, n_visits, most, p.list[rank]);
-    }
+    for (bool more = true; more;) TRY(run_round(&w, arena, &more));
+    add_rest(&w);
     *out = p;
     return OK;
 }

@@ -25,10 +25,11 @@ typedef struct {
     const ContextPlan *p;
     Arena *temp;
     int ranks;
-    int *at;                   /* [rank]: its next step */
-    uint8_t *has[2];           /* [rank][block]: halves of its queries, of its keys that are here */
-    uint8_t *due[N_PAYLOADS];  /* [rank][block]: receives posted and not met */
-    uint8_t *made[N_PARTIALS]; /* [rank][block]: a partial result of the block is here */
+    int *at;                  /* [rank]: its next step */
+    bool *visits;             /* [rank]: that step is a visit, done but for the arrivals after it */
+    uint8_t *has[2];          /* [rank][block]: halves of its queries, of its keys that are here */
+    uint8_t *due[N_PAYLOADS]; /* [rank][block]: receives posted and not met */
+    uint8_t *made[N_PARTIALS];   /* [rank][block]: a partial result of the block is here */
     uint8_t **parts[N_PARTIALS]; /* [rank][block] -> contributions [ranks][2][2], or NULL */
     ContextChannel *channel;     /* [from][to] */
     uint8_t *visited;            /* [q][k][2][2] */

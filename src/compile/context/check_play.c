@@ -1,9 +1,10 @@
 /* check_play.c -- plays the lists of all ranks, with transfers that take their time.
  *
  * A rank goes on until a step needs a payload whose receive is posted and has not met its send. A
- * move also waits for the sends before the last visit, so that their memory is free. A step that
- * needs a payload for which no receive is posted is a fault. So is a round in which no rank can go
- * on: a circular wait. */
+ * move also waits for the sends before the last visit, so that their memory is free. After a visit,
+ * and before a partial result leaves, the rank adds those that it is to receive, so it waits for
+ * all of them. A step that needs a payload for which no receive is posted is a fault. So is a round
+ * in which no rank can go on: a circular wait. */
 #include <string.h>
 
 #include "compile/context/check_parts.h"
@@ -125,11 +126,23 @@ static bool waits_for_sends(const ContextPlayer *w, int rank)
     return waits;
 }
 
-/* Posts the receive and the send together, after the payload that is sent has arrived. */
+/* True if a partial result that the rank is to receive has not arrived. */
+static bool waits_for_arrivals(const ContextPlayer *w, int rank)
+{
+    bool waits = false;
+    for (int payload = 0; payload < N_PAYLOADS; payload++)
+        for (int block = 0; block < w->ranks && is_partial(payload); block++)
+            waits = waits || w->due[payload][pair_at(w, rank, block)] > 0;
+    return waits;
+}
+
+/* Posts the receive and the send together: after the sends before the last visit have met, the
+ * payload that is sent has arrived and, if it is a partial result, all arrivals are added. */
 static Err play_move(ContextPlayer *w, int rank, const ContextStep *s, bool *waits)
 {
     TRY(check_move(w, rank, s));
-    *waits = waits_for_sends(w, rank);
+    *waits = waits_for_sends(w, rank) ||
+             (s->to >= 0 && is_partial(s->payload) && waits_for_arrivals(w, rank));
     if (*waits) return OK;
     if (s->to >= 0 && !is_here(w, rank, s->payload, s->out, waits))
         return *waits ? OK : bad(w, rank, "sends a payload that it does not have", s->out.rank);
@@ -166,7 +179,8 @@ static Err visit_halves(ContextPlayer *w, int rank, const ContextStep *s, int q_
     return OK;
 }
 
-static Err play_visit(ContextPlayer *w, int rank, const ContextStep *s, bool *waits)
+/* A visit, once the payloads are here. */
+static Err visit_blocks(ContextPlayer *w, int rank, const ContextStep *s, bool *waits)
 {
     *waits = false;
     if (!is_block(w, s->q) || !is_block(w, s->k)) return bad(w, rank, "visits no block", s->q.rank);
@@ -184,6 +198,16 @@ static Err play_visit(ContextPlayer *w, int rank, const ContextStep *s, bool *wa
     }
     w->made[PARTIAL_QUERIES][pair_at(w, rank, s->q.rank)] = 1;
     if (w->p->backward) w->made[PARTIAL_KEYS][pair_at(w, rank, s->k.rank)] = 1;
+    w->visits[rank] = true;
+    return OK;
+}
+
+static Err play_visit(ContextPlayer *w, int rank, const ContextStep *s, bool *waits)
+{
+    if (!w->visits[rank]) TRY(visit_blocks(w, rank, s, waits));
+    if (!w->visits[rank]) return OK;
+    *waits = waits_for_arrivals(w, rank);
+    w->visits[rank] = *waits;
     return OK;
 }
 
@@ -209,6 +233,7 @@ static Err player_init(ContextPlayer *w)
     for (int rank = 0; rank < w->ranks; rank++) cap = w->p->n[rank] > cap ? w->p->n[rank] : cap;
     TRY(ARENA_NEW(w->temp, w->ranks, &w->at));
     TRY(ARENA_NEW(w->temp, w->ranks, &w->work));
+    TRY(ARENA_NEW(w->temp, w->ranks, &w->visits));
     TRY(ARENA_NEW(w->temp, 4 * pairs, &w->visited));
     TRY(ARENA_NEW(w->temp, pairs, &w->channel));
     for (int64_t i = 0; i < pairs; i++) w->channel[i].cap = cap;
