@@ -28,6 +28,12 @@ static bool has_context(const CompileOptions *o)
     return mesh_parts(o->mesh, VIEW_DENSE, cp & ~heads) > 1;
 }
 
+static bool has_weights(const CompileOptions *o)
+{
+    return o->mesh->n_views > VIEW_WEIGHT &&
+           mesh_parts(o->mesh, VIEW_DENSE, mesh_axes(o->mesh, VIEW_DENSE, "cp")) > 1;
+}
+
 static bool has_slices(const CompileOptions *o) { return o->slice_rows > 0; }
 static bool has_session(const CompileOptions *o) { return o->session_rows > 0; }
 static bool has_backward(const CompileOptions *o) { return o->backward; }
@@ -74,6 +80,7 @@ static Err run_place(CompileContext *c)
 }
 
 static Err run_context(CompileContext *c) { return context(&c->g, c->options); }
+static Err run_weights(CompileContext *c) { return stream_weights(&c->g, c->options); }
 
 static Err run_chunk(CompileContext *c)
 {
@@ -108,6 +115,7 @@ static const Pass passes[] = {
     {"differentiate", run_differentiate, has_backward, false},
     {"place", run_place, NULL, false},
     {"context", run_context, has_context, false},
+    {"weights", run_weights, has_weights, false},
     {"fuse", run_fuse, fuses, false},
     {"chunk", run_chunk, NULL, false},
     {"slice", run_slice, has_slices, false},

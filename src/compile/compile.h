@@ -1,6 +1,6 @@
 /* compile.h -- the compiler: from the graph of a unit to its program, pass by pass.
  *
- *   differentiate -> place -> context -> fuse -> chunk -> slice or session -> recompute
+ *   differentiate -> place -> context -> weights -> fuse -> chunk -> slice or session -> recompute
  *                 -> epilogues -> phases -> lower -> prepack
  *
  * Each pass up to phases is a file that rewrites the graph, followed by graph_check. `lower` orders
@@ -86,6 +86,8 @@ Err differentiate(Graph *g);
 Err place(Graph *g, const CompileOptions *options);
 /* Replaces the gathers of keys over cp by the moves of an attention plan. */
 Err context(Graph *g, const CompileOptions *options);
+/* Replaces GEMMs with weights that are sharded over cp by GEMMs with shards that travel. */
+Err stream_weights(Graph *g, const CompileOptions *options);
 /* Rewrites the matches of a table of patterns. */
 Err fuse(Graph *g);
 /* Repeats the nodes of each chunk number, some rows at a time. */

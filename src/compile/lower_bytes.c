@@ -75,7 +75,9 @@ static StorageView own_bytes(const Graph *g, Value v)
 static int sum_operand(const Node *n)
 {
     if (n->op == OP_grouped_linear_dx) return n->n_in == 4 ? 3 : -1;
-    return n->op == OP_linear_dx && n->n_in == 3 ? 2 : -1;
+    const bool sums =
+        n->op == OP_linear_dx || n->op == OP_linear_part_dx || n->op == OP_linear_part_dw;
+    return sums && n->n_in == 3 ? 2 : -1;
 }
 
 /* True for inputs that a kernel may overwrite with its output, as device/kernels.def states. The

@@ -14,11 +14,10 @@
  *
  * Sends and receives between two ranks begin in the order of the graph's table of moves, which is
  * that of an attention plan: the n-th send of one rank meets the n-th receive of the other. A send
- * is waited for before the first of them that follows an attention which hid it. So a block that
- * was passed on is soon free, and the plan's checker has proven that nobody waits forever. */
+ * is waited for before the first of them that follows an attention or a GEMM which hid it. So a
+ * block that was passed on is soon free, and the plan's checker has proven that nobody waits
+ * forever. */
 #include "compile/compile.h"
-
-#include "ir/pairs.h"
 
 typedef struct {
     const Graph *g;
@@ -26,7 +25,7 @@ typedef struct {
     int *maker;    /* [n_values] */
     bool *done;    /* [n_nodes]: visited, or being visited */
     bool *emitted; /* [n_nodes]: in the list */
-    int *visit_at; /* [n_nodes]: attention nodes before it in the list */
+    int *visit_at; /* [n_nodes]: heavy nodes before it in the list */
     int n_visits;
     int *list, n;
 } OrderBuilder;
@@ -43,7 +42,7 @@ static void list_node(OrderBuilder *w, int index)
 {
     w->emitted[index] = true;
     w->visit_at[index] = w->n_visits;
-    w->n_visits += op_attends(w->g->node[index].op);
+    w->n_visits += op_info(w->g->node[index].op)->class == CLASS_HEAVY;
     w->list[w->n++] = index;
 }
 
@@ -143,14 +142,15 @@ static void begin_ready(OrderBuilder *w)
     }
 }
 
-/* True if the node waits for a transfer or unpacks one: it is deferred until its first reader. */
+/* True if the node waits for a transfer or unpacks one: it is deferred until its first reader. A
+ * sum that outlives the program has none. */
 static bool can_be_deferred(const OrderBuilder *w, int index)
 {
     const Node *n = &w->g->node[index];
     if (w->g->in_order) return false;
     if (n->op == OP_pack) {
         const int maker = maker_behind_packs(w, n->in[0]);
-        if (maker == NO_NODE) return false;
+        if (maker == NO_NODE || role_accumulates(w->g->value[n->out[0]].role)) return false;
         n = &w->g->node[maker];
     }
     if (n->op != OP_wait) return false;

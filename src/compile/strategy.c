@@ -143,10 +143,12 @@ static const char *alias_of(const Graph *g, Value v)
     return NULL;
 }
 
-/* The place of an axis in the order in which cuts of a dim nest: lower is outer. */
+/* The place of an axis in the order in which cuts of a dim nest: lower is outer. Rows of a streamed
+ * weight are no tokens: tp shards heads, and its part is streamed. */
 static int nest_rank(const Cut *c, const Mesh *mesh, int view)
 {
-    const bool outer = (c->axes & mesh_axes(mesh, view, c->dim == 0 ? "cp" : "tp")) != 0;
+    const bool tokens = c->dim == 0 && view == VIEW_DENSE;
+    const bool outer = (c->axes & mesh_axes(mesh, view, tokens ? "cp" : "tp")) != 0;
     return (outer ? 0 : 1 << MAX_AXES) + c->axes;
 }
 
@@ -176,8 +178,9 @@ Err strategy_pins(const Strategy *s, const Graph *g, const Mesh *mesh, Arena *ar
         for (int i = 0; i < shape.ndim; i++) shape.n[i] = info->dims.dim[i].cap;
         (*pin)[v] = layout_replicate(VIEW_DENSE);
         (*pinned)[v] = always_pinned(info->role) ? mesh_all_axes(mesh, VIEW_DENSE) : 0;
-        /* Programs see the rank's part of an expert, whatever the dense axes. */
-        const bool expert = info->role == ROLE_PARAM && g->param[info->index].view != VIEW_DENSE;
+        /* Programs see the rank's part of an expert, whatever the dense axes. They see a streamed
+         * weight whole over cp, until the pass `weights`. */
+        const bool expert = info->role == ROLE_PARAM && g->param[info->index].view == VIEW_EXPERT;
         if (info->role == ROLE_DPARAM || !info->name[0] || expert) continue;
         PinTarget t = {.kind = g->kind,
                        .name = gradient ? info->name + 2 : info->name,
@@ -228,4 +231,23 @@ Err strategy_use(const Strategy *s, const Model *m, const Mesh *mesh, Arena *are
         }
     }
     return OK;
+}
+
+bool strategy_streams_weight(const Strategy *s, const Graph *g, int param)
+{
+    const ParamInfo *info = &g->param[param];
+    const PinTarget t = {.kind = g->kind, .name = info->name};
+    for (; s; s = s->base)
+        for (int i = 0; i < s->n; i++)
+            if (strcmp(s->row[i].axis, "weight") == 0 && row_matches(&s->row[i], &t))
+                return s->row[i].by != BY_NOTHING && info->view == VIEW_DENSE;
+    return false;
+}
+
+Layout strategy_weight_cut(const Mesh *mesh)
+{
+    Layout l = layout_replicate(VIEW_WEIGHT);
+    for (unsigned left = mesh_axes(mesh, VIEW_WEIGHT, "weight"); left; left &= left - 1)
+        l = layout_cut(l, 0, left & -left, 1); /* outer axes first */
+    return l;
 }

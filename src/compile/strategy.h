@@ -88,6 +88,10 @@ Err strategy_stream(const Strategy *s, const Graph *g, const Mesh *mesh, Arena *
 /* Local. The layout with its cuts in the order in which they nest: tokens (dim 0) are cut over cp
  * first and over tp within that, heads over tp first and over cp within that. */
 Layout strategy_nested(Layout l, const Mesh *mesh);
+/* Local. True if a row shards the parameter over the axis `weight` of a mesh that has it. */
+bool strategy_streams_weight(const Strategy *s, const Graph *g, int param);
+/* Local. The part of a streamed weight that each rank owns: of the rows that tp leaves. */
+Layout strategy_weight_cut(const Mesh *mesh);
 /* Local. The layout in which programs use each parameter of the model. ERR_CONFIG if units that
  * hold one parameter would have it in different layouts. */
 Err strategy_use(const Strategy *s, const Model *m, const Mesh *mesh, Arena *arena, Layout **use);

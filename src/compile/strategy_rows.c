@@ -27,6 +27,19 @@ static const StrategyRow tensor_rows[] = {
     {"*embed_tokens.weight", "tp", 0, BY_ONE},
     {"wte.weight", "tp", 0, BY_ONE},
     {"lm_head.weight", "tp", 0, BY_ONE},
+    /* Over cp too, where the mesh has the weight view (compile/weights.c): weights of GEMMs whose
+     * rows are tokens. */
+    {"*experts.*", "weight", 0, BY_NOTHING},
+    {"*q_proj.weight", "weight", 0, BY_ONE},
+    {"*k_proj.weight", "weight", 0, BY_ONE},
+    {"*v_proj.weight", "weight", 0, BY_ONE},
+    {"*o_proj.weight", "weight", 0, BY_ONE},
+    {"attn.c_proj.weight", "weight", 0, BY_ONE},
+    {"*gate_proj.weight", "weight", 0, BY_ONE},
+    {"*up_proj.weight", "weight", 0, BY_ONE},
+    {"*down_proj.weight", "weight", 0, BY_ONE},
+    {"mlp.c_fc.weight", "weight", 0, BY_ONE},
+    {"mlp.c_proj.weight", "weight", 0, BY_ONE},
 };
 
 /* Sequence parallelism: the stream and the outputs of norms are sharded by tokens. They are

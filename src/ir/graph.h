@@ -119,7 +119,7 @@ typedef struct {
     double std;
     bool decay; /* weight decay: matrices yes, norms and biases no */
     /* Parameters of a unit with the same view and number are in one pack (ir/unit.h). */
-    uint8_t view, pack; /* view: of the mesh, VIEW_DENSE or VIEW_EXPERT */
+    uint8_t view, pack; /* view: of the mesh */
 } ParamInfo;
 
 typedef struct {

@@ -91,6 +91,13 @@ static Err fill_packs(Model *m, int unit)
     return OK;
 }
 
+static Err make_packs(Model *m)
+{
+    m->n_packs = 0;
+    for (int u = 0; u < m->n_units; u++) TRY(fill_packs(m, u));
+    return OK;
+}
+
 Err model_add_unit(Model *m, int kind, const char *name, const char *prefix)
 {
     const Graph *g = &m->kind[kind];
@@ -159,9 +166,15 @@ Err model_copy_params(Model *m, const int16_t *stage)
         }
         m->param[i].n_holders = kept;
     }
-    m->n_packs = 0;
-    for (int u = 0; u < m->n_units; u++) TRY(fill_packs(m, u));
-    return OK;
+    return make_packs(m);
+}
+
+Err model_set_view(Model *m, int kind, int param, int view)
+{
+    m->kind[kind].param[param].view = (uint8_t)view;
+    for (int u = 0; u < m->n_units; u++)
+        if (m->unit[u].kind == kind) m->param[m->unit[u].param[param]].info.view = (uint8_t)view;
+    return make_packs(m);
 }
 
 bool model_is_shared(const Model *m, int param) { return m->param[param].is_shared; }

@@ -126,10 +126,24 @@ static Err build_model(const JobSettings *s, Arena *arena, Model *out)
     return model_build(s->config, s->dtype, s->batch, arena, out);
 }
 
+/* Gives the weights that are sharded over cp the view of the mesh that does that. */
+static Err share_weights(Job *job)
+{
+    Model *m = &job->model;
+    const MeshSizes *sizes = &job->settings.parallel.mesh;
+    if (!sizes->stream_weights || sizes->cp <= 1) return OK;
+    for (int k = 0; k < m->n_kinds; k++)
+        for (int i = 0; i < m->kind[k].n_params; i++)
+            if (strategy_streams_weight(&strategy_tp, &m->kind[k], i))
+                TRY(model_set_view(m, k, i, VIEW_WEIGHT));
+    return OK;
+}
+
 Err job_share(const JobSettings *settings, Arena *arena, Job *job)
 {
     *job = (Job){.settings = *settings};
     TRY(build_model(settings, arena, &job->model));
+    TRY(share_weights(job));
     TRY(job_check_units(job, arena));
     TRY(job_choose_strategy(job, arena));
     TRY(check_parallel(job));

@@ -46,7 +46,7 @@ typedef struct {
 } Cut;
 
 typedef struct {
-    uint8_t view;    /* the view of the axis bits: VIEW_DENSE or VIEW_EXPERT */
+    uint8_t view;    /* the view of the axis bits */
     uint8_t partial; /* axes over which the value is the sum of the ranks' parts */
     uint8_t n_cuts;
     Cut cut[MAX_CUTS]; /* outer first: each cuts the remainder of the one before it */

@@ -9,7 +9,7 @@
 
 const char *view_name(int view)
 {
-    static const char *const name[MAX_VIEWS] = {"dense", "expert"};
+    static const char *const name[MAX_VIEWS] = {"dense", "expert", "weight"};
     return name[view];
 }
 
@@ -72,7 +72,7 @@ static Err stages_agree(const View *a, const View *b)
         stages_a == stages_b && (stages_a == 1 || axis_stride(a, i) == axis_stride(b, j));
     if (same) return OK;
     return err_fail(ERR_CONFIG,
-                    "mesh: the dense and the expert view disagree on stages (pp=%d and pp=%d); "
+                    "mesh: the dense and another view disagree on stages (pp=%d and pp=%d); "
                     "give both the same pp, as the first axis",
                     stages_a, stages_b);
 }
@@ -116,6 +116,18 @@ static void add_pair(View *v, const char *name, const char *outer_name, int oute
         add_axis(v, inner_name, inner);
     } else
         add_axis(v, name, outer * inner);
+}
+
+/* The dense view with cp as an axis that shards weights. */
+static View weight_view(const View *dense)
+{
+    static const char *const name[][2] = {
+        {"cp", "weight"}, {"cp_ring", "weight_ring"}, {"cp_heads", "weight_heads"}};
+    View v = *dense;
+    for (int i = 0; i < v.n_axes; i++)
+        for (int k = 0; k < 3; k++)
+            if (strcmp(v.name[i], name[k][0]) == 0) v.name[i] = name[k][1];
+    return v;
 }
 
 int mesh_largest_part(int n, int64_t most)
@@ -178,8 +190,9 @@ Err mesh_sized(const MeshSizes *sizes, Mesh *out)
     add_axis(&dense, "tp", tp);
     TRY(mesh_check_experts(NULL, stage, ep, etp));
     const int edp = (int)stage / (ep * etp);
-    const View view[] = {dense, {4, {pp, edp, ep, etp}, {"pp", "edp", "ep", "etp"}}};
-    return mesh_init(out, (int)stage * pp, view, 2);
+    const View view[] = {
+        dense, {4, {pp, edp, ep, etp}, {"pp", "edp", "ep", "etp"}}, weight_view(&dense)};
+    return mesh_init(out, (int)stage * pp, view, sizes->stream_weights ? 3 : 2);
 }
 
 unsigned mesh_data_axes(const Mesh *m, int view)
@@ -197,11 +210,16 @@ unsigned mesh_axes(const Mesh *m, int view, const char *name)
     const View *v = &m->view[view];
     const int axis = axis_named(v, name);
     if (axis >= 0) return 1u << axis;
-    const bool data = strcmp(name, "dp") == 0;
-    if (!data && strcmp(name, "cp") != 0) return 0;
-    const int outer = axis_named(v, data ? "dp_replicate" : "cp_ring");
-    const int inner = axis_named(v, data ? "dp_shard" : "cp_heads");
-    return (outer < 0 ? 0 : 1u << outer) | (inner < 0 ? 0 : 1u << inner);
+    static const char *const pair[][3] = {{"dp", "dp_replicate", "dp_shard"},
+                                          {"cp", "cp_ring", "cp_heads"},
+                                          {"weight", "weight_ring", "weight_heads"}};
+    unsigned axes = 0;
+    for (int i = 0; i < 3; i++) {
+        if (strcmp(name, pair[i][0]) != 0) continue;
+        const int outer = axis_named(v, pair[i][1]), inner = axis_named(v, pair[i][2]);
+        axes |= (outer < 0 ? 0 : 1u << outer) | (inner < 0 ? 0 : 1u << inner);
+    }
+    return axes;
 }
 
 unsigned mesh_all_axes(const Mesh *m, int view) { return (1u << m->view[view].n_axes) - 1; }

@@ -20,8 +20,8 @@
 #include "base/ranks.h"
 #include "base/text.h"
 
-enum { MAX_AXES = 8, MAX_VIEWS = 2 };
-enum { VIEW_DENSE, VIEW_EXPERT };
+enum { MAX_AXES = 8, MAX_VIEWS = 3 };
+enum { VIEW_DENSE, VIEW_EXPERT, VIEW_WEIGHT };
 
 typedef struct {
     int n_axes, size[MAX_AXES];
@@ -44,6 +44,7 @@ typedef struct {
     int cp, cp_heads; /* cp_heads divides cp: the ranks that share out heads of attention; 0 leaves
                        * it to the job, 1 means none */
     int ep, etp;      /* of the expert view: ep x etp divides dp x cp x tp; edp is the rest */
+    bool stream_weights; /* the mesh has the weight view: weights are sharded over cp too */
 } MeshSizes;
 /* Local. ERR_CONFIG, with the nearest divisors, unless `heads` divides cp. `origin`: where the
  * value was set, or NULL. */
@@ -54,11 +55,13 @@ Err mesh_check_experts(const char *origin, int64_t stage, int64_t ep, int64_t et
 /* Local. The largest divisor of n that is not above `most`. */
 int mesh_largest_part(int n, int64_t most);
 /* Local. The dense view pp dp cp tp and its expert view. dp is two axes, dp_replicate and dp_shard,
- * if dp_replicate > 1; cp is two, cp_ring and cp_heads, if 1 < cp_heads < cp. ERR_CONFIG if
+ * if dp_replicate > 1; cp is two, cp_ring and cp_heads, if 1 < cp_heads < cp. The weight view is the
+ * same box as the dense one, so axis bits of one are those of the other; its axis `weight` is cp. ERR_CONFIG if
  * cp_heads does not divide cp, or ep x etp the ranks of a stage. */
 Err mesh_sized(const MeshSizes *sizes, Mesh *out);
 /* Local. The data axes of a view: ranks along them have the same part of a parameter in use and
- * compute its gradient from other tokens. dp and cp in the dense view, edp in the expert view. */
+ * compute its gradient from other tokens. dp and cp in the dense view, edp in the expert view, dp
+ * in the weight view. */
 unsigned mesh_data_axes(const Mesh *m, int view);
 /* Local. The data axes that ZeRO shards over: all but dp_replicate. */
 unsigned mesh_shard_axes(const Mesh *m, int view);
@@ -80,7 +83,7 @@ int mesh_move(const Mesh *m, int view, unsigned axes, int part, int rank);
  * list lives in the arena. */
 Err mesh_group(const Mesh *m, int view, unsigned axes, int rank, Arena *a, RankList *out);
 
-/* "dense", "expert". */
+/* "dense", "expert", "weight". */
 const char *view_name(int view);
 /* Local. "pp=2 dp=2 cp=1 tp=4", and "dp x tp". */
 void mesh_view_text(Text *t, const Mesh *m, int view);

@@ -52,6 +52,7 @@ const char *layout_words(const ParallelSettings *p, char *buffer)
     if (p->context) add_word(buffer, "context=%s", context_name(p->context));
     if (p->cp_inner) add_word(buffer, "cp_inner=%d", p->cp_inner);
     if (p->tokens) add_word(buffer, "tokens=%s", token_map_name(p->tokens));
+    if (p->mesh.stream_weights) add_word(buffer, "weights=stream");
     if (p->keep_gathered) add_word(buffer, "regather=false");
     if (p->units) add_word(buffer, "mixed");
     if (p->fold > 1) add_word(buffer, "fold=%d", p->fold);
@@ -100,7 +101,8 @@ static Err bad_word(const char *word)
         "layout: \"%s\" is not a word of a layout; the words are dp=N dp_replicate=N "
         "dp_shard=N cp=N cp_heads=N cp_inner=N context=NAME tokens=NAME tp=N pp=N ep=N etp=N "
         "schedule=NAME chunks=N slices=N group=N split=cost evict zero=0..3 live=N fold=N "
-        "reduce=each sequence regather=false mixed, separated by spaces; separate layouts by ;",
+        "reduce=each sequence weights=stream regather=false mixed, separated by spaces; separate "
+        "layouts by ;",
         word);
 }
 
@@ -143,6 +145,7 @@ static Err parse_word(const char *word, ParallelSettings *p)
         return p->sequence = true, OK;
     if (strcmp(word, "evict") == 0 || strcmp(word, "evict=true") == 0) return p->evict = true, OK;
     if (strcmp(word, "mixed") == 0) return p->units = &layout_mixed_mark, OK;
+    if (strcmp(word, "weights=stream") == 0) return p->mesh.stream_weights = true, OK;
     if (strcmp(word, "regather=false") == 0) return p->keep_gathered = true, OK;
     if (strcmp(word, "reduce=each") == 0) return p->reduce_each = true, OK;
     if (strcmp(word, "split=cost") == 0) return p->split = "cost", OK;
@@ -177,7 +180,11 @@ static bool is_named_before(const char *text, size_t at, size_t n)
 /* Refuses words about cp in a layout without it: they would silently have no effect. */
 static Err check_cp(const ParallelSettings *p)
 {
-    if (p->mesh.cp > 1 || (!p->context && !p->tokens)) return OK;
+    if (p->mesh.cp > 1 || (!p->context && !p->tokens && !p->mesh.stream_weights)) return OK;
+    if (p->mesh.stream_weights)
+        return err_fail(ERR_CONFIG,
+                        "layout: weights=stream: has no effect without cp; add cp=2 or more, or "
+                        "remove it");
     return err_fail(ERR_CONFIG,
                     "layout: %s=%s: has no effect without cp; add cp=2 or more, or remove it",
                     p->context ? "context" : "tokens",

@@ -18,7 +18,7 @@
 /* The axes whose ranks have micro-batches of their own. */
 static unsigned batch_axes(const Mesh *m, int view)
 {
-    return mesh_axes(m, view, view == VIEW_DENSE ? "dp" : "edp");
+    return mesh_axes(m, view, view == VIEW_EXPERT ? "edp" : "dp");
 }
 
 /* The axes over which the gradient of `param` is a partial sum after that unit's program. */
@@ -28,7 +28,7 @@ static unsigned partial_of(const LinkedProgram *lp, int unit, int param)
     const Program *p = programs_of_unit(&lp->programs, unit);
     const int view = lp->model->param[param].info.view;
     unsigned partial = batch_axes(lp->mesh, view);
-    if (view != VIEW_DENSE) return partial; /* edp: all ranks with other tokens, also along cp */
+    if (view == VIEW_EXPERT) return partial; /* edp: all ranks with other tokens, also along cp */
     for (int i = 0; i < p->n_out; i++)
         for (int k = p->out[i].param; k < p->out[i].param + p->out[i].span; k++)
             if (u->param[k] == param) partial |= p->out[i].partial;
