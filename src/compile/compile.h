@@ -1,6 +1,6 @@
 /* compile.h -- the compiler: from the graph of a unit to its program, pass by pass.
  *
- *   differentiate -> place -> context -> weights -> fuse -> chunk -> slice or session -> recompute
+ *   differentiate -> place -> weights -> context -> fuse -> chunk -> slice or session -> recompute
  *                 -> epilogues -> phases -> lower -> prepack
  *
  * Each pass up to phases is a file that rewrites the graph, followed by graph_check. `lower` orders

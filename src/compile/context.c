@@ -298,5 +298,6 @@ Err context(Graph *g, const CompileOptions *o)
     const Err err = context_in(&w);
     arena_close(&temp);
     TRY(err);
+    TRY(graph_order_moves(g));
     return graph_check(g);
 }

@@ -343,27 +343,6 @@ static Err write_node(WeightsPass *p, int index)
     return graph_append(p->g, n, &room);
 }
 
-/* Numbers moves in the order of the nodes: that is the order in which they begin (order.c). */
-static Err order_moves(WeightsPass *p)
-{
-    Graph *g = p->g;
-    TransferPart *move;
-    bool *taken;
-    int to = 0;
-    TRY(ARENA_NEW(p->temp, g->n_moves + 1, &move));
-    TRY(ARENA_NEW(p->temp, g->n_moves + 1, &taken));
-    memcpy(move, g->move, (size_t)g->n_moves * sizeof *move);
-    for (int i = 0; i < g->n_nodes; i++)
-        if (op_pairs(g->node[i].op)) taken[g->node[i].attr.move.index] = true;
-    for (int i = 0; i < g->n_nodes; i++) {
-        if (!op_pairs(g->node[i].op)) continue;
-        while (!taken[to]) to++;
-        g->move[to] = move[g->node[i].attr.move.index];
-        g->node[i].attr.move.index = to++;
-    }
-    return OK;
-}
-
 static Err weights_in(WeightsPass *p)
 {
     Graph *g = p->g;
@@ -371,8 +350,7 @@ static Err weights_in(WeightsPass *p)
     TRY(mesh_group(p->o->mesh, VIEW_DENSE, p->axes, p->o->rank, g->arena, &p->group));
     p->ranks = p->group.n;
     p->me = mesh_part(p->o->mesh, VIEW_DENSE, p->axes, p->o->rank);
-    for (int i = 0; i < g->n_moves; i++)
-        if (g->move[i].number >= p->number) p->number = g->move[i].number + 1;
+    p->number = graph_transfers(g);
     TRY(ARENA_NEW(p->temp, p->ranks, &p->sent));
     TRY(find_weights(p));
     p->old = g->node;
@@ -383,7 +361,7 @@ static Err weights_in(WeightsPass *p)
     for (int i = 0; i < p->n_old; i++) TRY(write_node(p, i));
     TRY(add_arrived(p));
     TRY(graph_tidy(g));
-    return order_moves(p);
+    return graph_order_moves(g);
 }
 
 Err stream_weights(Graph *g, const CompileOptions *o)

@@ -201,6 +201,27 @@ int graph_readers(const Graph *g, Value v)
     return n;
 }
 
+Err graph_order_moves(Graph *g)
+{
+    const size_t mark = arena_mark(g->arena);
+    TransferPart *move;
+    bool *taken; /* [n_moves]: by a send or a receive */
+    int to = 0;
+    TRY(ARENA_NEW(g->arena, g->n_moves + 1, &move));
+    TRY(ARENA_NEW(g->arena, g->n_moves + 1, &taken));
+    memcpy(move, g->move, (size_t)g->n_moves * sizeof *move);
+    for (int i = 0; i < g->n_nodes; i++)
+        if (op_pairs(g->node[i].op)) taken[g->node[i].attr.move.index] = true;
+    for (int i = 0; i < g->n_nodes; i++) {
+        if (!op_pairs(g->node[i].op)) continue;
+        while (!taken[to]) to++;
+        g->move[to] = move[g->node[i].attr.move.index];
+        g->node[i].attr.move.index = to++;
+    }
+    arena_rewind(g->arena, mark);
+    return OK;
+}
+
 typedef struct {
     const Graph *g;
     const int *maker; /* [n_values] */

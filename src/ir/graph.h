@@ -171,6 +171,9 @@ Err graph_makers(const Graph *g, Arena *arena, int **out);
 int graph_readers(const Graph *g, Value v);
 /* Local. True if a transfer or a pack reads v or a view of it: then its storage is contiguous. */
 bool graph_is_moved(const Graph *g, Value v);
+/* Local. Sends and receives get the indices that they have in the table of moves in the order of
+ * the nodes: so they begin (compile/order.c). */
+Err graph_order_moves(Graph *g);
 /* Local. Removes nodes without outputs (dropped by a pass). Sorts the rest so that makers precede
  * readers, otherwise stable. */
 Err graph_tidy(Graph *g);

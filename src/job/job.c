@@ -131,7 +131,16 @@ static Err share_weights(Job *job)
 {
     Model *m = &job->model;
     const MeshSizes *sizes = &job->settings.parallel.mesh;
+    const int tp = sizes->tp > 1 ? sizes->tp : 1;
+    const int64_t keys = job->settings.config->n_kv_heads;
     if (!sizes->stream_weights || sizes->cp <= 1) return OK;
+    if (keys % tp != 0)
+        return err_fail(ERR_CONFIG,
+                        "parallel.weights=stream with mesh.tp=%d, which does not divide the %lld "
+                        "key heads: ranks of tp have copies of their weights, which cannot be "
+                        "sharded over mesh.cp again; set a mesh.tp that divides them, or "
+                        "parallel.weights=whole",
+                        tp, (long long)keys);
     for (int k = 0; k < m->n_kinds; k++)
         for (int i = 0; i < m->kind[k].n_params; i++)
             if (strategy_streams_weight(&strategy_tp, &m->kind[k], i))

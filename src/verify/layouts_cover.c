@@ -18,6 +18,7 @@ enum {
     TOKENS,
     CP_HEADS,
     MIXED,
+    STREAM,
     N_OPTIONS
 };
 
@@ -30,7 +31,8 @@ static ParallelSettings settings_of(const int *value)
                  .cp = value[CP] + 1,
                  .cp_heads = value[CP_HEADS] ? value[CP_HEADS] + 1 : 0,
                  .tp = value[TP] + 1,
-                 .pp = value[STAGES] + 1},
+                 .pp = value[STAGES] + 1,
+                 .stream_weights = value[STREAM]},
         .zero = value[ZERO],
         .reduce_each = value[EACH],
         .sequence = value[SEQUENCE],
@@ -81,6 +83,7 @@ static bool may(const void *context, const int *value, int n)
     if (!value[CP] && (value[TOKENS] || value[CONTEXT])) return false;
     if (p.context == CONTEXT_ULYSSES && !shares_heads(p.mesh.cp, &p.mesh, limits)) return false;
     if (p.context == CONTEXT_LIGHTSEQ && p.tokens != TOKENS_CONTIGUOUS) return false;
+    if (p.mesh.stream_weights && (!value[CP] || limits->key_heads % p.mesh.tp != 0)) return false;
     if (p.context == CONTEXT_TOKEN_RING && p.tokens == TOKENS_STRIPED) return false;
     return divides_cp(&p, limits) && is_plain(&p);
 }
@@ -102,7 +105,8 @@ Err layouts_covering(const LayoutLimits *limits, Arena *arena, ParallelSettings 
                                          [CONTEXT] = N_CONTEXTS - CONTEXT_GATHER,
                                          [TOKENS] = N_TOKEN_MAPS - 1,
                                          [CP_HEADS] = ranks > 3 ? ranks / 2 : 1,
-                                         [MIXED] = 2},
+                                         [MIXED] = 2,
+                                         [STREAM] = 2},
                               .may = may,
                               .context = limits};
     int *row;

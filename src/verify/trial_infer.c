@@ -91,9 +91,9 @@ static void on_end(void *context, int64_t prompt, GenerateEnd why)
 /* Writes the trained weights into the rank's home. */
 static Err load_weights(Rank *r, const Trial *out)
 {
-    for (int u = 0; u < r->settings.program->model->n_units; u++)
-        for (int i = 0; i < rank_pieces(r, u); i++) {
-            const RankPiece p = rank_piece(r, u, i);
+    for (int pack = 0; pack < r->settings.program->model->n_packs; pack++)
+        for (int i = 0; i < rank_pieces(r, pack); i++) {
+            const RankPiece p = rank_piece(r, pack, i);
             double *weight = rank_piece_data(r, &p, PART_MASTER).data;
             for (int64_t k = 0; k < p.hi - p.lo; k++)
                 weight[k] = out->weight[out->at[p.param] + rank_piece_global(&p, k)];

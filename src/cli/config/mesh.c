@@ -125,6 +125,11 @@ static Err check_cp(const Config *c)
     if (p.context || rule)
         return no_effect(c, KEY_parallel_context, rule ? rule : context_name(p.context));
     if (p.tokens) return no_effect(c, KEY_parallel_tokens, token_map_name(p.tokens));
+    if (p.mesh.stream_weights)
+        return err_fail(ERR_CONFIG,
+                        "%s: parallel.weights=stream: has no effect at mesh.cp=1; set mesh.cp=2 or "
+                        "more, or parallel.weights=whole",
+                        c->origin[KEY_parallel_weights]);
     return OK;
 }
 
@@ -183,7 +188,8 @@ ParallelSettings config_parallel(const Config *c)
                                        .cp = (int)c->mesh_cp,
                                        .cp_heads = (int)c->mesh_cp_heads,
                                        .ep = (int)c->mesh_ep,
-                                       .etp = (int)c->mesh_etp},
+                                       .etp = (int)c->mesh_etp,
+                                       .stream_weights = c->parallel_weights == WEIGHTS_STREAM},
                               .zero = (int)c->parallel_zero,
                               .live = (int)c->parallel_live,
                               .fold = (int)c->numerics_fold,
