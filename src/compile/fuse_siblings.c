@@ -43,16 +43,13 @@ static bool is_sent(const Graph *g, Value v)
     return false;
 }
 
-static bool has_fixed_storage(const Graph *g, Value v);
-
 /* Not if the output is sent to other ranks: a part of a larger one would not be contiguous, and
- * rope could not overwrite it. Nor if it is a part of another value already. */
+ * rope could not overwrite it. */
 static bool may_join(const Graph *g, int index)
 {
     const Node *n = &g->node[index];
     return n->op == OP_linear && n->chunk == 0 && info_of(g, n->in[1])->role == ROLE_PARAM &&
-           info_of(g, n->out[0])->role == ROLE_LOCAL && !is_sent(g, n->out[0]) &&
-           !has_fixed_storage(g, n->out[0]);
+           info_of(g, n->out[0])->role == ROLE_LOCAL && !is_sent(g, n->out[0]);
 }
 
 static bool find_siblings(const Graph *g, int first, Siblings *s)

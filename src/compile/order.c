@@ -14,19 +14,22 @@
  *
  * Sends and receives between two ranks begin in the order of the graph's table of moves, which is
  * that of an attention plan: the n-th send of one rank meets the n-th receive of the other. A send
- * is waited for before the first of them that follows an attention or a GEMM which hid it. So a
- * block that was passed on is soon free, and the plan's checker has proven that nobody waits
- * forever. */
+ * is waited for before the first of them that follows an attention which hid it, or, for a shard of
+ * a weight, a GEMM with another shard. So a block that was passed on is soon free. Nobody waits
+ * forever: the plan's checker has proven it, and on a ring all ranks begin to receive before they
+ * wait. */
 #include "compile/compile.h"
+
+#include "ir/pairs.h"
 
 typedef struct {
     const Graph *g;
     Phase phase;
-    int *maker;    /* [n_values] */
-    bool *done;    /* [n_nodes]: visited, or being visited */
-    bool *emitted; /* [n_nodes]: in the list */
-    int *visit_at; /* [n_nodes]: heavy nodes before it in the list */
-    int n_visits;
+    int *maker;      /* [n_values] */
+    bool *done;      /* [n_nodes]: visited, or being visited */
+    bool *emitted;   /* [n_nodes]: in the list */
+    int *visit_at;   /* [n_nodes]: of a send: visits of its kind before it in the list */
+    int n_visits[2]; /* attention, GEMMs with shards of weights */
     int *list, n;
 } OrderBuilder;
 
@@ -38,11 +41,20 @@ static bool in_phase(const Node *n, Phase phase)
 static void begin_ready(OrderBuilder *w);
 static void visit(OrderBuilder *w, int index);
 
+/* True for a send or receive of a shard of a weight, or of its gradient. */
+static bool is_of_weights(const Graph *g, int index)
+{
+    const Node *n = &g->node[index];
+    return op_pairs(n->op) && g->move[n->attr.move.index].weights;
+}
+
 static void list_node(OrderBuilder *w, int index)
 {
+    const OpId op = w->g->node[index].op;
     w->emitted[index] = true;
-    w->visit_at[index] = w->n_visits;
-    w->n_visits += op_info(w->g->node[index].op)->class == CLASS_HEAVY;
+    w->visit_at[index] = w->n_visits[is_of_weights(w->g, index)];
+    w->n_visits[0] += op_attends(op);
+    w->n_visits[1] += op == OP_linear_part || op == OP_linear_part_dx || op == OP_linear_part_dw;
     w->list[w->n++] = index;
 }
 
@@ -98,7 +110,8 @@ static void visit_earlier_pairs(OrderBuilder *w, const Node *n)
         const Node *wait = &w->g->node[i];
         if (wait->op != OP_wait || w->done[i] || !in_phase(wait, w->phase)) continue;
         const int send = w->maker[wait->in[0]];
-        if (w->g->node[send].op == OP_send && w->emitted[send] && w->visit_at[send] < w->n_visits)
+        if (w->g->node[send].op == OP_send && w->emitted[send] &&
+            w->visit_at[send] < w->n_visits[is_of_weights(w->g, send)])
             visit(w, i);
     }
 }

@@ -4,8 +4,8 @@
  *            d.x = linear_dx d.y w                  sees it
  *            d.w += linear_dw d.y x                 partial over cp
  *   after:   send w; w1 = wait (recv after x)       2 ranks; w: the rows of this rank
- *            y0 = linear x w
- *            y1 = linear x w1
+ *            y0 = linear_part x w
+ *            y1 = linear_part x w1
  *            y = join y0 y1                         column blocks, in the order of the rows of w
  *            d.x0 = linear_part_dx d.y0 w           shards travel again; d.x is a sum over them
  *            d.w += linear_dw d.y0 x                complete over cp, with what arrives below
@@ -59,6 +59,7 @@ static Value send_on(WeightsPass *p, Value x, Value after, int32_t number)
     Graph *g = p->g;
     const TransferPart move = {.number = number,
                                .peer = p->group.rank[ring_place(p, p->me + 1)],
+                               .weights = true,
                                .axes = p->axes,
                                .group = p->group};
     const OpAttr attr = {.move = {graph_move(g, &move)}};
@@ -76,6 +77,7 @@ static Value receive(WeightsPass *p, Value after, int32_t number, Dims dims, DTy
     Graph *g = p->g;
     const TransferPart move = {.number = number,
                                .peer = p->group.rank[ring_place(p, p->me - 1)],
+                               .weights = true,
                                .axes = p->axes,
                                .group = p->group};
     const OpAttr attr = {.move = {graph_move(g, &move)}};
@@ -127,6 +129,15 @@ static Value columns(WeightsPass *p, Value x, const StreamedWeight *w, int owner
     return part(p->g, x, 1, w->first[owner], dim_of(w->rows[owner]));
 }
 
+static Value visit_y(WeightsPass *p, const Node *whole, Value shard, Value bias)
+{
+    const Value in[] = {whole->in[0], shard, bias};
+    const Node *n = p->g->err == OK ? graph_node(p->g, OP_linear_part, &whole->attr,
+                                                 bias == NO_VALUE ? 2 : 3, in, NULL, 1)
+                                    : NULL;
+    return n ? n->out[0] : NO_VALUE;
+}
+
 static Err write_forward(WeightsPass *p, const Node *n)
 {
     Graph *g = p->g;
@@ -141,7 +152,7 @@ static Err write_forward(WeightsPass *p, const Node *n)
         const Value next = last ? NO_VALUE : hop(p, w, owner, shard, after);
         const Value bias =
             n->n_in < 3 ? NO_VALUE : part(g, n->in[2], 0, w->first[owner], dim_of(w->rows[owner]));
-        block[owner] = after = linear(g, n->in[0], shard, bias);
+        block[owner] = after = visit_y(p, n, shard, bias);
         if (!last) shard = wait_for(g, next);
         TRY(graph_err(g));
     }
@@ -206,9 +217,10 @@ static Err visit_dw(WeightsPass *p, const Node *dw, const StreamedWeight *w, int
     }
     const int next = ring_place(p, owner - 1);
     const Value sum = n->out[0];
-    wait_for(g, send_on(p, sum, NO_VALUE, p->number + p->ranks + owner));
+    const Value sent = send_on(p, sum, NO_VALUE, p->number + p->ranks + owner);
     p->arriving =
         receive(p, sum, p->number + p->ranks + next, shard_dims(w, next), dtype_wide(g->dtype));
+    wait_for(g, sent);
     return graph_err(g);
 }
 

@@ -101,6 +101,7 @@ typedef struct {
     int32_t number; /* of a transfer, counted in the graph: the same on all members */
     Reduce reduce;
     int32_t peer;                           /* of a send or recv: the other rank */
+    bool weights;                           /* of a shard of a weight, or of its gradient */
     unsigned axes;                          /* of the dense view, spanned by the group */
     RankList group;                         /* in the order of their parts */
     const int64_t *from_counts, *to_counts; /* elements per member; NULL: all equal */

@@ -37,9 +37,10 @@ static Tensor new_tensor(Bench *b, const Operand *o, char empty, DType type)
 
 static Attr attr_of(OpId op)
 {
-    if (op == OP_linear || op == OP_linear_add || op == OP_linear_gelu || op == OP_linear_wide)
+    if (op == OP_linear || op == OP_linear_add || op == OP_linear_gelu || op == OP_linear_wide ||
+        op == OP_linear_part)
         return (Attr){.gemm = {.tb = true}};
-    if (op == OP_linear_dw) return (Attr){.gemm = {.ta = true}};
+    if (op == OP_linear_dw || op == OP_linear_part_dw) return (Attr){.gemm = {.ta = true}};
     if (op == OP_rope) return (Attr){.rope = {.theta = 100}};
     if (op_attends(op)) return (Attr){.attention = {.scale = 0.5}};
     if (strncmp(op_info(op)->name, "embedding", 9) == 0 ||

@@ -98,7 +98,7 @@ static void context_splits_cp(void **state)
                  {6, 2, 4 | 8, "pp=2 dp_replicate=2 dp_shard=3 cp_ring=3 cp_heads=2 tp=5"}};
     (void)state;
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
-        MeshSizes sizes = {2, 3, 5, 2, table[i].cp, table[i].heads, 0, 0};
+        MeshSizes sizes = {2, 3, 5, 2, table[i].cp, table[i].heads, 0, 0, false};
         Mesh m;
         Arena a;
         const char *s;

@@ -109,6 +109,7 @@ static Attr attr_of(OpId op)
 {
     switch (op) {
     case OP_linear:
+    case OP_linear_part:
     case OP_linear_add:
     case OP_linear_gelu:
     case OP_linear_wide:
@@ -118,6 +119,7 @@ static Attr attr_of(OpId op)
     case OP_route_dx:
         return (Attr){.route = {.renormalize = true, .scaling = 1.5, .aux = 0.3, .z = 0.2}};
     case OP_linear_dw:
+    case OP_linear_part_dw:
         return (Attr){.gemm = {.ta = true}};
     case OP_scale:
         return (Attr){.scale = {-1.75}};
