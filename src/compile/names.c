@@ -119,6 +119,18 @@ static bool is_copy(const char *copy, const char *name)
     return strncmp(copy, name, n) == 0 && strcmp(copy + n, "'") == 0;
 }
 
+/* True if recomputed instructions make parts of the copy of tensor t: t is a join. */
+static bool has_recomputed_parts(const Program *p, int32_t t)
+{
+    for (int32_t c = 0; c < p->n_tensors; c++) {
+        if (!is_copy(p->tensor[c].name, p->tensor[t].name)) continue;
+        for (int i = p->first[PHASE_I]; i < p->first[PHASE_B]; i++)
+            for (int k = 0; k < p->instr[i].n_out && p->instr[i].recomputed; k++)
+                if (p->tensor[p->instr[i].out[k]].view_of == p->tensor[c].view_of) return true;
+    }
+    return false;
+}
+
 /* True if the instruction that makes tensor t is recomputed. Its copy has a derived name. For a
  * part of an unnamed value (q of q, k and v) the op decides, since no other has that shape. */
 static bool is_recomputed(const Program *p, int32_t t)
@@ -127,6 +139,7 @@ static bool is_recomputed(const Program *p, int32_t t)
     for (int i = p->first[PHASE_F]; i < p->first[PHASE_I]; i++)
         for (int k = 0; k < p->instr[i].n_out; k++)
             if (p->instr[i].out[k] == p->tensor[t].shows) maker = &p->instr[i];
+    if (!maker) return has_recomputed_parts(p, t);
     for (int i = p->first[PHASE_I]; maker && i < p->first[PHASE_B]; i++) {
         const Instr *in = &p->instr[i];
         for (int k = 0; k < in->n_out && in->recomputed; k++)

@@ -101,7 +101,8 @@ static bool fuses_into_listed(const RecomputePlan *p, const Node *gemm)
 }
 
 /* Marks values that a pattern matches, values with a view that it matches (after fuse, q is a part
- * of q, k, v), and GEMMs that fuse with a match. */
+ * of q, k, v), GEMMs that fuse with a match, and the moves of shards of a weight that a match is
+ * made of: they travel again rather than being kept. */
 static void mark_listed(RecomputePlan *p)
 {
     for (Value v = 0; v < p->n_values; v++)
@@ -109,6 +110,8 @@ static void mark_listed(RecomputePlan *p)
     for (int i = p->n_nodes - 1; i >= 0; i--) { /* readers before makers */
         const Node *n = &p->g->node[i];
         if (fuses_into_listed(p, n)) p->listed[n->out[0]] = true;
+        if (n->op == OP_linear_part && makes_listed(p, n)) p->listed[n->in[1]] = true;
+        if (n->op == OP_wait && makes_listed(p, n)) p->listed[n->in[0]] = true;
         if (op_info(n->op)->class != CLASS_VIEW) continue;
         for (int j = 0; j < n->n_in && makes_listed(p, n); j++) p->listed[n->in[j]] = true;
     }

@@ -119,7 +119,7 @@ static void key_heads(void **state)
             Case c = {.shape = {2, {heads[h][1] * 3, 5}}};
             const SpanMap *map;
             DO(arena_open(&c.arena, "test", (size_t)1 << 24));
-            DO(mesh_sized(&(MeshSizes){1, 2, tp, 1, 0, 0, 0, 0}, &c.mesh));
+            DO(mesh_sized(&(MeshSizes){1, 2, tp, 1, 0, 0, 0, 0, false}, &c.mesh));
             DO(spans_key_heads(&c.arena, heads[h][0], heads[h][1], 3, tp, &map));
             c.layout = layout_cut_map(layout_replicate(VIEW_DENSE), 0,
                                       mesh_axes(&c.mesh, VIEW_DENSE, "tp"), map);
@@ -141,7 +141,7 @@ static void random_maps(void **state)
         Span span[64];
         const SpanMap *map;
         DO(arena_open(&c.arena, "test", (size_t)1 << 24));
-        DO(mesh_sized(&(MeshSizes){1, 2, tp, 1, 0, 0, 0, 0}, &c.mesh));
+        DO(mesh_sized(&(MeshSizes){1, 2, tp, 1, 0, 0, 0, 0, false}, &c.mesh));
         int n = 0;
         for (int part = 0; part < tp; part++) {
             const int64_t cut = (int64_t)(mix(&x) % (uint64_t)extent);

@@ -29,7 +29,7 @@ static void peaks_with_tensor(void **state)
     (void)state;
     for (int variant = 0; variant < 8; variant++) {
         World w = world_of(test_job_settings("llama", JOB_STEP));
-        w.set.parallel.mesh = (MeshSizes){1, 2, 2 + variant / 4, 1, 0, 0, 0, 0};
+        w.set.parallel.mesh = (MeshSizes){1, 2, 2 + variant / 4, 1, 0, 0, 0, 0, false};
         w.set.parallel.zero = variant % 4;
         w.set.parallel.sequence = variant % 2;
         world_peaks_are_exact("tp", w);
@@ -49,8 +49,8 @@ static void peaks_in_slices(void **state)
         p->slices = 3;
         p->cuts = variant % 2 ? even : uneven;
         p->zero = variant / 2 % 4;
-        p->mesh =
-            (MeshSizes){1, 1 + variant % 3, 1 + variant / 8 % 2, 1 + variant / 4 % 2, 0, 0, 0, 0};
+        p->mesh = (MeshSizes){
+            1, 1 + variant % 3, 1 + variant / 8 % 2, 1 + variant / 4 % 2, 0, 0, 0, 0, false};
         w.set.schedule = schedule[variant / 3 % 3];
         w.set.split = variant % 5 == 0;
         w.set.micros = 1 + variant % 3;

@@ -92,7 +92,7 @@ static void exact_with_other_axes(void **state)
         w.numbers = variant == 5 ? 3 : 0; /* the last micro-batches have no rows */
         w.set.compile.recompute = variant % 5 ? RECOMPUTE_NONE : RECOMPUTE_SELECTIVE;
         w.set.parallel.mesh =
-            (MeshSizes){1, variant < 8 ? 2 : 1, variant < 8 ? 1 : 2, 1, 0, 0, 0, 0};
+            (MeshSizes){1, variant < 8 ? 2 : 1, variant < 8 ? 1 : 2, 1, 0, 0, 0, 0, false};
         w.set.parallel.zero = variant < 8 ? variant % 4 : 0;
         w.set.parallel.sequence = variant % 2 && variant >= 8;
         w.set.parallel.in_order = variant == 6;

@@ -20,8 +20,8 @@ static void peaks(void **state)
         w.set.config = &config;
         w.set.micros = 1 + variant % 5;
         w.set.compile.recompute = variant % 4 ? RECOMPUTE_NONE : RECOMPUTE_FULL;
-        p->mesh =
-            (MeshSizes){1, 1 + variant % 3, variant % 3 ? 1 : 2, 2 + variant / 9 % 2, 0, 0, 0, 0};
+        p->mesh = (MeshSizes){
+            1, 1 + variant % 3, variant % 3 ? 1 : 2, 2 + variant / 9 % 2, 0, 0, 0, 0, false};
         p->zero = p->mesh.dp_shard > 1 ? variant / 3 % 4 : 0;
         p->sequence = variant % 2 && p->mesh.tp > 1;
         p->schedule = schedule[variant % 9];
@@ -47,7 +47,8 @@ static void peaks_with_evicted_frames(void **state)
         w.set.config = &config;
         w.set.micros = row[i].micros;
         w.set.compile.recompute = i == 1 ? RECOMPUTE_FULL : RECOMPUTE_NONE;
-        p->mesh = (MeshSizes){1, i % 3 == 2 ? 2 : 1, i % 3 == 0 ? 2 : 1, row[i].pp, 0, 0, 0, 0};
+        p->mesh =
+            (MeshSizes){1, i % 3 == 2 ? 2 : 1, i % 3 == 0 ? 2 : 1, row[i].pp, 0, 0, 0, 0, false};
         p->zero = p->mesh.dp_shard > 1 ? 3 : 0;
         p->schedule = row[i].schedule;
         p->in_order = i == 3;

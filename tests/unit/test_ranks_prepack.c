@@ -97,7 +97,7 @@ static void on_ranks(void **state)
     for (int variant = 0; variant < 10; variant++) {
         World w = world(models[variant % 5], variant % 2 ? F32 : BF16);
         ParallelSettings *p = &w.set.parallel;
-        p->mesh = (MeshSizes){1, 1 + variant % 3, variant % 3 == 0 ? 2 : 1, 1, 0, 0, 0, 0};
+        p->mesh = (MeshSizes){1, 1 + variant % 3, variant % 3 == 0 ? 2 : 1, 1, 0, 0, 0, 0, false};
         p->zero = p->mesh.dp_shard > 1 ? variant % 3 : 0;
         p->sequence = variant % 4 == 0;
         w.set.compile.recompute = variant % 4 == 1 ? RECOMPUTE_FULL : RECOMPUTE_NONE;
@@ -117,7 +117,7 @@ static void in_pipelines(void **state)
         ParallelSettings *p = &w.set.parallel;
         config.n_layers = 5;
         w.set.config = &config;
-        p->mesh = (MeshSizes){1, 1, variant % 2 ? 2 : 1, 2, 0, 0, 0, 0};
+        p->mesh = (MeshSizes){1, 1, variant % 2 ? 2 : 1, 2, 0, 0, 0, 0, false};
         p->schedule = schedule[variant];
         if (variant == 4) w.set.batch.sequences = 1; /* one sequence, cut into slices */
         const int all = 2 * (4 * config.n_layers + 1) * w.steps * p->mesh.tp;
@@ -176,7 +176,8 @@ static void peaks(void **state)
     for (int variant = 0; variant < 8; variant++) {
         World w = world(models[variant % 5], F32);
         ParallelSettings *p = &w.set.parallel;
-        p->mesh = (MeshSizes){1, 1 + variant / 4, 1 + variant % 2, 1 + variant / 2 % 2, 0, 0, 0, 0};
+        p->mesh = (MeshSizes){
+            1, 1 + variant / 4, 1 + variant % 2, 1 + variant / 2 % 2, 0, 0, 0, 0, false};
         p->zero = variant / 4 * (variant % 4);
         w.set.compile.prepack = w.device->prepack;
         world_peaks_are_exact(models[variant % 5], w);

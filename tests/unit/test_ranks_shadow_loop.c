@@ -27,7 +27,7 @@ static Err compile(WorldRank *w, const Plan *p, JobKind kind, Job **out)
 {
     JobSettings set = test_job_settings("gpt2", kind);
     set.dtype = F32;
-    set.parallel.mesh = (MeshSizes){1, p->dp, p->tp, 1, 0, 0, 0, 0};
+    set.parallel.mesh = (MeshSizes){1, p->dp, p->tp, 1, 0, 0, 0, 0, false};
     set.parallel.zero = p->zero;
     set.parallel.rank = w->rank;
     set.micros = 4 / p->dp;

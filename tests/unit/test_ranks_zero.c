@@ -120,7 +120,7 @@ static void validation(void **state)
         World one = world("llama-tied", 6), many = world("llama-tied", 2);
         one.steps = many.steps = 2;
         one.validate = many.validate = true;
-        many.set.parallel.mesh = (MeshSizes){1, 3, 1 + variant / 4, 1, 0, 0, 0, 0};
+        many.set.parallel.mesh = (MeshSizes){1, 3, 1 + variant / 4, 1, 0, 0, 0, 0, false};
         many.set.parallel.zero = variant % 4;
         compare("validation", &one, &many);
     }

@@ -274,7 +274,7 @@ static void groups_have_axes(void **state)
 {
     (void)state;
     Mesh mesh;
-    must(mesh_sized(&(MeshSizes){1, 2, 3, 1, 0, 0, 0, 0}, &mesh));
+    must(mesh_sized(&(MeshSizes){1, 2, 3, 1, 0, 0, 0, 0, false}, &mesh));
     const unsigned dp = mesh_axes(&mesh, VIEW_DENSE, "dp"), tp = mesh_axes(&mesh, VIEW_DENSE, "tp");
     const struct {
         RankList group;
