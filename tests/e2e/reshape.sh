@@ -54,6 +54,19 @@ check "to one rank" "$sheaf" reshape "$top/uy" "$top/uy1" mesh.cp=1 parallel.con
 check "reshape to cp" "$sheaf" reshape "$top/a" "$top/tocp" mesh.dp=1 mesh.cp=3
 check "the target resumes on cp" "$sheaf" train "$top/tocp/config.yaml" run.steps=6
 check "both have the same losses" same_end "$top/acp" "$top/tocp"
+# Streamed weights: rows of matrices sharded over cp, to whole ones and back.
+"$sheaf" train "${common[@]}" run.dir="$top/ws" run.steps=4 mesh.cp=2 mesh.dp=2 parallel.zero=1 parallel.weights=stream >/dev/null || exit 1
+cp -r "$top/ws" "$top/wsdirect"
+check "a run of streamed weights resumes under another layout" "$sheaf" train "${common[@]}" run.dir="$top/wsdirect" run.steps=6 mesh.tp=2
+check "reshape from streamed weights" "$sheaf" reshape "$top/ws" "$top/wstp" mesh.dp=1 mesh.cp=1 mesh.tp=2 parallel.zero=0 parallel.weights=whole
+check "the target resumes" "$sheaf" train "$top/wstp/config.yaml" run.steps=6
+check "both have the same losses" same_end "$top/wsdirect" "$top/wstp"
+cp -r "$top/a" "$top/aws"
+check "a dp run resumes with streamed weights" "$sheaf" train "${common[@]}" run.dir="$top/aws" run.steps=6 mesh.cp=3 parallel.weights=stream
+check "reshape to streamed weights" "$sheaf" reshape "$top/a" "$top/tows" mesh.dp=1 mesh.cp=3 parallel.weights=stream parallel.zero=0
+check "the target resumes" "$sheaf" train "$top/tows/config.yaml" run.steps=6
+check "both have the same losses" same_end "$top/aws" "$top/tows"
+check "without cp weights must be whole" refused "parallel.weights=stream: has no effect at mesh.cp=1" "$sheaf" reshape "$top/ws" "$top/ws1" mesh.cp=1
 printf x | dd of="$top/a/checkpoints/step-00000004/rank-00001.safetensors" bs=1 seek=200000 conv=notrunc 2>/dev/null
 damaged() { ! "$sheaf" reshape "$top/a" "$top/d" mesh.tp=3 mesh.dp=1 2>"$top/printed" && grep -q "rank-00001" "$top/printed"; }
 check "a damaged byte is named" damaged

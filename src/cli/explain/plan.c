@@ -26,6 +26,23 @@ static void mesh_text(const Facts *f, Text *t)
     text_add(t, "\n");
 }
 
+/* Prints how much of the model travels over cp, if anything does. */
+static void weights_text(const Facts *f, Text *t)
+{
+    const Model *m = &f->job->model;
+    const Mesh *mesh = &f->job->mesh;
+    int64_t count = 0;
+    for (int p = 0; p < m->n_packs; p++)
+        if (m->pack[p].view == VIEW_WEIGHT) count += m->pack[p].count;
+    if (count == 0) return;
+    text_add(t,
+             "  weights    streamed over cp: each of %d ranks owns a part of %lld of the %lld "
+             "parameters, and uses\n             the others in turn, at most two parts of a weight "
+             "besides its own\n",
+             mesh_parts(mesh, VIEW_DENSE, mesh_axes(mesh, VIEW_DENSE, "cp")), (long long)count,
+             (long long)model_param_count(m));
+}
+
 /* The lines that depend on ZeRO: sharded tensors, times at which weights are gathered and gradients
  * reduced. */
 static void zero_text(const Facts *f, Text *t)
@@ -48,7 +65,10 @@ static void zero_text(const Facts *f, Text *t)
     else
         text_add(t, "  gather     %s\n",
                  p->zero ? "once per step, kept until the last use"
-                         : "never: every rank has all weights");
+                 : p->mesh.stream_weights
+                     ? "never: every rank has all weights that are not streamed"
+                     : "never: every rank has all weights");
+    weights_text(f, t);
     text_add(t, "  reduce     gradients are reduced over ranks after %s micro-batch\n",
              each ? "each" : "the last");
     text_add(t, "  sequence   %s\n",
