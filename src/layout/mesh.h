@@ -55,9 +55,9 @@ Err mesh_check_experts(const char *origin, int64_t stage, int64_t ep, int64_t et
 /* Local. The largest divisor of n that is not above `most`. */
 int mesh_largest_part(int n, int64_t most);
 /* Local. The dense view pp dp cp tp and its expert view. dp is two axes, dp_replicate and dp_shard,
- * if dp_replicate > 1; cp is two, cp_ring and cp_heads, if 1 < cp_heads < cp. The weight view is the
- * same box as the dense one, so axis bits of one are those of the other; its axis `weight` is cp. ERR_CONFIG if
- * cp_heads does not divide cp, or ep x etp the ranks of a stage. */
+ * if dp_replicate > 1; cp is two, cp_ring and cp_heads, if 1 < cp_heads < cp. The weight view is
+ * the same box as the dense one, so axis bits of one are those of the other; its axis `weight` is
+ * cp. ERR_CONFIG if cp_heads does not divide cp, or ep x etp the ranks of a stage. */
 Err mesh_sized(const MeshSizes *sizes, Mesh *out);
 /* Local. The data axes of a view: ranks along them have the same part of a parameter in use and
  * compute its gradient from other tokens. dp and cp in the dense view, edp in the expert view, dp

@@ -28,8 +28,8 @@ typedef struct {
 
 /* Local. Layouts such that every possible pair (or triple) of values of (dp_replicate, dp_shard,
  * cp, tp, pp, zero, reduce, sequence, regather, split, context, tokens, cp_heads, mixed, weights)
- * occurs in one of them. Options without effect are left out: sequence parallelism on one tp rank, ZeRO on
- * one data rank, a split by cost on one stage. Deterministic. */
+ * occurs in one of them. Options without effect are left out: sequence parallelism on one tp rank,
+ * ZeRO on one data rank, a split by cost on one stage. Deterministic. */
 Err layouts_covering(const LayoutLimits *limits, Arena *arena, ParallelSettings **out, int *n);
 
 #endif

@@ -50,7 +50,8 @@ for layout in "run.ranks=2" "mesh.dp=5 parallel.zero=2" "run.ranks=3 parallel.ze
     "mesh.tp=3" "mesh.tp=2 parallel.sequence=true" "run.ranks=6 mesh.tp=2 parallel.zero=3 parallel.sequence=true parallel.regather=false" "numerics.fold=3" \
     "mesh.cp=4 parallel.tokens=zigzag" "mesh.cp=3 mesh.pp=2 parallel.recompute=selective run.check_every=1" \
     "mesh.cp=2 mesh.tp=2 parallel.context=ulysses parallel.zero=3 parallel.sequence=true" \
-    "mesh.cp=2 mesh.dp=2 parallel.tokens=striped parallel.zero=1 parallel.offload=mlp.*"; do
+    "mesh.cp=2 mesh.dp=2 parallel.tokens=striped parallel.zero=1 parallel.offload=mlp.*" \
+    "mesh.cp=3 mesh.dp=2 parallel.weights=stream parallel.context=ring parallel.zero=3"; do
     i=$((i + 1))
     # shellcheck disable=SC2086
     ok "$layout" status 0 train "l$i" precision.compute=f64 $layout
@@ -138,6 +139,10 @@ if command -v mpirun >/dev/null && [ -e "$(dirname "$sheaf")/sheaf-mpi.so" ]; th
     ok "mpirun" status 0 mpi m 3
     ok "mpirun: the same bits as threads" same d m
     ok "mpirun: as many bytes" sent m $((79040 * 2 * 2 * 4))
+    ok "streamed weights" status 0 train w mesh.cp=2 parallel.weights=stream
+    ok "mpirun: streamed weights" status 0 mpi mw 2 mesh.cp=2 parallel.weights=stream
+    ok "mpirun: streamed weights: the same bits as threads" same w mw
+    ok "mpirun: streamed weights: as many bytes" sent mw "$(numbers w sent_bytes | sort -u)"
     ok "mpirun, tp and zero 3" status 0 mpi m4 4 mesh.tp=2 parallel.zero=3
     ok "threads, tp and zero 3" status 0 train t4 run.ranks=4 mesh.tp=2 parallel.zero=3
     ok "mpirun, HSDP" status 0 mpi m5 4 mesh.dp_replicate=2 mesh.dp_shard=2 parallel.zero=2 precision.compute=f64

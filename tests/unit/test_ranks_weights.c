@@ -1,6 +1,6 @@
-/* test_ranks_weights.c -- weights that travel over cp (compile/weights.c): layouts compute the model
- * of one rank, send the bytes of the formula, have the predicted peak, and take less memory than
- * ZeRO 3 over cp.
+/* test_ranks_weights.c -- weights that travel over cp (compile/weights.c): such layouts compute the
+ * model of one rank, send the bytes of the formula, have the predicted peak, and take less memory
+ * than ZeRO 3 over cp.
  *
  * In elements, summed over the P ranks of cp, with W the weights of a layer's matrices, B S tokens
  * of a micro-batch and K the width of keys:
