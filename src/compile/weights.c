@@ -14,11 +14,12 @@
  *            send g1; d.w += wait (recv after g1)
  *
  * Rank r begins with its own shard and visits those of ranks r-1, r-2, ...; while it multiplies
- * one, it sends that to rank r+1 and receives the next. So besides its own a rank has two shards.
- * The gradient of a shard starts at the rank after the owner, follows the shard one hop behind, is
- * added to by each rank, and ends at the owner: every sum has one order. Forward, each element of y is
- * one dot product as on one rank. The first hop of a weight overlaps the last visit of the weight
- * before. d.x is added up in the wide type, and so is the gradient, which travels in it. */
+ * one, it sends that to rank r+1 and receives the next. So besides its own a rank has two
+ * shards. The gradient of a shard starts at the rank after the owner, follows the shard one hop
+ * behind, is added to by each rank, and ends at the owner: every sum has one order. Forward,
+ * each element of y is one dot product as on one rank. The first hop of a weight overlaps the
+ * last visit of the weight before. d.x is added up in the wide type, and so is the gradient,
+ * which travels in it. */
 #include "compile/compile.h"
 
 #include <string.h>
