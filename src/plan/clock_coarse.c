@@ -224,6 +224,35 @@ static Err play_stages(CoarseClock *c)
     return OK;
 }
 
+/* Seconds of the stage's reductions that other stages take part in. */
+static double late_seconds(const CoarseClock *c, int stage)
+{
+    const Schedule *s = c->in->moves;
+    double seconds = 0;
+    for (int k = 0; k < s->chunks; k++)
+        for (int u = c->chunk[k].first; s->stage_of[k] == stage && u < c->chunk[k].end; u++) {
+            const UnitSummary *unit = c->unit[u];
+            if (unit->late)
+                seconds += unit->reduce_before_s + unit->reduce_s + unit->reduce_after_s;
+        }
+    return seconds;
+}
+
+/* Reductions of parameters on several stages run when all RUNs of these stages have ended. */
+static void play_late(CoarseClock *c)
+{
+    double meet = 0;
+    for (int stage = 0; stage < c->in->moves->stages; stage++)
+        if (late_seconds(c, stage) > 0) meet = later(meet, c->stage[stage].now);
+    for (int stage = 0; stage < c->in->moves->stages; stage++) {
+        CoarseStage *g = &c->stage[stage];
+        const double seconds = late_seconds(c, stage);
+        if (seconds == 0) continue;
+        g->spent.dp_s += meet - g->now + seconds;
+        g->now = meet + seconds;
+    }
+}
+
 /* Sends, reductions, then the norm, which all stages wait for, and the update. */
 static void play_end(CoarseClock *c)
 {
@@ -233,6 +262,10 @@ static void play_end(CoarseClock *c)
         CoarseStage *g = &c->stage[stage];
         for (int side = 0; side < 4; side++)
             if (g->sending[side]) await(c, g, g->sending[side]);
+    }
+    play_late(c);
+    for (int stage = 0; stage < s->stages; stage++) {
+        CoarseStage *g = &c->stage[stage];
         coarse_end_reduces(c, stage);
         g->now += g->norm_s;
         g->spent.update_s += g->norm_s;

@@ -1,9 +1,10 @@
 /* clock_coarse_open.c -- the tables of the coarse clock: sums of chunks, uses of packs, sends. */
 #include "plan/clock_coarse_parts.h"
 
+/* True if a RUN of the unit is followed by a reduction. */
 static bool writes_grads(const UnitSummary *u)
 {
-    return u->reduce_before_s + u->reduce_s + u->reduce_after_s > 0;
+    return !u->late && u->reduce_before_s + u->reduce_s + u->reduce_after_s > 0;
 }
 
 static bool is_windowed(const UnitSummary *u)

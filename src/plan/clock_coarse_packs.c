@@ -92,7 +92,7 @@ void coarse_reduce(CoarseClock *c, int stage, const Action *a, int unit)
     const UnitSummary *u = c->unit[unit];
     CoarseStage *g = &c->stage[stage];
     const bool each = u->switches.reduce == REDUCE_AFTER_EACH;
-    if (!has_reduce(u) || !is_write(c, a, unit)) return;
+    if (u->late || !has_reduce(u) || !is_write(c, a, unit)) return;
     const int done = c->chunk[a->unit].writes[a->phase != PHASE_F] + 1;
     if (each ? done % s->slices != 0 : done != s->micros * s->slices) return;
     while (g->n_flights >= (each ? 1 : MAX_IN_FLIGHT)) end_oldest(c, g);

@@ -290,6 +290,15 @@ static Err take_switches(const Job *job, int unit, UnitSummary *u)
     return OK;
 }
 
+/* True if a parameter of the unit's packs is on two stages. */
+static bool is_late(const Model *m, const Unit *of)
+{
+    for (int p = of->first_pack; p < of->first_pack + of->n_packs; p++)
+        for (int k = 0; k < m->pack[p].n_params; k++)
+            if (model_is_shared(m, m->pack[p].param[k])) return true;
+    return false;
+}
+
 static bool reads_packs(const Unit *of, const PackSet *set)
 {
     for (int p = of->first_pack; p < of->first_pack + of->n_packs; p++)
@@ -314,6 +323,7 @@ static Err summarize_unit(Summarizer *s, int unit, UnitSummary *u)
     for (int phase = 0; phase < N_PHASES; phase++)
         if (reads_packs(&job->model.unit[unit], &packs[unit].reads[phase]))
             u->reads |= (uint8_t)(1u << phase);
+    u->late = is_late(&job->model, &job->model.unit[unit]);
     TRY(arena_string(s->arena, linked_program(&job->linked, unit, 0, 0)->kind, &u->kind));
     TRY(add_actions(s, &job->linked, unit, u));
     return play_runs(s, unit, u);

@@ -34,6 +34,7 @@ typedef struct {
     double reduce_before_s; /* of one REDUCE of each: its steps before the one that overlaps */
     double reduce_s;        /* the step that overlaps with later RUNs; 0: none */
     double reduce_after_s;  /* its steps after that one; they run when it is waited for */
+    bool late;              /* REDUCEs after all RUNs: another stage holds its parameters too */
     double prepack_s;       /* once a step, with the first F */
     double norm_s, update_s;
     double norm_cells;        /* sums of squares that the ranks exchange, of all members together */

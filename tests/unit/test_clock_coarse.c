@@ -6,14 +6,16 @@
  *     carried out    without overlap a rank carries out transfers in the order of its waits, and
  *                    both ends of a send wait for it; the coarse clock has one order for a stage
  *     uneven nodes   if the axes cut across nodes (tp=3 on nodes of 2), ranks along dp have other
- *                    positions; a summary has those of the first */
+ *                    positions; a summary has those of the first
+ *     far apart      tied weights are summarized on neighboring stages, which may be on one node
+ *                    although the first and the last are not */
 #include <math.h>
 #include <time.h>
 
 #include "clock_cases.h"
 #include "plan/clock_coarse.h"
 
-static const double OVERLAPS = 0.005, CARRIED_OUT = 0.05, UNEVEN_NODES = 0.10;
+static const double OVERLAPS = 0.005, CARRIED_OUT = 0.05, UNEVEN_NODES = 0.10, FAR_APART = 0.02;
 
 /* Clusters with launches by the host, serial axes, and transfers that slow work down: the host runs
  * ahead within a RUN, and slow-downs move waits. */
@@ -83,6 +85,42 @@ static void agrees_with_the_clock(void **state)
         if (fabs(gap) > bound)
             fail_msg("case %d, cluster %d: coarse %.6g s, clock %.6g s: %+.2f%%", i / N_CLUSTERS, n,
                      coarse.step_s, fine.step_s, 100 * gap);
+        close_case(&f);
+    }
+}
+
+/* GPT-2, whose embedding and head are one parameter, on two stages: their reduction follows all
+ * RUNs of both. */
+static void tied_weights_are_reduced_at_the_end(void **state)
+{
+    static const char *const schedule[] = {"1f1b", "gpipe", "zbh1", "zbh2", "interleaved", "izb"};
+    static CoarseCase c;
+    (void)state;
+    for (int i = 0; i < 12; i++) {
+        const Cluster cluster = slow_cluster(true);
+        const ClockCase of = {.mesh = {.pp = 2 + i / 6 * 2, .dp_shard = 1 + i % 2},
+                              .zero = i % 3 == 2 && i % 2,
+                              .micros = 5,
+                              .schedule = schedule[i % 6]};
+        Fixture f;
+        StepTime fine;
+        open_case(&f, &of);
+        f.set = test_job_settings("gpt2", JOB_STEP);
+        f.config = *f.set.config;
+        f.config.n_layers = 6;
+        f.set.config = &f.config;
+        f.set.parallel.mesh = of.mesh;
+        f.set.parallel.zero = of.zero;
+        f.set.micros = of.micros;
+        f.set.schedule = of.schedule;
+        const ClockInput in = {.cluster = &cluster, .job = &f.set, .mesh = &f.mesh};
+        DO(clock_step(&in, &f.arena, &f.temp, &fine));
+        open_coarse(&f, &cluster, &c);
+        assert_true(c.layout.class[c.layout.class_of[0]].late);
+        const CoarseTime coarse = coarse_step(&f, &cluster, &c);
+        if (fabs(coarse.step_s / fine.step_s - 1) > (of.mesh.pp > 2 ? FAR_APART : OVERLAPS))
+            fail_msg("case %d, %s: coarse %.6g s, clock %.6g s: %+.2f%%", i, of.schedule,
+                     coarse.step_s, fine.step_s, 100 * (coarse.step_s / fine.step_s - 1));
         close_case(&f);
     }
 }
@@ -180,6 +218,7 @@ static void is_fast_at_scale(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(agrees_with_the_clock),
+                                       cmocka_unit_test(tied_weights_are_reduced_at_the_end),
                                        cmocka_unit_test(knows_bytes),
                                        cmocka_unit_test(is_fast_at_scale)};
     return cmocka_run_group_tests(tests, NULL, NULL);
