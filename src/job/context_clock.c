@@ -21,11 +21,11 @@ typedef struct {
     int **partner;     /* [rank][step]: the step of rank `to` that receives what this one sends */
     int **source;      /* [rank][step]: the step of rank `from` that sends what this one receives */
     double **posted_s; /* [rank][step] */
-    double **sent_s;   /* [rank][step]: end of its send */
+    ContextSpans spans; /* of visits and of what arrives; start_s NULL: not asked */
+    double **sent_s;    /* [rank][step]: end of its send */
     double *now_s, *wait_s, *moving_s, *done_s; /* [rank]; done_s: end of its last receive */
     double *out_free_s, *in_free_s;             /* [rank]: of its link */
-    double
-        *here_s[N_PAYLOADS]; /* [rank][block]: when the newest one is here; INFINITY: on its way */
+    double *here_s[N_PAYLOADS]; /* [rank][block]: the newest one is here; INFINITY: on its way */
 } PlanClock;
 
 static int64_t pair_at(const PlanClock *w, int rank, int block)
@@ -157,6 +157,13 @@ static const ContextStep *step_at(const PlanClock *w, int rank, int i)
     return &w->p->list[rank][i];
 }
 
+static void set_span(PlanClock *w, int rank, int i, double start_s, double end_s)
+{
+    if (!w->spans.start_s) return;
+    w->spans.start_s[rank][i] = start_s;
+    w->spans.end_s[rank][i] = end_s;
+}
+
 /* Both ranks have listed the move: it gets its time. */
 static void meet(PlanClock *w, int from, int send, int to, int receive)
 {
@@ -169,6 +176,7 @@ static void meet(PlanClock *w, int from, int send, int to, int receive)
     w->out_free_s[from] = w->in_free_s[to] = w->sent_s[from][send] = end;
     w->here_s[s->payload][pair_at(w, to, s->out.rank)] = end;
     w->moving_s[to] += seconds;
+    set_span(w, to, receive, start, end);
     w->done_s[to] = larger(w->done_s[to], end);
     w->done_s[from] = larger(w->done_s[from], end);
 }
@@ -210,9 +218,11 @@ static bool play_visit(PlanClock *w, int rank, const ContextStep *s, int i)
     const double pairs = context_pairs(&w->p->shape, w->load, s->q, s->k);
     if (!wait_until(w, rank, w->here_s[PAYLOAD_Q][pair_at(w, rank, s->q.rank)])) return false;
     if (!wait_until(w, rank, w->here_s[PAYLOAD_KV][pair_at(w, rank, s->k.rank)])) return false;
+    const double start_s = w->now_s[rank];
     w->now_s[rank] += context_visit_seconds(w->load, w->p->backward, block_rows(w, s->q),
                                             block_rows(w, s->k), pairs);
     w->visit[rank] = i;
+    set_span(w, rank, i, start_s, w->now_s[rank]);
     return true;
 }
 
@@ -355,5 +365,27 @@ Err context_clock(const ContextPlan *p, const ContextLoad *load, Arena *temp, Co
     TRY(play(&w, out));
     TRY(find_held(&w, temp, &out->held_bytes));
     arena_rewind(temp, mark);
+    return OK;
+}
+
+static Err open_spans(const ContextPlan *p, Arena *arena, double ***out)
+{
+    TRY(ARENA_NEW(arena, p->shape.ranks, out));
+    for (int rank = 0; rank < p->shape.ranks; rank++)
+        TRY(ARENA_NEW(arena, p->n[rank] + 1, &(*out)[rank]));
+    return OK;
+}
+
+Err context_clock_spans(const ContextPlan *p, const ContextLoad *load, Arena *arena,
+                        ContextSpans *out)
+{
+    PlanClock w = {.p = p, .load = load, .ranks = p->shape.ranks};
+    ContextTime time = {0};
+    TRY(open_spans(p, arena, &w.spans.start_s));
+    TRY(open_spans(p, arena, &w.spans.end_s));
+    TRY(open_clock(&w, arena));
+    TRY(play(&w, &time));
+    *out = w.spans;
+    out->seconds = time.seconds;
     return OK;
 }

@@ -37,4 +37,14 @@ double context_payload_bytes(const ContextPlan *p, const ContextLoad *load, Cont
 /* Local. Plays a checked plan. */
 Err context_clock(const ContextPlan *p, const ContextLoad *load, Arena *temp, ContextTime *out);
 
+/* When each step of each rank runs, [rank][step]: visits, and moves that the rank receives. */
+typedef struct {
+    double seconds;
+    double **start_s, **end_s;
+} ContextSpans;
+
+/* Local. Plays a checked plan and keeps the times; they are in the arena. */
+Err context_clock_spans(const ContextPlan *p, const ContextLoad *load, Arena *arena,
+                        ContextSpans *out);
+
 #endif

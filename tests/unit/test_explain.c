@@ -374,9 +374,53 @@ static void context_plan_is_printed(void **state)
     expect_part("leave out --json");
 }
 
+static int count_of(const char *text, const char *part)
+{
+    int n = 0;
+    for (const char *at = text; (at = strstr(at, part)); at += strlen(part)) n++;
+    return n;
+}
+
+/* --context --svg: one bar for each visit, one for each arrival, both ways. */
+static void context_plan_is_drawn(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        int kv, q, o, dkv, dq; /* arrivals */
+    } row[] = {{"ring", 2 * 12, 0, 0, 12, 0},
+               {"double-ring", 2 * 12, 0, 0, 12, 0},
+               {"lightseq", 2 * 5, 2 * 1, 1, 5, 1},
+               {"token-ring", 0, 2 * 12, 12, 0, 12}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        char flag[80], svg[65536];
+        snprintf(flag, sizeof flag, "--svg=test_explain_context.%d.svg", (int)getpid());
+        assert_int_equal(explain(1, "mesh.cp=4", "--context", row[i].name, flag, NULL), 0);
+        FILE *f = fopen(flag + 6, "r");
+        assert_non_null(f);
+        svg[fread(svg, 1, sizeof svg - 1, f)] = '\0';
+        fclose(f);
+        remove(flag + 6);
+        assert_non_null(strstr(svg, row[i].name));
+        const int visits = row[i].name[0] == 'l' ? 2 * 10 : 2 * 16;
+        assert_int_equal(count_of(svg, "class=\"visit\""), visits);
+        assert_int_equal(count_of(svg, "class=\"kv\""), row[i].kv);
+        assert_int_equal(count_of(svg, "class=\"q\""), row[i].q);
+        assert_int_equal(count_of(svg, "class=\"o\""), row[i].o);
+        assert_int_equal(count_of(svg, "class=\"dkv\""), row[i].dkv);
+        assert_int_equal(count_of(svg, "class=\"dq\""), row[i].dq);
+        assert_null(strstr(svg, "nan"));
+        assert_null(strstr(svg, "inf"));
+    }
+    assert_int_equal(explain(2, "mesh.cp=40", "--context=ring", "--svg=no.svg", NULL),
+                     2);
+    expect_part("allowed are 32");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(context_plan_is_drawn),
         cmocka_unit_test(context_plan_is_printed),
         cmocka_unit_test(text_is_stable_and_complete),
         cmocka_unit_test(gathers_are_counted),

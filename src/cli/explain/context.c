@@ -8,10 +8,14 @@
  *         rank 1 | kv1>0,kv0<0 1x1 1x0
  *
  * followed by the backward plan and by what all plans send. The checker proves each before it is
- * printed. */
+ * printed. With --svg FILE the plan is drawn over time. */
 #include "cli/explain/explain.h"
 
+#include <stdio.h>
+
+#include "cli/new_file.h"
 #include "compile/context/check.h"
+#include "job/context_svg.h"
 
 /* Elements of the model's queries and keys in half a block, one layer. */
 typedef struct {
@@ -84,29 +88,81 @@ static TokenMap tokens_of(const Job *job, const ContextRow *row)
     return row->tokens >> TOKENS_ZIGZAG & 1 ? TOKENS_ZIGZAG : TOKENS_CONTIGUOUS;
 }
 
-Err explain_context_text(const Facts *f, const char *name, Arena *temp, Text *out)
+/* The plan that is shown: for the ranks that heads leave, on two hosts if it has inner rings. */
+static Err find_shape(const Facts *f, const char *name, Arena *temp, const ContextRow **row,
+                      ContextShape *out)
 {
     const MeshSizes *mesh = &f->job->settings.parallel.mesh;
-    const bool chosen =
-        f->job->search.heads; /* cp_heads, by auto: the plan is shown over all of cp */
+    const bool chosen = f->job->search.heads; /* cp_heads, by auto: the plan is that of all of cp */
     const int heads = mesh->cp_heads > 1 && !chosen ? mesh->cp_heads : 1;
     const int cp = mesh->cp > 1 ? mesh->cp : 1;
     const int ranks = cp / heads, given = f->job->settings.parallel.cp_inner;
-    const int half = ranks % 2 ? ranks : ranks / 2; /* a double ring is shown on two hosts */
-    ContextShape s = {.ranks = ranks, .inner = given ? given : half, .causal = true};
+    const int half = ranks % 2 ? ranks : ranks / 2;
+    TRY(context_row(name, temp, row));
+    *out = (ContextShape){.ranks = ranks, .inner = given ? given : half, .causal = true};
+    out->tokens = tokens_of(f->job, *row);
+    if (ranks > 1) return OK;
+    return err_fail(ERR_CONFIG,
+                    "explain: --context %s: mesh.cp=%d and mesh.cp_heads=%d leave one rank; %s",
+                    name, cp, heads, cp > 1 ? "leave mesh.cp_heads out" : "set mesh.cp=2 or more");
+}
+
+Err explain_context_text(const Facts *f, const char *name, Arena *temp, Text *out)
+{
+    ContextShape s;
     const ContextRow *row;
     ContextPlan plan[2];
     ContextCounts counts[2];
-    TRY(context_row(name, temp, &row));
-    s.tokens = tokens_of(f->job, row);
-    if (s.ranks == 1)
-        return err_fail(
-            ERR_CONFIG, "explain: --context %s: mesh.cp=%d and mesh.cp_heads=%d leave one rank; %s",
-            name, cp, heads, cp > 1 ? "leave mesh.cp_heads out" : "set mesh.cp=2 or more");
+    TRY(find_shape(f, name, temp, &row, &s));
     TRY(both_plans(row, &s, temp, plan, counts));
     text_add(out, "ATTENTION PLAN %s: %s\n  %d ranks of cp, %s tokens, causal mask\n", row->name,
              row->about, s.ranks, token_map_name(s.tokens));
     TRY(add_drawing(&plan[0], "forward", temp, out));
     TRY(add_drawing(&plan[1], "backward", temp, out));
     return add_table(f, s, temp, out);
+}
+
+/* A machine whose attention takes one second for half of the pairs of two blocks, and whose links
+ * take one for the keys of a block. */
+static void drawing_rates(const Facts *f, int ranks, CostRates *r, ContextLoad *l)
+{
+    const ModelConfig *m = f->model;
+    const BatchShape *b = &f->job->settings.batch;
+    *l = (ContextLoad){.rates = r,
+                       .dtype = f->job->model.dtype,
+                       .stride = 1,
+                       .sequences = (double)b->sequences,
+                       .seq_len = (double)b->seq_len,
+                       .window = (double)m->window,
+                       .heads = (double)m->n_heads,
+                       .key_heads = (double)m->n_kv_heads,
+                       .head_width = (double)m->head_size};
+    const double block = l->seq_len / ranks;
+    *r = (CostRates){.memory_Bps = 1e30, .host_Bps = 1e30, .n_levels = 1};
+    for (int t = 0; t < N_DTYPES; t++) {
+        r->flops_per_s[WORK_ATTENTION][t] =
+            2 * l->heads * l->head_width * block * block * l->sequences;
+        r->flops_per_s[WORK_GEMM][t] = r->flops_per_s[WORK_POINTWISE][t] = 1e30;
+    }
+    r->level[0].Bps =
+        2 * l->sequences * block * l->key_heads * l->head_width * (double)dtype_bytes(l->dtype);
+}
+
+Err explain_context_svg(const Facts *f, const char *name, const char *path, Arena *temp)
+{
+    ContextShape s;
+    const ContextRow *row;
+    ContextPlan plan[2];
+    ContextCounts counts[2];
+    CostRates rates;
+    ContextLoad load;
+    const char *picture;
+    char title[256];
+    TRY(find_shape(f, name, temp, &row, &s));
+    TRY(both_plans(row, &s, temp, plan, counts));
+    drawing_rates(f, s.ranks, &rates, &load);
+    snprintf(title, sizeof title, "%s, %d ranks, %s tokens: a hop of keys takes a visit", row->name,
+             s.ranks, token_map_name(s.tokens));
+    TRY(context_svg(plan, &load, title, temp, &picture));
+    return new_file_write("--svg", path, picture);
 }

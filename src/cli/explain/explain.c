@@ -141,7 +141,9 @@ static Err explain(const Config *config, const ExplainFlags *want, Arena *arena,
     f.device = option_text(device);
     TRY(ARENA_NEW(temp, 1, &job));
     TRY(compile_facts(&settings, want, job, &f, temp));
-    if (want->svg) TRY(explain_svg(&f, want->svg, temp));
+    if (want->svg)
+        TRY(want->context ? explain_context_svg(&f, want->context, want->svg, temp)
+                          : explain_svg(&f, want->svg, temp));
     if (want->schedule) TRY(explain_schedule_file(&f, want->schedule, temp));
     Text t = text_in(arena);
     if (want->context)

@@ -25,6 +25,8 @@ void explain_memory_text(const Facts *f, Text *out);
 void explain_cost_text(const Facts *f, Text *out); /* work, flops */
 /* Local. The attention plan `name` for the run's cp ranks, and a table of all plans. */
 Err explain_context_text(const Facts *f, const char *name, Arena *temp, Text *out);
+/* Local. Draws it into an SVG file: a hop of keys takes as long as a visit of half of the pairs. */
+Err explain_context_svg(const Facts *f, const char *name, const char *path, Arena *temp);
 /* Local. The report as one JSON object with keys in a fixed order. */
 Err explain_json(const Facts *f, Text *out);
 /* Local. Prints the value and releases it. ERR_NOMEM if it is NULL or cannot be printed. */
