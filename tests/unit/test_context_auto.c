@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "job/context_clock.h"
+#include "plan/clock.h"
 #include "support/jobs.h"
 #include "support/models.h"
 
@@ -238,6 +239,47 @@ static void all_ranks_choose_alike(void **state)
     }
 }
 
+/* The clock plays whole steps of the compiled programs. Auto's choice is near its best. */
+static void the_clock_agrees(void **state)
+{
+    static const struct {
+        int cp, heads, keys;
+        double Bps;
+    } row[] = {{4, 8, 8, 3e6}, {4, 8, 2, 8e6}, {4, 2, 2, 3e7}, {3, 8, 8, 1e7}, {4, 4, 1, 1e5}};
+    (void)state;
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        Auto a;
+        Arena temp;
+        ContextSearch s;
+        open_auto(&a, row[i].cp, row[i].heads, row[i].keys, 1024);
+        Cluster c = machine(row[i].Bps, row[i].Bps, 8);
+        c.overlaps = true;
+        a.set.parallel.cluster = &c;
+        DO(arena_open(&temp, "clock", (size_t)1 << 32));
+        const ContextCandidate *best = choice(&a, &s);
+        double least = HUGE_VAL, chosen = 0;
+        for (int k = 0; k < s.n; k++) {
+            if (s.list[k].why_not) continue;
+            StepTime t;
+            Mesh mesh;
+            JobSettings set = a.set;
+            set.parallel.context = s.list[k].kind;
+            const bool hybrid = s.list[k].heads > 1 && s.list[k].heads < row[i].cp;
+            set.parallel.mesh.cp_heads = hybrid ? s.list[k].heads : 0;
+            DO(job_mesh(&set, &mesh));
+            const ClockInput in = {.cluster = &c, .job = &set, .mesh = &mesh};
+            DO(clock_step(&in, &a.arena, &temp, &t));
+            if (t.step_s < least) least = t.step_s;
+            if (&s.list[k] == best) chosen = t.step_s;
+        }
+        if (chosen > 1.05 * least)
+            fail_msg("row %d: %s, %d heads: %g s, the best has %g s", (int)i,
+                     context_name(best->kind), best->heads, chosen, least);
+        arena_close(&temp);
+        arena_close(&a.arena);
+    }
+}
+
 /* A layer with a rule has the mesh and the tokens of the others. */
 static void rules_of_layers_limit_the_choice(void **state)
 {
@@ -266,6 +308,7 @@ int main(void)
         cmocka_unit_test(few_heads_exclude_ulysses),
         cmocka_unit_test(memory_is_considered),
         cmocka_unit_test(all_ranks_choose_alike),
+        cmocka_unit_test(the_clock_agrees),
         cmocka_unit_test(rules_of_layers_limit_the_choice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

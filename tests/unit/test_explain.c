@@ -412,8 +412,7 @@ static void context_plan_is_drawn(void **state)
         assert_null(strstr(svg, "nan"));
         assert_null(strstr(svg, "inf"));
     }
-    assert_int_equal(explain(2, "mesh.cp=40", "--context=ring", "--svg=no.svg", NULL),
-                     2);
+    assert_int_equal(explain(2, "mesh.cp=40", "--context=ring", "--svg=no.svg", NULL), 2);
     expect_part("allowed are 32");
 }
 
