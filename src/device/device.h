@@ -84,6 +84,11 @@ typedef union {
         bool by_gate;    /* choices with small gates lose their rows; else those of late tokens */
     } assign;
     struct {
+        int32_t ep, etp; /* ranks among which experts are sharded; ranks of one expert */
+        int32_t part;    /* of the ep parts: whose experts are on this rank */
+        int64_t room;    /* rows that a rank sends to each of the ep parts */
+    } exchange;          /* device/exchange.h draws it */
+    struct {
         double factor;
     } scale;
     struct {

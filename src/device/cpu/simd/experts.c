@@ -12,6 +12,12 @@ Err CPU_NAME(route_dx)(const Call *call) { return ref_route_dx(call); }
 
 Err CPU_NAME(assign_rows)(const Call *call) { return ref_assign_rows(call); }
 
+/* Rows between ranks are numbered and copied as they are. */
+Err CPU_NAME(send_rows)(const Call *call) { return ref_send_rows(call); }
+Err CPU_NAME(sum_offsets)(const Call *call) { return ref_sum_offsets(call); }
+Err CPU_NAME(collect_rows)(const Call *call) { return ref_collect_rows(call); }
+Err CPU_NAME(spread_rows)(const Call *call) { return ref_spread_rows(call); }
+
 static int64_t row_of(const Tensor *at, int64_t t, int64_t k)
 {
     return ((const int32_t *)at->data)[t * at->stride[0] + k * at->stride[1]];
