@@ -79,6 +79,14 @@ static Err run_place(CompileContext *c)
     return place(&c->g, c->options);
 }
 
+/* True if experts are sharded over axes of their own. */
+static bool has_experts(const CompileOptions *o)
+{
+    const unsigned ep = mesh_axes(o->mesh, VIEW_EXPERT, "ep");
+    return mesh_parts(o->mesh, VIEW_EXPERT, ep | mesh_axes(o->mesh, VIEW_EXPERT, "etp")) > 1;
+}
+
+static Err run_route(CompileContext *c) { return route_rows(&c->g, c->options); }
 static Err run_context(CompileContext *c) { return context(&c->g, c->options); }
 static Err run_weights(CompileContext *c) { return stream_weights(&c->g, c->options); }
 
@@ -114,6 +122,7 @@ static const Pass passes[] = {
     {"build", run_build, NULL, false},
     {"differentiate", run_differentiate, has_backward, false},
     {"place", run_place, NULL, false},
+    {"route", run_route, has_experts, false},
     {"weights", run_weights, has_weights, false},
     {"context", run_context, has_context, false},
     {"fuse", run_fuse, fuses, false},

@@ -1,7 +1,7 @@
 /* compile.h -- the compiler: from the graph of a unit to its program, pass by pass.
  *
- *   differentiate -> place -> weights -> context -> fuse -> chunk -> slice or session -> recompute
- *                 -> epilogues -> phases -> lower -> prepack
+ *   differentiate -> place -> route -> weights -> context -> fuse -> chunk -> slice or session
+ *                 -> recompute -> epilogues -> phases -> lower -> prepack
  *
  * Each pass up to phases is a file that rewrites the graph, followed by graph_check. `lower` orders
  * the nodes of each phase (order.c) and makes the program; `prepack` adds the prepacked weights to
@@ -40,6 +40,9 @@ typedef struct {
     bool in_order;      /* a transfer is waited for where it begins */
     bool unfused;       /* every op is a kernel of its own, as in eager frameworks */
     ContextChoice context;        /* attention over cp by this plan */
+    double expert_rows;           /* rows that a rank of experts has room for, as a factor of its
+                                   * even share of those that all ranks send; 0: as many as there
+                                   * can be */
     const DevicePrepack *prepack; /* weights are prepacked for GEMMs of this device; NULL: no */
 } CompileOptions;
 
@@ -88,6 +91,8 @@ Err place(Graph *g, const CompileOptions *options);
 Err context(Graph *g, const CompileOptions *options);
 /* Replaces GEMMs with weights that are sharded over cp by GEMMs with shards that travel. */
 Err stream_weights(Graph *g, const CompileOptions *options);
+/* Sends the rows of experts to the ranks that have them, and back. */
+Err route_rows(Graph *g, const CompileOptions *options);
 /* Rewrites the matches of a table of patterns. */
 Err fuse(Graph *g);
 /* Repeats the nodes of each chunk number, some rows at a time. */

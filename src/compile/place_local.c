@@ -197,7 +197,8 @@ static Err localize_node(Localizer *l, int index)
     localize_attr(l, index, &n.attr.kernel);
     for (int j = 0; j < n.n_out; j++) {
         n.out[j] = l->raw[l->old[index].out[j]];
-        if (n.chunk) g->value[n.out[j]].max_elements = max_elements_of(l, l->old[index].out[j]);
+        if (n.chunk || n.op == OP_assign_rows) /* rooms for rows are equal too: compile/route.c */
+            g->value[n.out[j]].max_elements = max_elements_of(l, l->old[index].out[j]);
     }
     TRY(graph_append(g, &n, &room));
     for (int j = 0; j < n.n_out; j++) {

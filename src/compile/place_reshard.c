@@ -169,8 +169,8 @@ static Value transfer(const ReshardBuilder *b, bool is_max)
     const int n_in = scatters || op == OP_all_reduce ? 1 : in->peers.n;
     Value x = b->v;
     Dims dims = b->dims;
-    /* What is scattered may be the beginning of x: in order, but not all of it. */
-    const bool is_start = scatters && dims_count(&g->value[x].dims) != sum_of(out, n_out);
+    /* What leaves may be the beginning of x: in order, but not all of it, or nothing. */
+    const bool is_start = (scatters || all) && dims_count(&g->value[x].dims) != sum_of(out, n_out);
     if (!out->direct || is_start)
         x = add_pack(b, out, out->first[n_out], INTO_MESSAGE, x, dims1(dim_of(sum_of(out, n_out))));
     if (!in->direct) dims = dims1(dim_of(sum_of(in, n_in)));
@@ -223,7 +223,7 @@ static Value reshard_once(PlacedGraph *p, Value v, const ReshardRequest *m, bool
     g->chunk = m->chunk;
     const Value y = reshard_value(&b, m->is_max);
     g->chunk = 0;
-    if (y != NO_VALUE) g->value[y].layout = m->to;
+    if (y != NO_VALUE && y != v) g->value[y].layout = m->to; /* else the rank's part is all of it */
     return y;
 }
 

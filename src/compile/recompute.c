@@ -154,6 +154,8 @@ static bool is_recomputed(const RecomputePlan *p, int index)
     if (class == CLASS_VIEW) return changed; /* follows the value that it shows */
     if (class == CLASS_ROUTE) return false;  /* a second routing might send tokens elsewhere */
     if (n->op == OP_wait) return p->recomputed[p->maker[n->in[0]]];
+    /* Offsets that ranks exchange are as small as the choices, and kept like them. */
+    if (op_transfers(n->op) && p->g->value[n->out[0]].dtype == I32) return false;
     if (n->op == OP_all_gather && !p->options->keep_gathered) return true;
     if (n->op == OP_pack) return changed || feeds_gather(p, index);
     switch (p->options->recompute) {

@@ -205,22 +205,27 @@ Err strategy_stream(const Strategy *s, const Graph *g, const Mesh *mesh, Arena *
     return pin_dims(&p, &t, out, &pinned);
 }
 
-Err strategy_use(const Strategy *s, const Model *m, const Mesh *mesh, Arena *arena, Layout **use)
+Err strategy_param(const Strategy *s, const Graph *g, int index, const Mesh *mesh, Arena *arena,
+                   Layout *out)
 {
     const Pinner p = {s, mesh, arena};
+    const ParamInfo *info = &g->param[index];
+    Shape shape = {.ndim = info->ndim};
+    PinTarget t = {.kind = g->kind, .name = info->name, .shape = &shape, .view = info->view};
+    unsigned pinned = 0;
+    memcpy(shape.n, info->n, sizeof shape.n);
+    return pin_dims(&p, &t, out, &pinned);
+}
+
+Err strategy_use(const Strategy *s, const Model *m, const Mesh *mesh, Arena *arena, Layout **use)
+{
     TRY(ARENA_NEW(arena, m->n_params, use));
     for (int u = 0; u < m->n_units; u++) {
         const Unit *unit = &m->unit[u];
         for (int k = 0; k < unit->n_params; k++) {
             const Graph *g = &m->kind[unit->kind];
-            const ParamInfo *info = &g->param[k];
             Layout *known = &(*use)[unit->param[k]], l;
-            Shape shape = {.ndim = info->ndim};
-            PinTarget t = {
-                .kind = g->kind, .name = info->name, .shape = &shape, .view = info->view};
-            unsigned pinned = 0;
-            memcpy(shape.n, info->n, sizeof shape.n);
-            TRY(pin_dims(&p, &t, &l, &pinned));
+            TRY(strategy_param(s, g, k, mesh, arena, &l));
             if (m->param[unit->param[k]].holder[0] != u && !layout_equal(known, &l))
                 return err_fail(ERR_CONFIG,
                                 "strategy %s: unit %s would use %s in another layout than unit %s, "

@@ -24,7 +24,7 @@ typedef enum { BY_ONE, BY_HEAD, BY_KEY_HEAD, BY_TOKENS, BY_READER, BY_NOTHING } 
  * of kind temporal only: kinds may differ in the layout of their streams. */
 typedef struct {
     const char *pattern;
-    const char *axis; /* of the dense view */
+    const char *axis; /* of the view that the parameter declares; of the dense one for values */
     int dim;          /* the dim that is sharded */
     CutBy by;
 } StrategyRow;
@@ -44,6 +44,10 @@ typedef struct Strategy {
 extern const Strategy strategy_tp;
 /* The same, with the stream sharded by tokens between the GEMMs (sequence parallelism). */
 extern const Strategy strategy_tp_sequence;
+
+/* Both with the choices of a router by tokens over tp, for experts that are sharded over axes of
+ * their own (compile/route.c). */
+extern const Strategy strategy_tp_dispatch, strategy_tp_sequence_dispatch;
 
 /* How attention is sharded over cp. The stream is always sharded by tokens there. */
 typedef enum {
@@ -92,6 +96,9 @@ Layout strategy_nested(Layout l, const Mesh *mesh);
 bool strategy_streams_weight(const Strategy *s, const Graph *g, int param);
 /* Local. The part of a streamed weight that each rank owns: of the rows that tp leaves. */
 Layout strategy_weight_cut(const Mesh *mesh);
+/* Local. The layout in which programs use parameter `index` of the graph. */
+Err strategy_param(const Strategy *s, const Graph *g, int index, const Mesh *mesh, Arena *arena,
+                   Layout *out);
 /* Local. The layout in which programs use each parameter of the model. ERR_CONFIG if units that
  * hold one parameter would have it in different layouts. */
 Err strategy_use(const Strategy *s, const Model *m, const Mesh *mesh, Arena *arena, Layout **use);

@@ -8,6 +8,11 @@ static const StrategyRow tensor_rows[] = {
     {"*experts.gate_proj.weight", "tp", 1, BY_ONE},
     {"*experts.up_proj.weight", "tp", 1, BY_ONE},
     {"*experts.down_proj.weight", "tp", 2, BY_ONE},
+    /* in the expert view, whose axes are others */
+    {"*experts.*.weight", "ep", 0, BY_ONE},
+    {"*experts.gate_proj.weight", "etp", 1, BY_ONE},
+    {"*experts.up_proj.weight", "etp", 1, BY_ONE},
+    {"*experts.down_proj.weight", "etp", 2, BY_ONE},
     {"*q_proj.weight", "tp", 0, BY_HEAD},
     {"*k_proj.weight", "tp", 0, BY_KEY_HEAD},
     {"*v_proj.weight", "tp", 0, BY_KEY_HEAD},
@@ -51,12 +56,14 @@ static const StrategyRow sequence_rows[] = {
     {"y", "tp", 0, BY_ONE},
 };
 
-/* Context parallelism: the stream and the inputs are sharded by tokens, whatever attention does. */
+/* Context parallelism: the stream, the inputs and the choices of routers are sharded by tokens,
+ * whatever attention does. */
 // clang-format off
 #define OVER_CP(name) {name, "cp", 0, BY_TOKENS}
 #define STREAM_ROWS                                                                                \
     OVER_CP("x"), OVER_CP("*.in"), OVER_CP("mid"), OVER_CP("y"), OVER_CP("tokens"),                \
-    OVER_CP("targets"), OVER_CP("positions"), OVER_CP("weights")
+    OVER_CP("targets"), OVER_CP("positions"), OVER_CP("weights"), OVER_CP("moe.logits"),           \
+    OVER_CP("moe.gates"), OVER_CP("moe.experts"), OVER_CP("moe.at")
 // clang-format on
 
 /* Attention reads keys of all tokens: they are made by tokens and all-gathered, and their gradients
@@ -95,7 +102,17 @@ static const StrategyRow hybrid_rows[] = {
     {"ranges", "cp_ring", 0, BY_TOKENS},
 };
 
+/* Expert parallelism: a token is routed by one rank along tp too, and its rows leave from there
+ * (compile/route.c). */
+static const StrategyRow dispatch_rows[] = {
+    {"moe.logits", "tp", 0, BY_ONE},
+    {"moe.gates", "tp", 0, BY_ONE},
+    {"moe.experts", "tp", 0, BY_ONE},
+    {"moe.at", "tp", 0, BY_ONE},
+};
+
 enum {
+    N_DISPATCH_ROWS = sizeof dispatch_rows / sizeof *dispatch_rows,
     N_ULYSSES_ROWS = sizeof ulysses_rows / sizeof *ulysses_rows,
     N_HYBRID_ROWS = sizeof hybrid_rows / sizeof *hybrid_rows,
     N_TENSOR_ROWS = sizeof tensor_rows / sizeof *tensor_rows,
@@ -109,6 +126,12 @@ const Strategy strategy_tp_sequence = {.name = "tensor and sequence",
                                        .row = sequence_rows,
                                        .n = N_SEQUENCE_ROWS,
                                        .base = &strategy_tp};
+const Strategy strategy_tp_dispatch = {
+    .name = "tensor and experts", .row = dispatch_rows, .n = N_DISPATCH_ROWS, .base = &strategy_tp};
+const Strategy strategy_tp_sequence_dispatch = {.name = "tensor, sequence and experts",
+                                                .row = dispatch_rows,
+                                                .n = N_DISPATCH_ROWS,
+                                                .base = &strategy_tp_sequence};
 
 const char *context_name(ContextKind kind)
 {

@@ -136,7 +136,9 @@ static Err map_tokens(Job *job, Arena *arena)
 static Strategy strategy_for(const Job *job, bool sequence, ContextKind kind)
 {
     const ModelConfig *c = job->settings.config;
+    const bool experts = job_shards_experts(&job->settings.parallel.mesh);
     const Strategy *base = sequence ? &strategy_tp_sequence : &strategy_tp;
+    if (experts) base = sequence ? &strategy_tp_sequence_dispatch : &strategy_tp_dispatch;
     /* The ranks of a session share keys, not the few rows of a call (compile/session.c). */
     const Strategy context =
         job->settings.kind == JOB_GENERATE ? *base : strategy_with_context(base, kind, &job->mesh);

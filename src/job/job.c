@@ -31,17 +31,54 @@ static void mark_causal(Model *m, int64_t seq_len)
         }
 }
 
+/* The weights of experts declare the view whose axes shard them. */
+static Err choose_view(Job *job, Arena *arena)
+{
+    ModelConfig *c;
+    if (!job_shards_experts(&job->settings.parallel.mesh)) return OK;
+    TRY(ARENA_NEW(arena, 1, &c));
+    *c = *job->settings.config;
+    c->experts.view = VIEW_EXPERT;
+    job->settings.config = c;
+    return OK;
+}
+
+/* The largest number up to `most` that divides both. */
+static int64_t common_part(int64_t a, int64_t b, int64_t most)
+{
+    while (most > 1 && (a % most || b % most)) most--;
+    return most;
+}
+
 /* Axes of the expert view shard the parameters that declare it. */
 static Err check_experts(const Job *job)
 {
     const MeshSizes *m = &job->settings.parallel.mesh;
-    if (m->ep <= 1 && m->etp <= 1) return OK;
+    const ExpertConfig *x = &job->settings.config->experts;
+    const View *v = &job->mesh.view[VIEW_DENSE];
+    const int64_t stage = job->mesh.world / v->size[0];
+    bool any = false;
+    if (!job_shards_experts(m)) return OK;
     for (int p = 0; p < job->model.n_packs; p++)
-        if (job->model.pack[p].view == VIEW_EXPERT) return OK;
-    return err_fail(ERR_CONFIG,
-                    "mesh.%s=%d: %s has no parameters that are sharded over experts (of the models "
-                    "so far, none has); set mesh.ep=1 and mesh.etp=1",
-                    m->ep > 1 ? "ep" : "etp", m->ep > 1 ? m->ep : m->etp, job->model.name);
+        any = any || job->model.pack[p].view == VIEW_EXPERT;
+    if (!any)
+        return err_fail(ERR_CONFIG,
+                        "mesh.%s=%d: %s has no experts; set mesh.ep=1 and mesh.etp=1, or leave "
+                        "them out",
+                        m->ep > 1 ? "ep" : "etp", m->ep > 1 ? m->ep : m->etp, job->model.name);
+    if (x->n > 0 && m->ep > 1 && x->n % m->ep != 0)
+        return err_fail(ERR_CONFIG,
+                        "mesh.ep=%d does not divide the %lld experts of a layer of %s; set "
+                        "mesh.ep=%lld",
+                        m->ep, (long long)x->n, job->model.name,
+                        (long long)common_part(x->n, stage / max_int(m->etp, 1), m->ep));
+    if (x->n > 0 && m->etp > x->width)
+        return err_fail(ERR_CONFIG,
+                        "mesh.etp=%d: an expert of %s has a width of %lld, too little for so many "
+                        "ranks; set mesh.etp=%lld",
+                        m->etp, job->model.name, (long long)x->width,
+                        (long long)mesh_largest_part((int)stage, x->width));
+    return OK;
 }
 
 static Err check_parallel(const Job *job)
@@ -151,7 +188,8 @@ static Err share_weights(Job *job)
 Err job_share(const JobSettings *settings, Arena *arena, Job *job)
 {
     *job = (Job){.settings = *settings};
-    TRY(build_model(settings, arena, &job->model));
+    TRY(choose_view(job, arena));
+    TRY(build_model(&job->settings, arena, &job->model));
     TRY(share_weights(job));
     TRY(job_check_units(job, arena));
     TRY(job_choose_strategy(job, arena));

@@ -62,6 +62,7 @@ typedef struct {
     int cp_inner;           /* double-ring: ranks of an inner ring; 0: those of one host */
     int host_ranks;         /* ranks of one host; 0: those of the cluster, or all */
     const Cluster *cluster; /* AUTO compares with its rates and its memory; NULL: default rates */
+    double expert_rows;     /* as CompileOptions.expert_rows */
     bool keep_gathered;     /* values gathered in F are saved for backward, not gathered again */
     bool in_order;          /* every transfer is waited for where it begins: no overlap */
     /* [layers + 2]: the embedding, each layer, the head. They replace `zero`, `reduce_each`,
@@ -164,6 +165,9 @@ static inline bool job_has_backward(const JobSettings *s)
 {
     return s->kind == JOB_STEP || s->kind == JOB_GRADIENTS;
 }
+/* Local. True if experts are sharded over axes of their own. Otherwise they are sharded as a dense
+ * feed-forward part, by width over tp. */
+static inline bool job_shards_experts(const MeshSizes *m) { return m->ep > 1 || m->etp > 1; }
 /* Local. The name of its schedule: a generator or a file. */
 const char *job_schedule(const JobSettings *settings);
 /* Local. The options of a unit as the settings give them, without rules of stages. */

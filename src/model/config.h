@@ -56,6 +56,7 @@ typedef struct {
     double aux_loss, z_loss; /* coefficients of the router's losses */
     double capacity;         /* rows of an expert as a factor of its even share; 0: no limit */
     bool drop_by_gate;       /* beyond the capacity, choices with small gates are dropped */
+    int view; /* of the mesh, that of the experts' weights: the job's choice (layout/mesh.h) */
 } ExpertConfig;
 
 struct FamilyBuilder; /* model/build.h */

@@ -12,14 +12,16 @@
 
 #include <stdlib.h>
 
-static Value stack(Graph *g, const char *name, int64_t n, int64_t out, int64_t in, double std)
+/* The weights [E,out,in] of all experts. */
+static Value stack(Graph *g, const ModelConfig *c, const char *name, int64_t out, int64_t in)
 {
     return graph_param(g, (ParamInfo){.name = name,
                                       .ndim = 3,
-                                      .n = {n, out, in},
+                                      .n = {c->experts.n, out, in},
                                       .init = INIT_NORMAL,
-                                      .std = std,
-                                      .decay = true});
+                                      .std = c->init_std,
+                                      .decay = true,
+                                      .view = (uint8_t)c->experts.view});
 }
 
 static Attr route_attr(const ExpertConfig *x)
@@ -33,8 +35,11 @@ static Attr route_attr(const ExpertConfig *x)
                             .z = x->z_loss}};
 }
 
-/* sum over the K experts of each row: gate * down(silu(gate_proj(a)) * up_proj(a)). */
-static Value routed_experts(Graph *g, const ModelBuilder *b, Value a)
+static Value shared_expert(Graph *g, const ModelBuilder *b, Value a);
+
+/* sum over the K experts of each row: gate * down(silu(gate_proj(a)) * up_proj(a)). *shared: the
+ * output of the shared expert, or NO_VALUE. It is computed while rows travel to their experts. */
+static Value routed_experts(Graph *g, const ModelBuilder *b, Value a, Value *shared)
 {
     const ModelConfig *c = b->config;
     const ExpertConfig *x = &c->experts;
@@ -48,10 +53,12 @@ static Value routed_experts(Graph *g, const ModelBuilder *b, Value a)
     graph_name(g, r.gate, "moe.gates");
     graph_name(g, r.expert, "moe.experts");
     graph_name(g, r.load, "moe.load");
-    const Value wg = stack(g, "mlp.experts.gate_proj.weight", E, F, D, c->init_std);
-    const Value wu = stack(g, "mlp.experts.up_proj.weight", E, F, D, c->init_std);
-    const Value wd = stack(g, "mlp.experts.down_proj.weight", E, D, F, c->init_std);
+    graph_name(g, rows.at, "moe.at");
+    const Value wg = stack(g, c, "mlp.experts.gate_proj.weight", F, D);
+    const Value wu = stack(g, c, "mlp.experts.up_proj.weight", F, D);
+    const Value wd = stack(g, c, "mlp.experts.down_proj.weight", D, F);
     const Value in = graph_name(g, permute(g, a, rows.at, NO_VALUE), "moe.rows");
+    *shared = x->shared_width ? shared_expert(g, b, a) : NO_VALUE;
     const Value gate = graph_name(g, grouped_linear(g, in, wg, rows.offsets), "moe.gate");
     const Value up = graph_name(g, grouped_linear(g, in, wu, rows.offsets), "moe.up");
     const Value h = graph_name(g, grouped_swiglu(g, gate, up, rows.offsets), "moe.act");
@@ -75,8 +82,9 @@ static Value shared_expert(Graph *g, const ModelBuilder *b, Value a)
 
 Value mixture_of_experts(Graph *g, const ModelBuilder *b, Value a)
 {
-    const Value y = routed_experts(g, b, a);
-    return b->config->experts.shared_width ? add(g, y, shared_expert(g, b, a)) : y;
+    Value shared;
+    const Value y = routed_experts(g, b, a, &shared);
+    return b->config->experts.shared_width ? add(g, y, shared) : y;
 }
 
 /* True if the list "0,5" has the number. */
