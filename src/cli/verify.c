@@ -82,7 +82,8 @@ static Err choose_layouts(const Config *c, const VerifyFlags *want, Arena *a, Ve
                                  .stages = units < MAX_STAGES ? units : MAX_STAGES,
                                  .heads = v->trial_model.n_heads,
                                  .key_heads = v->trial_model.n_kv_heads,
-                                 .strength = 2};
+                                 .strength = 2,
+                                 .experts = v->trial_model.experts.n};
     TRY(layouts_covering(&limits, a, &cover, &n_cover));
     TRY(ARENA_NEW(a, n_cover + 1, out));
     *n = 0;

@@ -17,11 +17,12 @@ static Err compile_call(const JobSettings *base, const SessionShape *shape, Aren
     return job_compile(&set, arena, job);
 }
 
+/* Ranks along dp would repeat the same calls, so there are none, unless they have other experts. */
 static Err check_mesh(const ParallelSettings *p)
 {
     const MeshSizes *m = &p->mesh;
     const int dp = (m->dp_replicate ? m->dp_replicate : 1) * (m->dp_shard ? m->dp_shard : 1);
-    if (dp > 1)
+    if (dp > 1 && m->ep <= 1 && m->etp <= 1)
         return err_fail(ERR_CONFIG,
                         "mesh.dp=%d: the ranks of a session share one model; set mesh.dp=1 and use "
                         "mesh.tp, mesh.cp or mesh.pp",

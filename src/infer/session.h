@@ -25,7 +25,7 @@ typedef struct {
 } SessionJobs;
 
 /* Local. Compiles the programs of a session with the model, type and mesh of `base`. ERR_CONFIG if
- * the mesh has dp. `jobs` must not move. */
+ * the mesh has dp without expert parallelism. `jobs` must not move. */
 Err session_compile(const JobSettings *base, const SessionShape *shape, Arena *arena,
                     SessionJobs *jobs);
 /* Local. Bytes that the rank allocates; bytes of the KV cache. */

@@ -6,7 +6,7 @@
 typedef struct {
     const CoverSpace *s;
     int strength, most_values;
-    int n_sets, set[560][MAX_COVER_STRENGTH]; /* of options: 560 = 16 over 3 */
+    int n_sets, set[816][MAX_COVER_STRENGTH]; /* of options: 816 = 18 over 3 */
     bool *seen;                               /* [n_sets][most_values ^ strength] */
     uint8_t *row;                             /* [n_rows][s->n] */
     uint16_t *most_new;                       /* [n_rows]: new sets of a row, at most */

@@ -24,12 +24,13 @@ typedef struct {
     int ranks, stages;        /* at most */
     int64_t heads, key_heads; /* of the model */
     int strength;             /* 2: every pair of values, 3: every triple */
+    int64_t experts;          /* of a layer; 0: the model is dense */
 } LayoutLimits;
 
 /* Local. Layouts such that every possible pair (or triple) of values of (dp_replicate, dp_shard,
- * cp, tp, pp, zero, reduce, sequence, regather, split, context, tokens, cp_heads, mixed, weights)
- * occurs in one of them. Options without effect are left out: sequence parallelism on one tp rank,
- * ZeRO on one data rank, a split by cost on one stage. Deterministic. */
+ * cp, tp, pp, zero, reduce, sequence, regather, split, context, tokens, cp_heads, mixed, weights,
+ * ep, etp) occurs in one of them. Options without effect are left out: sequence parallelism on one
+ * tp rank, ZeRO on one data rank, a split by cost on one stage. Deterministic. */
 Err layouts_covering(const LayoutLimits *limits, Arena *arena, ParallelSettings **out, int *n);
 
 #endif

@@ -19,6 +19,8 @@ enum {
     CP_HEADS,
     MIXED,
     STREAM,
+    EP,
+    ETP,
     N_OPTIONS
 };
 
@@ -32,7 +34,9 @@ static ParallelSettings settings_of(const int *value)
                  .cp_heads = value[CP_HEADS] ? value[CP_HEADS] + 1 : 0,
                  .tp = value[TP] + 1,
                  .pp = value[STAGES] + 1,
-                 .stream_weights = value[STREAM]},
+                 .stream_weights = value[STREAM],
+                 .ep = value[EP] + 1,
+                 .etp = value[ETP] + 1},
         .zero = value[ZERO],
         .reduce_each = value[EACH],
         .sequence = value[SEQUENCE],
@@ -72,6 +76,15 @@ static bool divides_cp(const ParallelSettings *p, const LayoutLimits *limits)
            shares_heads(m->cp_heads, m, limits);
 }
 
+/* True if the ranks of experts divide a stage, and the experts of a layer are shared out evenly. */
+static bool divides_experts(const ParallelSettings *p, const LayoutLimits *limits)
+{
+    const MeshSizes *m = &p->mesh;
+    const int stage = m->dp_replicate * m->dp_shard * m->cp * m->tp;
+    if (m->ep == 1 && m->etp == 1) return true;
+    return stage % (m->ep * m->etp) == 0 && limits->experts % m->ep == 0;
+}
+
 static bool may(const void *context, const int *value, int n)
 {
     const LayoutLimits *limits = context;
@@ -85,7 +98,7 @@ static bool may(const void *context, const int *value, int n)
     if (p.context == CONTEXT_LIGHTSEQ && p.tokens != TOKENS_CONTIGUOUS) return false;
     if (p.mesh.stream_weights && (!value[CP] || limits->key_heads % p.mesh.tp != 0)) return false;
     if (p.context == CONTEXT_TOKEN_RING && p.tokens == TOKENS_STRIPED) return false;
-    return divides_cp(&p, limits) && is_plain(&p);
+    return divides_cp(&p, limits) && divides_experts(&p, limits) && is_plain(&p);
 }
 
 Err layouts_covering(const LayoutLimits *limits, Arena *arena, ParallelSettings **out, int *n)
@@ -106,7 +119,9 @@ Err layouts_covering(const LayoutLimits *limits, Arena *arena, ParallelSettings 
                                          [TOKENS] = N_TOKEN_MAPS - 1,
                                          [CP_HEADS] = ranks > 3 ? ranks / 2 : 1,
                                          [MIXED] = 2,
-                                         [STREAM] = 2},
+                                         [STREAM] = 2,
+                                         [EP] = limits->experts > 0 ? ranks : 1,
+                                         [ETP] = limits->experts > 0 ? ranks : 1},
                               .may = may,
                               .context = limits};
     int *row;

@@ -115,6 +115,13 @@ static Err continue_prompts(WorldRank *w, TrialText *t, Session *session)
     return generate_run(&set, &result);
 }
 
+/* Ranks along dp would repeat the same calls, unless they have other experts. */
+static MeshSizes generating_mesh(MeshSizes m)
+{
+    if (m.ep <= 1 && m.etp <= 1) m.dp_replicate = m.dp_shard = 1;
+    return m;
+}
+
 static Err generate_rank(WorldRank *w, void *work)
 {
     TrialText *t = work;
@@ -127,7 +134,7 @@ static Err generate_rank(WorldRank *w, void *work)
                                 .context = base.batch.seq_len,
                                 .cached = true};
     base.parallel.rank = w->rank;
-    base.parallel.mesh.dp_replicate = base.parallel.mesh.dp_shard = 1;
+    base.parallel.mesh = generating_mesh(base.parallel.mesh);
     TRY(world_agree(w, ARENA_NEW(w->arena, 1, &jobs)));
     TRY(world_agree(w, ARENA_NEW(w->arena, 1, &session)));
     TRY(world_agree(w, session_compile(&base, &shape, w->arena, jobs)));
@@ -146,7 +153,7 @@ Err trial_generate(const TrialSettings *s, Arena *arena, Trial *out)
     TrialText text = {.s = s, .out = out};
     Mesh mesh;
     MUST(s->job.dtype == F64, "%s", dtype_name(s->job.dtype));
-    sizes.dp_replicate = sizes.dp_shard = 1;
+    sizes = generating_mesh(sizes);
     TRY(mesh_sized(&sizes, &mesh));
     out->n_text = PROMPTS * s->job.batch.seq_len;
     TRY(ARENA_NEW(arena, out->n_text, &out->text));

@@ -217,6 +217,7 @@ static bool uniform_reference(const VerifySettings *s, const ParallelSettings *p
     if (p->mesh.tp > 1 || p->mesh.cp > 1 || p->mesh.dp_replicate > 1 || each ||
         p->mesh.dp_shard < 2)
         return false;
+    if (p->mesh.ep > 1 || p->mesh.etp > 1) return false; /* experts add up rows of several ranks */
     reference->mesh = (MeshSizes){0};
     reference->fold = p->mesh.dp_shard;
     return true;

@@ -270,11 +270,15 @@ static Err set_experts(const Config *c, ModelConfig *m)
         {KEY_optim_z_loss, "optim.z_loss", c->optim_z_loss > 0},
         {KEY_parallel_capacity, "parallel.capacity", c->parallel_capacity > 0},
         {KEY_parallel_drop, "parallel.drop", c->parallel_drop != DROP_BY_POSITION},
+        {KEY_parallel_expert_rows, "parallel.expert_rows",
+         c->parallel_expert_rows < 2 || c->parallel_expert_rows > 2},
+        {KEY_mesh_ep, "mesh.ep", c->mesh_ep > 1},
+        {KEY_mesh_etp, "mesh.etp", c->mesh_etp > 1},
     };
     for (size_t i = 0; i < sizeof settings / sizeof *settings && m->experts.n == 0; i++)
         if (settings[i].set)
             return err_fail(ERR_CONFIG,
-                            "%s: %s is for a mixture of experts, and %s has none; "
+                            "%s: %s is for a mixture of experts, and %s has no experts; "
                             "remove it",
                             c->origin[settings[i].key], settings[i].name, m->name);
     if (c->parallel_drop != DROP_BY_POSITION && c->parallel_capacity <= 0)

@@ -199,6 +199,7 @@ ParallelSettings config_parallel(const Config *c)
                               .tokens = (TokenMap)(c->parallel_tokens - TOKENS_BY_AUTO),
                               .cp_inner = (int)c->mesh_cp_inner,
                               .keep_gathered = !c->parallel_regather,
+                              .expert_rows = c->parallel_expert_rows,
                               .schedule = c->parallel_schedule,
                               .evict = c->parallel_evict,
                               .split = c->parallel_split,

@@ -57,6 +57,7 @@ static json_t *plan_json(const Facts *f)
     json_t *o = json_object(), *mesh = json_object();
     for (int i = 0; i < v->n_axes; i++) set_count(mesh, v->name[i], v->size[i]);
     set(o, "mesh", mesh);
+    if (job_shards_experts(&s->parallel.mesh)) set(o, "experts", experts_json(f->job));
     set_count(o, "ranks", f->job->mesh.world);
     set_text(o, "device", f->device);
     set_text(o, "precision", dtype_name(s->dtype));

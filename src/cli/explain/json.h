@@ -29,6 +29,7 @@ static inline void set_flops(json_t *o, const char *key, double n)
 
 /* Local. Each returns a new value. */
 json_t *memory_json(const Facts *f);
+json_t *experts_json(const Job *job); /* {"pp", "edp", "ep", "etp", "rows"} */
 json_t *transfers_json(const Facts *f);
 json_t *actions_json(const Facts *f);
 json_t *pipeline_json(const Facts *f);

@@ -172,6 +172,7 @@ static Err plan_text(const Facts *f, Arena *temp, Text *t)
     const JobSettings *s = &f->job->settings;
     text_add(t, "\nPLAN\n");
     mesh_text(f, t);
+    explain_experts_text(f->job, t);
     text_add(t, "  device     %s, %s; sums and statistics in %s\n", f->device, dtype_name(s->dtype),
              dtype_name(dtype_wide(s->dtype)));
     text_add(t, "  batch      %lld sequences of %lld tokens: %lld tokens per step\n",
