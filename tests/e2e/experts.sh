@@ -19,12 +19,16 @@ refused() { # part of the message, command...
     [ $? = 2 ] && grep -q -- "$1" "$top/printed" || { cat "$top/printed"; return 1; }
 }
 
+room=parallel.expert_rows=0 # the most rows that there can be
+
 ok "one rank" train run.steps=3 run.dir="$top/one"
 ok "every choice is counted: 3 experts of 144 tokens" \
     test $(($(router "$top/one" | head -1 | grep -o '\[.*' | tr -dc '0-9,' | tr ',' '+'))) = 432
 n=0
 for layout in "mesh.dp=2" "mesh.dp=3 parallel.zero=3" "mesh.pp=2" "mesh.tp=2 parallel.sequence=true" \
-    "mesh.cp=2" "mesh.dp=2 mesh.tp=2 parallel.recompute=full"; do
+    "mesh.cp=2" "mesh.dp=2 mesh.tp=2 parallel.recompute=full" "mesh.dp=2 mesh.ep=2 $room" \
+    "mesh.cp=2 mesh.tp=2 mesh.ep=2 mesh.etp=2 parallel.zero=3 $room" \
+    "mesh.pp=2 mesh.tp=2 mesh.ep=2 parallel.recompute=full $room"; do
     n=$((n + 1))
     # shellcheck disable=SC2086
     ok "$layout" train run.steps=3 run.dir="$top/$n" run.ranks=auto $layout
@@ -49,6 +53,55 @@ done
 ok "slices with a balance loss" refused "counted over a whole micro-batch" \
     "$sheaf" explain data.train="$top/text" data.seq_len=24 model.name=mixtral-tiny optim.aux_loss=0.1 \
     parallel.schedule=seq1f1b parallel.slices=2
-ok "expert parallelism" refused "has no parameters that are sharded over experts" \
-    "$sheaf" explain "${common[@]}" mesh.dp=2 mesh.ep=2
+for key in mesh.ep=2 mesh.etp=2 parallel.expert_rows=1; do
+    ok "$key on a dense model" refused "is for a mixture of experts" \
+        "$sheaf" explain data.train="$top/text" data.seq_len=24 model.name=llama-tiny mesh.dp=2 $key
+done
+ok "experts that ep does not divide" refused "does not divide the 8 experts .* set mesh.ep=1" \
+    "$sheaf" explain "${common[@]}" mesh.dp=3 mesh.ep=3
+ok "ranks that ep does not divide" refused "does not divide the 2 ranks .* set mesh.ep=2" \
+    "$sheaf" explain "${common[@]}" mesh.dp=2 mesh.ep=4
+ok "too many ranks for an expert" refused "has a width of 3, too little .* set mesh.etp=3" \
+    "$sheaf" explain "${common[@]}" mesh.dp=6 mesh.etp=6 model.moe_intermediate_size=3
+ok "a row without room is an error" refused "raise parallel.expert_rows at least" \
+    "$sheaf" train "${common[@]}" run.dir="$top/full" run.steps=2 mesh.dp=2 mesh.ep=4 mesh.tp=2 parallel.expert_rows=0.5
+
+# Every token is the same: some experts have all rows, the others none, and so have the ranks.
+tr -c x x <LICENSE >"$top/text"
+for layout in "" "mesh.dp=2 mesh.tp=2 mesh.ep=4 $room" "mesh.dp=2 mesh.ep=2 $room"; do
+    n=$((n + 1))
+    # shellcheck disable=SC2086
+    ok "hot experts, $layout" train run.steps=2 run.dir="$top/$n" run.ranks=auto optim.lr=0 $layout
+done
+ok "all rows to 3 experts" grep -q '"expert_load": \[\[\(\(0\|144\), \)*\(0\|144\)\]' "$top/$n/metrics.jsonl"
+ok "the same loads" diff <(router "$top/$((n - 1))") <(router "$top/$((n - 2))")
+ok "and again" diff <(router "$top/$n") <(router "$top/$((n - 2))")
+
+# Checkpoints know nothing of the axes: one grid of experts resumes on another, and a run that was
+# killed in the middle of a save goes on from the save before.
+cp LICENSE "$top/text"
+curve() { # step, loss and grad_norm to 8 digits
+    sed 's/.*"step": \([0-9]*\), "loss": \([^,]*\), "grad_norm": \([^,]*\),.*/\1 \2 \3/' "$1/metrics.jsonl" |
+        awk '{printf "%d %.8g %.8g\n", $1, $2, $3}'
+}
+ok "8 steps on one rank" train run.dir="$top/whole" run.steps=8 run.save_every=2
+moves() { train run.dir="$top/moves" run.steps=8 run.save_every=2 run.ranks=auto "$room" "$@"; }
+killed() { # point of a save, layout...
+    SHEAF_KILL_AT=$1 moves "${@:2}"
+    [ $? = 137 ]
+}
+ok "ep=2, killed within a save" killed half:1:4 mesh.dp=2 mesh.ep=2
+ok "on etp=2, killed after a save" killed done:0:4 mesh.tp=2 mesh.etp=2
+ok "on ep=4, killed within a save" killed data:3:6 mesh.dp=2 mesh.tp=2 mesh.ep=4 parallel.zero=3
+ok "on ep=2 over cp, to the end" moves mesh.cp=2 mesh.ep=2
+ok "every step once" [ "$(curve "$top/moves" | wc -l)" = 8 ]
+ok "the losses and norms of one rank" diff <(curve "$top/whole") <(curve "$top/moves")
+ok "reshape to other axes" "$sheaf" reshape "$top/moves" "$top/other" mesh.dp=4 mesh.ep=2 mesh.etp=2 >"$top/out"
+loss() { # layout...: of a text, to 9 digits
+    "$sheaf" eval "$top/moves" --text "$top/text" --limit 500 --json mesh.cp=1 run.ranks=auto "$@" 2>/dev/null |
+        sed -n 's/.*"loss": \([0-9.]\{10\}\).*/\1/p'
+}
+ok "eval has a loss" [ -n "$(loss mesh.ep=1)" ]
+ok "the same with dp=2 ep=2" [ "$(loss mesh.ep=1)" = "$(loss mesh.dp=2 mesh.ep=2)" ]
+ok "and with tp=2 dp=2 ep=2 etp=2" [ "$(loss mesh.ep=1)" = "$(loss mesh.dp=2 mesh.tp=2 mesh.ep=2 mesh.etp=2)" ]
 counted
