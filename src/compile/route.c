@@ -13,11 +13,11 @@
  *            s = wait (reduce_scatter (spread_rows out all))      over etp
  *            y = unpermute_sent to (wait (all_to_all s)) gates
  *
- * place has pinned the choices by tokens over tp and cp, so each token of a stage has one owner, and
- * the axes of experts need not be those of attention (MoE parallel folding). device/exchange.h draws
- * the rooms. All of them have B rows, the same on all ranks, so memory and bytes are known before
- * the run, and every rank begins every transfer whatever the router chose. Backward is the same with
- * other payloads: gradients of outputs leave as rows do, those of rows return as outputs do.
+ * place has pinned the choices by tokens over tp and cp, so each token of a stage has one owner,
+ * and the axes of experts need not be those of attention (MoE parallel folding). device/exchange.h
+ * draws the rooms. All of them have B rows, the same on all ranks, so memory and bytes are known
+ * before the run, and every rank begins every transfer whatever the router chose. Backward is the
+ * same with other payloads: gradients of outputs leave as rows do, those of rows return as outputs.
  *
  * A transfer of rows begins where its operand is made, and what it brings is collected where it is
  * read first: a shared expert that stands between overlaps it. */

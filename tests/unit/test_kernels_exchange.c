@@ -1,4 +1,4 @@
-/* test_kernels_exchange.c -- rows that ranks send to the experts of other ranks, and back. The ranks
+/* test_kernels_exchange.c -- rows that ranks send to the experts of other ranks, and back. Ranks
  * are arrays here, and the transfers between them are loops.
  *
  * Identity experts with gates 1/K return the input to the bit, under every workload. The rows of an

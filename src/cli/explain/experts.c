@@ -1,5 +1,5 @@
-/* experts.c -- the axes of experts in what `sheaf explain` prints, and the rows that ranks have room
- * for. */
+/* experts.c -- the axes of experts in what `sheaf explain` prints, and the rows that ranks have
+ * room for. */
 #include "cli/explain/json.h"
 
 /* The instruction that numbers the rows which the rank sends, or NULL. */
@@ -15,7 +15,8 @@ static void bound_text(const Job *job, const Instr *send, Text *t)
 {
     const ExpertConfig *x = &job->settings.config->experts;
     const int64_t room = send->attr.kernel.exchange.room;
-    const int parts = send->attr.kernel.exchange.ep, sources = parts * send->attr.kernel.exchange.etp;
+    const int parts = send->attr.kernel.exchange.ep;
+    const int sources = parts * send->attr.kernel.exchange.etp;
     text_add(t, "             a rank sends at most %lld rows of a micro-batch to each of %d ranks",
              (long long)room, parts);
     if (x->capacity > 0)

@@ -20,8 +20,8 @@ Err explain_units_text(const Facts *f, Arena *temp, Text *out);     /* units, pa
 Err explain_actions_text(const Facts *f, Arena *temp, Text *out);   /* action list of the rank */
 Err explain_transfers_text(const Facts *f, Arena *temp, Text *out); /* transfers of a step */
 Err explain_steps_text(const Facts *f, Arena *temp, Text *out); /* steps of GATHER, REDUCE, moves */
-void explain_experts_text(const Job *job, Text *out); /* experts on other ranks; else nothing */
-void explain_pipeline_text(const Facts *f, Text *out);          /* simulated schedule */
+void explain_experts_text(const Job *job, Text *out);  /* experts on other ranks; else nothing */
+void explain_pipeline_text(const Facts *f, Text *out); /* simulated schedule */
 void explain_memory_text(const Facts *f, Text *out);
 void explain_cost_text(const Facts *f, Text *out); /* work, flops */
 /* Local. The attention plan `name` for the run's cp ranks, and a table of all plans. */

@@ -1,6 +1,6 @@
 /* exchange.cu -- the rows that ranks send to the experts of other ranks; device/exchange.h draws
- * them. Counts stay on the device: the host takes no part. Rows without room stop the device, with a
- * message that names the key. */
+ * them. Counts stay on the device: the host takes no part. Rows without room stop the device, with
+ * a message that names the key. */
 #include <cstdio>
 #include "device/cuda/context.h"
 #include "device/cuda/cuda.h"
