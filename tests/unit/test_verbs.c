@@ -95,7 +95,7 @@ static void help_describes_every_key(void **state)
     assert_int_equal(sheaf(1, "help", "plan"), 0);
     assert_printed("--explain-choice KEY=VALUE");
     assert_int_equal(sheaf(1, "help", "mesh"), 0);
-    assert_wrapped("A model without sharded experts refuses it, and so far none has them");
+    assert_wrapped("tokens are sent to their experts by all-to-all");
     assert_int_equal(sheaf(1, "help", "batch"), 0);
     assert_null(strstr(printed, "(not yet)"));
 }
