@@ -123,6 +123,9 @@ static void visit(OrderBuilder *w, int index)
     w->done[index] = true;
     if (!w->g->in_order) begin_operands(w, n);
     if (op_pairs(n->op)) visit_earlier_pairs(w, n);
+    /* First what a send begins after: that may hide the arrival of what it passes on. */
+    for (int i = 0; i < n->n_in; i++)
+        if (n->op == OP_send && op_only_orders(n->op, i)) visit_maker(w, n->in[i]);
     for (int i = 0; i < n->n_in; i++) visit_maker(w, n->in[i]);
     if (w->emitted[index]) return;
     list_node(w, index);

@@ -128,12 +128,13 @@ static bool feeds_gather(const RecomputePlan *p, int index)
     return false;
 }
 
-/* True if backward has another copy of an operand of the node: recomputed, or copied back in. */
+/* True if backward has another copy of an operand of the node: recomputed, or copied back in. A
+ * view that orders its readers after something must follow that too. */
 static bool reads_copy(const RecomputePlan *p, const Node *n)
 {
     bool any = false;
     for (int j = 0; j < n->n_in; j++)
-        any = any || (!op_only_orders(n->op, j) &&
+        any = any || ((!op_only_orders(n->op, j) || n->op == OP_after) &&
                       (is_offloaded(p, n->in[j]) ||
                        (p->maker[n->in[j]] != NO_NODE && p->recomputed[p->maker[n->in[j]]])));
     return any;

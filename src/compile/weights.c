@@ -47,6 +47,10 @@ typedef struct {
     StreamedWeight *weight; /* [n_params]; first == NULL: not streamed */
     Value *sent;            /* sends of the ring at hand */
     int n_sent;
+    /* A sum over shards that a later weight's shards are added to: d.x of k after that of v. */
+    Value held;
+    /* The last visit of the weight before the last one, forward: backward reads what it makes. */
+    Value early_y;
     Value last_y, last_dx; /* of the last visit, forward and backward; NO_VALUE: none yet */
     Value arriving, into;  /* a gradient that is still to be added to the owner's sum */
 } WeightsPass;
@@ -130,9 +134,21 @@ static Value columns(WeightsPass *p, Value x, const StreamedWeight *w, int owner
     return part(p->g, x, 1, w->first[owner], dim_of(w->rows[owner]));
 }
 
-static Value visit_y(WeightsPass *p, const Node *whole, Value shard, Value bias)
+/* x, after the visit before, if there is one: visits are in the order of the ring wherever they
+ * run, as recomputed ones do. */
+static Value after_visit(WeightsPass *p, Value x, Value visit)
 {
-    const Value in[] = {whole->in[0], shard, bias};
+    Graph *g = p->g;
+    const Value in[] = {x, visit};
+    if (g->err != OK || visit == NO_VALUE) return x;
+    const Dims dims = g->value[x].dims;
+    const Node *n = graph_node(g, OP_after, NULL, 2, in, &dims, 1);
+    return n ? n->out[0] : NO_VALUE;
+}
+
+static Value visit_y(WeightsPass *p, const Node *whole, Value x, Value shard, Value bias)
+{
+    const Value in[] = {x, shard, bias};
     const Node *n = p->g->err == OK ? graph_node(p->g, OP_linear_part, &whole->attr,
                                                  bias == NO_VALUE ? 2 : 3, in, NULL, 1)
                                     : NULL;
@@ -146,21 +162,23 @@ static Err write_forward(WeightsPass *p, const Node *n)
     const Dims dims = g->value[n->out[0]].dims;
     Value shard = w->w, after = p->last_y == NO_VALUE ? n->in[0] : p->last_y, *block;
     TRY(ARENA_NEW(g->arena, p->ranks, &block));
-    p->n_sent = 0;
     for (int visit = 0; visit < p->ranks; visit++) {
         const int owner = ring_place(p, p->me - visit);
         const bool last = visit == p->ranks - 1;
         const Value next = last ? NO_VALUE : hop(p, w, owner, shard, after);
         const Value bias =
             n->n_in < 3 ? NO_VALUE : part(g, n->in[2], 0, w->first[owner], dim_of(w->rows[owner]));
-        block[owner] = after = visit_y(p, n, shard, bias);
+        const Value x = after_visit(p, n->in[0], visit ? after : NO_VALUE);
+        block[owner] = after = visit_y(p, n, x, shard, bias);
         if (!last) shard = wait_for(g, next);
         TRY(graph_err(g));
     }
+    p->early_y = p->last_y;
     p->last_y = after;
     p->number += p->ranks;
     after_sends(p, join(g, p->ranks, block, 1, dims));
     rename_newest(g, n->out[0]);
+    p->n_sent = 0;
     return graph_err(g);
 }
 
@@ -235,6 +253,57 @@ static void finish_dx(WeightsPass *p, Value dx, Value into)
     rename_newest(g, into);
 }
 
+static bool is_streamed(const WeightsPass *p, Value v)
+{
+    const ValueInfo *a = &p->g->value[v];
+    return (a->role == ROLE_PARAM || a->role == ROLE_DPARAM) && p->weight[a->index].first;
+}
+
+static int readers_of(const WeightsPass *p, Value v, int *reader)
+{
+    int n = 0;
+    for (int i = 0; i < p->n_old; i++)
+        for (int j = 0; j < p->old[i].n_in; j++)
+            if (p->old[i].in[j] == v) *reader = i, n++;
+    return n;
+}
+
+/* The add that sums v and the d.x of the next streamed weight, or NO_NODE. */
+static int next_sum(const WeightsPass *p, int index, Value v)
+{
+    int sum = NO_NODE, other = NO_NODE, next = index + 1;
+    if (p->g->value[v].role != ROLE_LOCAL || readers_of(p, v, &sum) != 1) return NO_NODE;
+    const Node *n = &p->old[sum];
+    if (n->op != OP_add) return NO_NODE;
+    while (next < p->n_old &&
+           !(p->old[next].op == OP_linear_dx && is_streamed(p, p->old[next].in[1])))
+        next++;
+    if (next == p->n_old) return NO_NODE;
+    const Value dx = p->old[next].out[0];
+    return dx == n->in[n->in[0] == v] && readers_of(p, dx, &other) == 1 ? sum : NO_NODE;
+}
+
+/* Ends the sum over the shards of a weight, or holds it for those of the next one. */
+static Err end_dx(WeightsPass *p, int index, Value sum)
+{
+    Value into = p->old[index].out[0];
+    int add = NO_NODE;
+    if (p->held != NO_VALUE) { /* what was held is in the sum */
+        readers_of(p, into, &add);
+        into = p->old[add].out[0];
+    }
+    p->held = NO_VALUE;
+    add = next_sum(p, index, into);
+    if (add == NO_NODE) {
+        finish_dx(p, sum, into);
+        p->n_sent = 0;
+    } else {
+        p->held = sum;
+        p->written[add] = true;
+    }
+    return graph_err(p->g);
+}
+
 /* dx or dw may be NULL. */
 static Err write_backward(WeightsPass *p, const Node *dx, const Node *dw)
 {
@@ -242,8 +311,9 @@ static Err write_backward(WeightsPass *p, const Node *dx, const Node *dw)
     const int param = g->value[dx ? dx->in[1] : dw->out[0]].index;
     const StreamedWeight *w = &p->weight[param];
     const Value none = NO_VALUE, dy = dx ? dx->in[0] : none;
-    Value shard = w->w, sum = none, next = none, after = p->last_dx == none ? dy : p->last_dx;
-    p->n_sent = 0;
+    Value shard = w->w, sum = dx ? p->held : none, next = none;
+    /* Forward visits that are recomputed come first: else their shards would wait here. */
+    Value after = p->last_dx != none ? p->last_dx : dx ? after_visit(p, dy, p->early_y) : none;
     for (int visit = 0; visit < p->ranks; visit++) {
         const int owner = ring_place(p, p->me - visit);
         if (dx && visit < p->ranks - 1) next = hop(p, w, owner, shard, after);
@@ -256,17 +326,10 @@ static Err write_backward(WeightsPass *p, const Node *dx, const Node *dw)
     if (dx) p->last_dx = sum;
     if (dw) p->into = dw->out[0];
     p->number += 2 * p->ranks;
-    if (dx) finish_dx(p, sum, dx->out[0]);
-    return graph_err(g);
+    return dx ? end_dx(p, (int)(dx - p->old), sum) : graph_err(g);
 }
 
 /* ---- the pass ---- */
-
-static bool is_streamed(const WeightsPass *p, Value v)
-{
-    const ValueInfo *a = &p->g->value[v];
-    return (a->role == ROLE_PARAM || a->role == ROLE_DPARAM) && p->weight[a->index].first;
-}
 
 static Err find_shards(WeightsPass *p, Value v)
 {
@@ -364,7 +427,7 @@ static Err weights_in(WeightsPass *p)
     p->ranks = p->group.n;
     p->me = mesh_part(p->o->mesh, VIEW_DENSE, p->axes, p->o->rank);
     p->number = graph_transfers(g);
-    TRY(ARENA_NEW(p->temp, p->ranks, &p->sent));
+    TRY(ARENA_NEW(p->temp, (int64_t)p->ranks * (g->n_params + 1), &p->sent));
     TRY(find_weights(p));
     p->old = g->node;
     p->n_old = g->n_nodes;
@@ -381,8 +444,10 @@ Err stream_weights(Graph *g, const CompileOptions *o)
 {
     WeightsPass p = {.g = g,
                      .o = o,
+                     .early_y = NO_VALUE,
                      .last_y = NO_VALUE,
                      .last_dx = NO_VALUE,
+                     .held = NO_VALUE,
                      .arriving = NO_VALUE,
                      .into = NO_VALUE};
     Arena temp;

@@ -122,6 +122,7 @@ static World world(int cp, int dp, int zero)
     w.set.micros = 2;
     w.set.batch.sequences = 2;
     w.set.parallel.mesh = (MeshSizes){.cp = cp, .dp_shard = dp, .stream_weights = true};
+    w.set.parallel.context = CONTEXT_GATHER;
     w.set.parallel.zero = zero;
     w.steps = STEPS;
     return w;
@@ -220,6 +221,7 @@ static void bytes_of(bool stream, int64_t width, DType dtype, size_t bytes[N_ARE
     set.config = &config;
     set.dtype = dtype;
     set.parallel.mesh = (MeshSizes){.cp = 4, .stream_weights = stream};
+    set.parallel.context = CONTEXT_GATHER;
     set.parallel.zero = 3;
     DO(arena_open(&arena, "job", ARENA_PLENTY));
     DO(job_compile(&set, &arena, &job));
