@@ -1,5 +1,5 @@
 /* test_pass_weights.c -- programs with weights that travel over cp (compile/weights.c): every rank
- * multiplies every shard once, holds at most two shards besides its own and two gradients of shards,
+ * multiplies every shard once, holds at most two shards besides its own and two of their gradients,
  * and its sends meet the receives of the next rank. Nothing runs; test_ranks_weights.c has the
  * numbers. */
 #include "support/expect.h"
