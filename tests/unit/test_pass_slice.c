@@ -84,7 +84,7 @@ static void pass_matches_drawing(void **state)
     draw(&b.g, got, sizeof got);
     read_drawing("before", want, sizeof want);
     expect_text("before", got, want);
-    DO(slice(&b.g, ROWS));
+    DO(slice(&b.g, ROWS, false));
     draw(&b.g, got, sizeof got);
     read_drawing("after", want, sizeof want);
     expect_text("after", got, want);
@@ -105,7 +105,7 @@ static void shapes(void **state)
     GraphTest b;
     (void)state;
     build(&b, F64);
-    DO(slice(&b.g, ROWS));
+    DO(slice(&b.g, ROWS, false));
     static const char *const name[] = {"k.all", "v.all", "d.k.all", "d.v.all"};
     for (int i = 0; i < 4; i++) {
         const ValueInfo *v = &b.g.value[named(&b, name[i])];
@@ -124,7 +124,7 @@ static void sums_are_wide(void **state)
     GraphTest b;
     (void)state;
     build(&b, BF16);
-    DO(slice(&b.g, ROWS));
+    DO(slice(&b.g, ROWS, false));
     assert_int_equal(b.g.value[named(&b, "k.all")].dtype, BF16);
     assert_int_equal(b.g.value[named(&b, "d.v.all")].dtype, F32);
     assert_int_equal(b.g.value[named(&b, "d.v")].dtype, BF16);
@@ -141,7 +141,7 @@ static void put_once(void **state)
         int puts = 0, attentions = 0;
         Program p;
         build(&b, F64);
-        DO(slice(&b.g, ROWS));
+        DO(slice(&b.g, ROWS, false));
         DO(recompute(&b.g, &(CompileOptions){.recompute = mode[w], .offload_names = "k*,v*"}));
         DO(phases(&b.g));
         for (int i = 0; i < b.g.n_nodes; i++) {
@@ -177,7 +177,7 @@ static void loss_continues(void **state)
     token_loss(&b.g, x, w, targets, input(&b.g, INPUT_WEIGHTS, rows));
     graph_test_prepare(&b, true);
     DO(chunk(&b.g, &(ChunkRule){.elements = 9 * 2, .min_rows = 1}));
-    DO(slice(&b.g, ROWS));
+    DO(slice(&b.g, ROWS, false));
     for (int i = 0; i < b.g.n_nodes; i++) {
         if (b.g.node[i].op != OP_loss) continue;
         assert_int_equal(b.g.node[i].keep[0], starts++ ? SLOT_ONE : SLOT_AFTER_FIRST);
@@ -221,7 +221,7 @@ static void faults(void **state)
     for (size_t i = 0; i < sizeof fault / sizeof *fault; i++) {
         GraphTest b;
         build(&b, F64);
-        DO(slice(&b.g, ROWS));
+        DO(slice(&b.g, ROWS, false));
         fault[i].breaks(&b);
         assert_int_equal(graph_check(&b.g), ERR_CHECK);
         if (!strstr(err_text(), fault[i].message))
@@ -237,7 +237,7 @@ static void keys_without_all_rows(void **state)
     (void)state;
     build(&b, F64);
     b.g.value[named(&b, "k")].dims.dim[0].from = 3;
-    assert_int_equal(slice(&b.g, ROWS), ERR_CHECK);
+    assert_int_equal(slice(&b.g, ROWS, false), ERR_CHECK);
     assert_non_null(strstr(err_text(), "has not all rows"));
     graph_test_close(&b);
 }
