@@ -53,9 +53,8 @@ static Instr make_instr(const LowerContext *l, const Node *n, Phase phase)
                 .phase = phase,
                 .recomputed = n->recomputed,
                 .attr = n->attr};
-    const Signature sig = op_signature(n->op);
     for (int i = 0; i < n->n_in; i++) {
-        if (strcmp(sig.in[i].name, "sum") == 0) continue; /* the output's own bytes */
+        if (op_is_sum(n->op, i)) continue; /* the output's own bytes */
         if (op_only_orders(n->op, i)) continue;
         in.in[in.n_in++] = n->in[i];
         in.bytes += tensor_bytes(&l->tensor[n->in[i]]);

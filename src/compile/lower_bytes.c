@@ -72,12 +72,10 @@ static StorageView own_bytes(const Graph *g, Value v)
 }
 
 /* Index of the operand that the output is added to, or -1. */
-static int sum_operand(const Node *n)
+static int sum_operand(const Node *n, int output)
 {
-    if (n->op == OP_grouped_linear_dx) return n->n_in == 4 ? 3 : -1;
-    const bool sums =
-        n->op == OP_linear_dx || n->op == OP_linear_part_dx || n->op == OP_linear_part_dw;
-    return sums && n->n_in == 3 ? 2 : -1;
+    const int operand = op_sum_operand(n->op, output);
+    return operand < n->n_in ? operand : -1;
 }
 
 /* True for inputs that a kernel may overwrite with its output, as device/kernels.def states. The
@@ -255,16 +253,18 @@ static Err place_parts(StoragePass *w)
     const Graph *g = w->g;
     for (int i = g->n_nodes - 1; i >= 0; i--) {
         const Node *n = &g->node[i];
-        const int sum = sum_operand(n);
+        bool sums = false;
         for (int j = 0; j < n->n_out; j++) { /* outputs of the unit have storage of their own */
+            const int sum = sum_operand(n, j);
             const bool settled =
                 n->op == OP_join || sum >= 0 || g->value[n->out[j]].role != ROLE_LOCAL;
             if (settled && !w->bytes[n->out[j]].set) w->bytes[n->out[j]] = own_bytes(g, n->out[j]);
+            if (sum >= 0) TRY(put_inside(w, n->in[sum], w->bytes[n->out[j]]));
+            sums = sums || sum >= 0;
         }
+        if (sums) continue;
         if (n->op == OP_wait && w->bytes[n->out[0]].set) /* the transfer arrives there */
             TRY(put_inside(w, n->in[0], w->bytes[n->out[0]]));
-        else if (sum >= 0)
-            TRY(put_inside(w, n->in[sum], w->bytes[n->out[0]]));
         else if (n->op == OP_join)
             TRY(place_join(w, n));
         else if (w->bytes[n->out[0]].set)

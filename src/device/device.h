@@ -21,7 +21,7 @@
 #include "base/err.h"
 #include "base/team.h"
 
-enum { MAX_DIMS = 5, MAX_IN = 8, MAX_OUT = 4, MAX_NUMBERS = 4 };
+enum { MAX_DIMS = 5, MAX_IN = 10, MAX_OUT = 4, MAX_NUMBERS = 4 };
 
 typedef struct {
     void *data;

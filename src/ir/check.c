@@ -166,18 +166,19 @@ static Err check_types(const Graph *g, int index)
 static Err check_keep(const Graph *g, int index)
 {
     const Node *n = &g->node[index];
-    const Signature sig = op_signature(n->op);
-    const bool sum =
-        n->n_in <= sig.n_in && n->n_in > 0 && strcmp(sig.in[n->n_in - 1].name, "sum") == 0;
+    if (n->op == OP_attention && n->n_in == 5)
+        return bad(g, index, "o is carried on without its lse", n->in[4]);
     for (int i = 0; i < n->n_out; i++) {
         const int slot = n->keep[i];
         if (slot < 0 || slot >= N_SLOTS) return bad(g, index, "its slot does not exist", n->out[i]);
         const Role role = g->value[n->out[i]].role;
+        const int operand = op_sum_operand(n->op, i);
+        const bool sum = operand >= 0 && operand < n->n_in;
         const bool adds = role_accumulates(role) || role == ROLE_MICRO || sum;
         if (slot != SLOT_ZERO && !adds)
             return bad(g, index, "it is no sum, yet its old content is kept", n->out[i]);
         if (sum && slot != SLOT_ONE)
-            return bad(g, index, "it adds to its last input, yet does not keep it", n->out[i]);
+            return bad(g, index, "it adds to an input, yet does not keep it", n->out[i]);
     }
     return OK;
 }

@@ -79,6 +79,28 @@ Signature op_signature(OpId op)
     return sig;
 }
 
+static bool is_sum_of(const Operand *o, const Operand *out, int output)
+{
+    if (strncmp(o->name, "sum", 3) != 0) return false;
+    return o->name[3] == '_' ? strcmp(o->name + 4, out->name) == 0 : !o->name[3] && output == 0;
+}
+
+int op_sum_operand(OpId op, int output)
+{
+    const Signature sig = op_signature(op);
+    for (int i = 0; i < sig.n_in; i++)
+        if (is_sum_of(&sig.in[i], &sig.out[output], output)) return i;
+    return -1;
+}
+
+bool op_is_sum(OpId op, int index)
+{
+    const Signature sig = op_signature(op);
+    for (int j = 0; j < sig.n_out && index < sig.n_in; j++)
+        if (is_sum_of(&sig.in[index], &sig.out[j], j)) return true;
+    return false;
+}
+
 /* The extents that the letters of one op stand for, as far as they are known. */
 typedef struct {
     Dim letter[128];

@@ -59,6 +59,11 @@ typedef struct {
 
 Signature op_signature(OpId op);
 
+/* Local. The operand that an output is added to, which may be absent; -1: there is none. */
+int op_sum_operand(OpId op, int output);
+/* Local. True if this operand is the old content of an output. */
+bool op_is_sum(OpId op, int index);
+
 /* Local. The shapes of the outputs from those of the inputs. Extents that the inputs do not
  * determine come from `attr` or, if given != NULL, from given[output]. ERR_CHECK names the op, the
  * operand and the extents that disagree. */

@@ -20,7 +20,8 @@ double attention_pairs(const Attr *attr, const Dim *queries, const Dim *keys, in
 
 static inline bool op_attends(OpId op)
 {
-    return op == OP_attention || op == OP_attention_dx || op == OP_attention_part_dx;
+    return op == OP_attention || op == OP_attention_dx || op == OP_attention_part_dx ||
+           op == OP_attention_part_dx_onto;
 }
 
 #endif

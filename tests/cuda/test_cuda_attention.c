@@ -53,6 +53,21 @@ static void forward(void **state)
             }
 }
 
+/* Carried on from other keys, with o in the type or wide, as a visit of an attention plan has it. */
+static void carried_on(void **state)
+{
+    (void)state;
+    for (int n = 0; n < N_SIZES + N_GPU_SIZES; n++)
+        for (int mask = 0; mask < N_MASKS; mask++)
+            for (int type = 0; type < 4; type++) {
+                Case c = case_of(n, mask, gpu_types[type % 2]);
+                case_open(&gpu.b, &c, (Mask)mask, 1);
+                const Call call = attention_carry_call(&gpu.b, &c, type / 2);
+                expect_like_ref(KERNEL_attention, &call, gpu_terms(8 * (double)(c.s + c.c)),
+                                2 * inside(c.type));
+            }
+}
+
 /* Inputs of the gradient: o and lse over all keys, by ref. */
 static void prepare(const Call *f, Call *back, bool wide, int variant)
 {
@@ -214,6 +229,7 @@ static void merge(void **state)
 }
 
 static const struct CMUnitTest tests[] = {cmocka_unit_test(forward),
+                                          cmocka_unit_test(carried_on),
                                           cmocka_unit_test(backward),
                                           cmocka_unit_test(unseen_is_not_read),
                                           cmocka_unit_test(causal_is_promised),

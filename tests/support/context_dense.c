@@ -35,16 +35,16 @@ static bool softmax_row(const AttentionCase *c, int i, int head, double *p, doub
 {
     const double scale = 1 / sqrt(c->size);
     const int group = head / (c->heads / c->key_heads);
-    double most = -INFINITY, sum = 0;
+    double most = -HUGE_VAL, sum = 0;
     for (int j = 0; j < c->tokens; j++) {
         const bool live = attention_sees(c, i, j);
         p[j] = live ? scale * dot(&c->q[(i * c->heads + head) * c->size],
                                   &c->k[(j * c->key_heads + group) * c->size], c->size)
-                    : -INFINITY;
+                    : -HUGE_VAL;
         most = fmax(most, p[j]);
     }
-    *lse = -INFINITY;
-    if (most == -INFINITY) return false;
+    *lse = -HUGE_VAL;
+    if (most == -HUGE_VAL) return false;
     for (int j = 0; j < c->tokens; j++) sum += p[j] = exp(p[j] - most);
     for (int j = 0; j < c->tokens; j++) p[j] /= sum;
     *lse = most + log(sum);
@@ -55,7 +55,8 @@ void attention_dense(const AttentionCase *c, AttentionResult *r)
 {
     const int d = c->size;
     const double scale = 1 / sqrt(d);
-    double p[c->tokens], dp[c->tokens];
+    MUST(c->tokens <= MOST_CASE_TOKENS, "%d tokens", c->tokens);
+    double p[MOST_CASE_TOKENS], dp[MOST_CASE_TOKENS];
     for (int i = 0; i < c->tokens; i++)
         for (int head = 0; head < c->heads; head++) {
             const int at = (i * c->heads + head) * d, group = head / (c->heads / c->key_heads);

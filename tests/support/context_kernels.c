@@ -79,15 +79,12 @@ static Err open_call(ContextRun *w, const RunRows *q, const RunRows *k, Call *ca
 Err kernel_attention(ContextRun *w, RunRows *q, const RunRows *k)
 {
     Call call;
-    double *o, *lse;
-    TRY(ARENA_NEW(w->temp, (int64_t)q->n * w->c->heads * w->c->size + 1, &o));
-    TRY(ARENA_NEW(w->temp, (int64_t)q->n * w->c->heads + 1, &lse));
     TRY(open_call(w, q, k, &call));
-    call.out[0] = array(w, RUN_O, q, o);
-    call.out[1] = array(w, RUN_LSE, q, lse);
+    call.out[0] = rows_array(w, RUN_O, q);
+    call.out[1] = rows_array(w, RUN_O_LSE, q);
     call.n_out = 2;
-    TRY(call_kernel(w, KERNEL_attention, &call));
-    return kernel_merge(w, q, o, lse);
+    call.number[0] = 1; /* carried on from the visits before, or from -inf */
+    return call_kernel(w, KERNEL_attention, &call);
 }
 
 Err kernel_gradients(ContextRun *w, RunRows *q, RunRows *k)

@@ -10,6 +10,8 @@
 #include "compile/context/plan.h"
 #include "device/device.h"
 
+enum { MOST_CASE_TOKENS = 64 };
+
 /* Attention of one sequence. Arrays are [token][head][size]. */
 typedef struct {
     int tokens, heads, key_heads, size;

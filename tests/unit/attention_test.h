@@ -111,6 +111,23 @@ static inline Call attention_call(const Case *c)
                   .attr = c->attr};
 }
 
+/* A forward call that carries on from random other keys, which some rows do not have; o may be
+ * wide. */
+static inline Call attention_carry_call(Bench *b, const Case *c, bool wide)
+{
+    Call call = attention_call(c);
+    const DType type = wide ? dtype_wide(c->type) : c->type;
+    call.out[0] = NEW(b, type, (Strides)((c->strides + 1) % N_STRIDES), c->t, c->h, c->c);
+    call.number[0] = 1;
+    accumulator(b, call.out[0], 1);
+    fill(b, &call.out[1], 20);
+    for (int64_t row = 0; row < c->t * c->h; row += 5) {
+        put(&call.out[1], row, -HUGE_VAL);
+        for (int64_t i = 0; i < c->c; i++) put(&call.out[0], row * c->c + i, 0);
+    }
+    return call;
+}
+
 /* The backward call for a random dout, with the current o and lse; keep scales accumulators. */
 static inline Call attention_dx_call(Bench *b, const Case *c, const double keep[3])
 {

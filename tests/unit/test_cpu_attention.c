@@ -34,6 +34,8 @@ static void try_case(CpuBench *cb, Case c, Mask mask, double size, int64_t key_a
     c.attr.attention.key_at = key_at;
     const Call forward = attention_call(&c);
     against_ref(cb, KERNEL_attention, &forward, tol_attention(&c, size));
+    const Call carried = attention_carry_call(b, &c, (int)mask % 2);
+    against_ref(cb, KERNEL_attention, &carried, 2 * tol_attention(&c, size));
     assert_int_equal(device_ref.kernel[KERNEL_attention](&forward), OK);
     const int64_t readers =
         c.attr.attention.group ? c.attr.attention.group : c.h / larger(1, (int)c.g);

@@ -136,6 +136,61 @@ static void blocks_merge(void **state)
         }
 }
 
+/* The same blocks, each carried on from those before it. */
+static void blocks_carry_on(void **state)
+{
+    (void)state;
+    const int64_t cut[] = {0, 21, 22, 50, 50, 77};
+    for (int mask = 0; mask < N_MASKS; mask++)
+        for (int type = F64; type <= F32; type++)
+            for (int wide = 0; wide < 2; wide++) {
+                bench_clear(&bench);
+                Case c = {.type = (DType)type,
+                          .t = 45,
+                          .s = 77,
+                          .h = 4,
+                          .g = 2,
+                          .c = wide ? 133 : 5, /* parts of the channels read what one writes */
+                          .strides = PADDED};
+                case_open(&bench, &c, (Mask)mask, wide ? 0.5 : 3);
+                for (int b = 0; b < 5; b++) {
+                    Case part = c;
+                    const int64_t from = cut[b], bytes = (int64_t)dtype_bytes(c.type);
+                    part.k.data = (char *)c.k.data + from * c.k.stride[0] * bytes;
+                    part.v.data = (char *)c.v.data + from * c.v.stride[0] * bytes;
+                    part.k.n[0] = part.v.n[0] = cut[b + 1] - from;
+                    part.attr.attention.key_at = from;
+                    Call call = attention_call(&part);
+                    call.number[0] = b > 0;
+                    run_twice(&bench, KERNEL_attention, &call);
+                }
+                check_forward(&c, 2 * rounding(c.type));
+                expect_gaps(&bench);
+            }
+}
+
+/* Carried on from sums far away: they win, or count for nothing. */
+static void extremes_carry_on(void **state)
+{
+    (void)state;
+    const double carried[] = {800, -800, -HUGE_VAL};
+    for (int k = 0; k < 3; k++) {
+        bench_clear(&bench);
+        Case c = {.type = F64, .t = 37, .s = 70, .h = 2, .g = 1, .c = 3, .strides = PADDED};
+        case_open(&bench, &c, CAUSAL, 1);
+        Call call = attention_call(&c);
+        run(KERNEL_attention, &call);
+        const double o = get(&c.o, 1), lse = get(&c.lse, 0);
+        for (int64_t i = 0; i < tensor_count(&c.o); i++)
+            put(&c.o, i, k == 2 ? (double)NAN : 7); /* of no key: not read */
+        for (int64_t i = 0; i < tensor_count(&c.lse); i++) put(&c.lse, i, carried[k]);
+        call.number[0] = 1;
+        run_twice(&bench, KERNEL_attention, &call);
+        assert_true(get(&c.o, 1) == (k ? o : 7));
+        assert_true(get(&c.lse, 0) == (k ? lse : 800));
+    }
+}
+
 /* Parts whose sums differ by more than the range of exp, and parts that hold only NaN. */
 static void merge_extremes(void **state)
 {
@@ -169,6 +224,8 @@ int main(void)
         cmocka_unit_test(large_logits),
         cmocka_unit_test(masked_keys_are_not_read),
         cmocka_unit_test(blocks_merge),
+        cmocka_unit_test(blocks_carry_on),
+        cmocka_unit_test(extremes_carry_on),
         cmocka_unit_test(merge_extremes),
     };
     bench_open(&bench);

@@ -198,6 +198,50 @@ static void work_is_balanced(void **state)
     }
 }
 
+static int count_ops(const Program *p, Phase phase, OpId op)
+{
+    int n = 0;
+    for (int i = p->first[phase]; i < p->first[phase + 1]; i++) n += p->instr[i].op == op;
+    return n;
+}
+
+/* Visits carry on (o, lse), dq, dk and dv in place: only what comes from other ranks is merged or
+ * added, o and lse by a merge, dq by an add, dk and dv by two. */
+static void visits_carry_on(void **state)
+{
+    static const struct {
+        PlanCase c;
+        int merges, adds; /* of all ranks */
+    } table[] = {
+        {{"ring", 4, 0, TOKENS_ZIGZAG, 40, 8, 2, RECOMPUTE_NONE}, 0, 2 * 4 * 3},
+        {{"double-ring", 4, 2, TOKENS_ZIGZAG, 40, 8, 2, RECOMPUTE_NONE}, 0, 2 * 4 * 3},
+        /* keys go to the rank at distance 1, whose dk and dv come back, or their queries do */
+        {{"lightseq", 3, 0, TOKENS_CONTIGUOUS, 42, 4, 4, RECOMPUTE_NONE}, 1, 2 * 2 + 1},
+        {{"token-ring", 3, 0, TOKENS_CONTIGUOUS, 42, 4, 4, RECOMPUTE_NONE}, 3 * 2, 3 * 2},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        const PlanCase gather = {.cp = table[i].c.cp,
+                                 .tokens = table[i].c.tokens,
+                                 .seq_len = table[i].c.seq_len,
+                                 .heads = table[i].c.heads,
+                                 .key_heads = table[i].c.key_heads};
+        PlanBed b, whole;
+        int merges = 0, adds = 0;
+        bed_open(&b, &table[i].c, true);
+        bed_open(&whole, &gather, true);
+        for (int k = 0; k < b.r.n; k++) {
+            merges += count_ops(&b.r.program[k], PHASE_F, OP_attention_merge);
+            adds += count_ops(&b.r.program[k], PHASE_B, OP_add) -
+                    count_ops(&whole.r.program[k], PHASE_B, OP_add);
+        }
+        if (merges != table[i].merges || adds != table[i].adds)
+            fail_msg("%s on %d ranks: %d merges, %d adds", table[i].c.plan, b.r.n, merges, adds);
+        bed_close(&b);
+        bed_close(&whole);
+    }
+}
+
 static size_t frame_bytes(const Program *p)
 {
     return p->bytes[REGION_FRAME_I] + p->bytes[REGION_FRAME_W];
@@ -348,6 +392,7 @@ int main(void)
         cmocka_unit_test(elements_are_those_of_the_formula),
         cmocka_unit_test(totals_are_those_of_the_publications),
         cmocka_unit_test(work_is_balanced),
+        cmocka_unit_test(visits_carry_on),
         cmocka_unit_test(frames_hold_nothing_of_peers),
         cmocka_unit_test(scratch_is_flat),
         cmocka_unit_test(hops_overlap_visits),

@@ -2,9 +2,9 @@
  *
  * A move is a send to one rank and a receive from one. Both begin after the visit that the plan
  * lists before them, so the next visit overlaps them, and a rank holds no more blocks than the plan
- * says. Forward, (o, lse) of the visits are merged; backward, their gradients are added. Partial
- * results of other ranks are added after the visit that hides their way here. Sums are in the order
- * of the plan, never in that of arrival. */
+ * says. A visit carries on what those before it have left on this rank: (o, lse) forward, dq, dk and
+ * dv backward, in place. Partial results of other ranks are merged, or added, after the visit that
+ * hides their way here. Sums are in the order of the plan, never in that of arrival. */
 #include "compile/context/write.h"
 
 #include <string.h>
@@ -200,6 +200,35 @@ static Value add_ranges(ContextWriter *w, const ContextStep *s, int piece)
     return n->out[0];
 }
 
+/* The sums that a visit carries on: its op, the operands after the first n, and a bit per output. */
+typedef struct {
+    OpId op;
+    int n_in;
+    unsigned kept;
+} VisitSums;
+
+static VisitSums add_sums(const ContextWriter *w, const QueryValues *q, const BlockValues *k,
+                          Value *in)
+{
+    VisitSums v = {w->backward ? OP_attention_part_dx : OP_attention, w->backward ? 7 : 4, 0};
+    if (!w->backward) {
+        if (q->o == NO_VALUE) return v;
+        in[v.n_in++] = q->o, in[v.n_in++] = q->o_lse;
+        v.kept = 3;
+        return v;
+    }
+    if (k->dk != NO_VALUE) {
+        v.op = OP_attention_part_dx_onto;
+        in[v.n_in++] = k->dk, in[v.n_in++] = k->dv;
+        v.kept = 6;
+    }
+    if (q->dq != NO_VALUE) {
+        in[v.n_in++] = q->dq;
+        v.kept |= 1;
+    }
+    return v;
+}
+
 /* One attention of a piece of queries with a block of keys, with wide outputs. */
 static const Node *add_attention(ContextWriter *w, const Node *whole, const ContextStep *s,
                                  int piece)
@@ -209,13 +238,16 @@ static const Node *add_attention(ContextWriter *w, const Node *whole, const Cont
     const BlockValues *k = &w->at[s->k.rank];
     const ContextTokens *keys = &w->tokens[s->k.rank];
     const Value ranges = add_ranges(w, s, piece);
-    const Value in[] = {q->q, k->k, k->v, ranges, q->dout, q->lse, q->delta};
+    Value in[MAX_IN] = {q->q, k->k, k->v, ranges, q->dout, q->lse, q->delta};
     OpAttr attr = whole->attr;
     attr.kernel.attention.key_at = keys->span || !keys->all.n_spans ? 0 : keys->all.of_micro[0].lo;
     if (g->err != OK) return NULL;
-    const Node *n = graph_node(g, w->backward ? OP_attention_part_dx : OP_attention, &attr,
-                               w->backward ? 7 : 4, in, NULL, whole->n_out);
-    for (int j = 0; n && j < n->n_out; j++) g->value[n->out[j]].dtype = dtype_wide(g->dtype);
+    const VisitSums sums = add_sums(w, q, k, in);
+    Node *n = graph_node(g, sums.op, &attr, sums.n_in, in, NULL, whole->n_out);
+    for (int j = 0; n && j < n->n_out; j++) {
+        g->value[n->out[j]].dtype = dtype_wide(g->dtype);
+        if (sums.kept >> j & 1) n->keep[j] = SLOT_ONE;
+    }
     return n;
 }
 
@@ -225,17 +257,13 @@ static void add_visit(ContextWriter *w, const Node *whole, const ContextStep *s)
         if (!has_piece(w, PAYLOAD_Q, s->q, piece)) continue;
         const Node *n = add_attention(w, whole, s, piece);
         if (!n) return;
-        const Value out[] = {n->out[0], n->out[1], n->n_out > 2 ? n->out[2] : NO_VALUE};
         QueryValues *q = &w->at[s->q.rank].piece[piece];
         BlockValues *k = &w->at[s->k.rank];
-        w->last = out[0];
-        if (w->backward) {
-            q->dq = sum_of(w->g, q->dq, out[0]);
-            k->dk = sum_of(w->g, k->dk, out[1]);
-            k->dv = sum_of(w->g, k->dv, out[2]);
-        } else {
-            merge_into(w, q, out[0], out[1]);
-        }
+        w->last = n->out[0];
+        if (w->backward)
+            q->dq = n->out[0], k->dk = n->out[1], k->dv = n->out[2];
+        else
+            q->o = n->out[0], q->o_lse = n->out[1];
     }
     add_arrivals(w);
 }

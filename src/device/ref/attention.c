@@ -3,7 +3,8 @@
  *
  * A row carries (max, sum, o) over the tiles: the sum of exp(s - max), and o with the same weights.
  * If a tile raises the max, sum and o are scaled by exp(old - new). At the end o /= sum and lse =
- * max + log(sum). Memory is O(1) in addition to the outputs. */
+ * max + log(sum). Memory is O(1) in addition to the outputs. A call that carries on from other
+ * blocks of keys starts at max = lse, sum = 1. */
 #include "device/ref/attention.h"
 
 #include <math.h>
@@ -60,18 +61,26 @@ static void store_rows(const Call *call, SoftmaxState *st, Block queries, int64_
     }
 }
 
-/* One tile: a block of queries, a query head, a part of the channels of o. */
-static void attention_tile(void *work, int64_t tile)
+/* No key so far, or those of the calls before. */
+static void open_rows(const Call *call, SoftmaxState *st, Block queries, int64_t head, Block part)
 {
-    const Call *call = work;
-    const Tensor *q = &call->in[0], *k = &call->in[1], *v = &call->in[2], *ranges = &call->in[3];
-    const int64_t parts = channel_parts(q), heads = q->n[1];
-    const Block part = block_of(q->n[2], CHANNELS, tile % parts);
-    const Block queries = block_of(q->n[0], QUERIES, tile / parts / heads);
-    const int64_t head = tile / parts % heads;
+    const Tensor *o = &call->out[0], *lse = &call->out[1];
+    for (int64_t i = 0; i < queries.n; i++) {
+        st->max[i] = -HUGE_VAL;
+        if (call->number[0] == 0) continue;
+        st->max[i] = tensor_get(lse, (queries.at + i) * o->n[1] + head);
+        if (st->max[i] == -HUGE_VAL) continue;
+        st->sum[i] = 1;
+        row_load(head_row(o, queries.at + i, head), part.at, part.n, st->o[i]);
+    }
+}
 
+/* A block of queries, a query head, a part of the channels of o. */
+static void attention_part(const Call *call, Block queries, int64_t head, Block part)
+{
+    const Tensor *q = &call->in[0], *k = &call->in[1], *v = &call->in[2], *ranges = &call->in[3];
     SoftmaxState st = {.sum = {0}};
-    for (int i = 0; i < QUERIES; i++) st.max[i] = -HUGE_VAL;
+    open_rows(call, &st, queries, head, part);
     for (int64_t b = 0; b < blocks_of(key_count(call), KEYS); b++) {
         const Block keys = block_of(k->n[0], KEYS, b);
         TileMask mask;
@@ -85,10 +94,21 @@ static void attention_tile(void *work, int64_t tile)
     store_rows(call, &st, queries, head, part);
 }
 
+/* One tile: a block of queries and a query head. The part that writes lse is the last, since all
+ * read what it overwrites. */
+static void attention_tile(void *work, int64_t tile)
+{
+    const Call *call = work;
+    const Tensor *q = &call->in[0];
+    const Block queries = block_of(q->n[0], QUERIES, tile / q->n[1]);
+    for (int64_t i = channel_parts(q) - 1; i >= 0; i--)
+        attention_part(call, queries, tile % q->n[1], block_of(q->n[2], CHANNELS, i));
+}
+
 Err ref_attention(const Call *call)
 {
     const Tensor *q = &call->in[0];
-    ref_tiles(call, blocks_of(q->n[0], QUERIES) * q->n[1] * channel_parts(q), attention_tile);
+    ref_tiles(call, blocks_of(q->n[0], QUERIES) * q->n[1], attention_tile);
     return OK;
 }
 

@@ -146,6 +146,7 @@ Err attention_open(const Call *call, KernelId id, bool backward, Attention *out)
         a.wide = a.wide && walk_rows_wide(&a.dout);
     } else {
         a.o = call->out[0], a.lse = call->out[1];
+        a.carry = call->number[0] != 0;
     }
     for (int i = 0; i < 3; i++) a.keep[i] = (float)call->number[i];
     a.t = (int)a.q.n[0], a.h = (int)a.q.n[1], a.c = (int)a.q.n[2];

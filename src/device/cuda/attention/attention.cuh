@@ -32,6 +32,7 @@ typedef struct {
     int t, s, h, g, c;  /* queries, keys, heads, key heads, channels */
     int key_at, group, head_at;
     float scale, keep[3];
+    bool carry;            /* o and lse hold those of other blocks of keys */
     bool wide;             /* rows of q, k, v, dout can be copied 16 bytes at a time */
     const BlockHull *hull; /* one per HULL_ROWS queries */
 } Attention;

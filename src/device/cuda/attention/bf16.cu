@@ -3,7 +3,8 @@
  * A block holds BM queries of one head in shared memory and loops over the tiles of BN keys that
  * its hull sees. The next tile is prefetched while this one is multiplied. A warp has 16 M rows. A
  * row carries (max, sum, o) of an online softmax: when a tile raises the max, sum and o are
- * rescaled by exp2(old - new). Scores are multiplied by log2(e): lse = ln(2) (max + log2(sum)). */
+ * rescaled by exp2(old - new). Scores are multiplied by log2(e): lse = ln(2) (max + log2(sum)). A
+ * call that carries on from other blocks of keys starts at the max that makes up their lse. */
 #include "device/cuda/attention/attention.cuh"
 
 enum { WARPS = 4, THREADS = 32 * WARPS };
@@ -68,6 +69,39 @@ static __device__ inline void weigh(SoftmaxRows<D, M> &w, float s[M][BN / 8][4],
         }
 }
 
+/* No key so far, or those of the calls before. The sum of a row is that of the shares of its four
+ * threads; it makes up for the rounding of max. */
+template <int D, int M>
+static __device__ inline void open_rows(const Attention &a, SoftmaxRows<D, M> &w, int row, int head)
+{
+    const float scale = fabsf(a.scale) * LOG2E;
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const int t = row + 16 * m + 8 * half + lane / 4;
+            w.row_max[m][half] = -INFINITY;
+            if (!a.carry || t >= a.t) continue;
+            const float lse = ((const float *)a.lse.data)[head_offset(a.lse, t, head)];
+            if (lse == -INFINITY) continue;
+            const float row_max = lse / fabsf(a.scale);
+            const float sum = exp2f(fmaf(lse, LOG2E, -(row_max * scale)));
+            const int64_t at = head_offset(a.o, t, head);
+            w.row_max[m][half] = row_max;
+            w.sum[m][half] = lane % 4 == 0 ? sum : 0;
+#pragma unroll
+            for (int c = 0; c < D / 8; c++)
+#pragma unroll
+                for (int e = 0; e < 2; e++) {
+                    const int channel = 8 * c + 2 * (lane % 4) + e;
+                    if (channel < a.c)
+                        w.o[m][c][2 * half + e] =
+                            sum * value_get(a.o.data, a.o.dtype, at + channel * a.o.stride[2]);
+                }
+        }
+}
+
 template <int D, int M>
 static __device__ inline void store(const Attention &a, SoftmaxRows<D, M> &w, int row, int head)
 {
@@ -115,8 +149,7 @@ static __global__ void __launch_bounds__(THREADS)
     const int end = max(u.any[1], u.any[3]);
     int key = hull_next_tile<BN>(u, min(u.any[0], u.any[2]) / BN * BN, end), stage = 0;
     SoftmaxRows<D, M> w = {};
-#pragma unroll
-    for (int m = 0; m < M; m++) w.row_max[m][0] = w.row_max[m][1] = -INFINITY;
+    open_rows<D, M>(a, w, row + mine, head);
 
     for (int i = threadIdx.x; i < R::BM; i += THREADS) smem.ranges[i] = row_ranges(a, row + i);
     tile_load<D, R::BM, THREADS>(a, a.q, row, head, smem.q);

@@ -30,6 +30,7 @@ static inline const char *cudnn_operand_misfit(const Call *call, bool backward)
     const Tensor *in = call->in, *out = call->out;
     if (!cudnn_reads(&in[0]) || !cudnn_reads(&in[1]) || !cudnn_reads(&in[2]))
         return "q, k or v is not bf16 with rows aligned to 16 bytes";
+    if (!backward && call->number[0] != 0) return "o and lse carry on from other keys";
     if (!backward)
         return cudnn_reads(&out[0]) ? NULL : "o is not bf16 with rows aligned to 16 bytes";
     if (in[6].ndim == 2) return "o is given as delta";

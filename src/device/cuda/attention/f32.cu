@@ -56,6 +56,18 @@ static __global__ void __launch_bounds__(THREADS)
     const int4 r = row_ranges(a, row + i);
     float row_max = -INFINITY, total = 0, o[EACH] = {};
     rows_load<OWN>(a, a.q, row, head, q);
+    if (a.carry && row + i < a.t)
+        row_max = ((const float *)a.lse.data)[head_offset(a.lse, row + i, head)];
+    if (row_max != -INFINITY) { /* carried on */
+        total = 1;
+#pragma unroll
+        for (int e = 0; e < EACH; e++)
+            if (lane + 8 * e < a.c)
+                o[e] = value_get(a.o.data, a.o.dtype,
+                                 head_offset(a.o, row + i, head) +
+                                     (lane + 8 * e) * a.o.stride[2]);
+    }
+    __syncwarp(); /* all have read the lse that one of them writes */
     for (int key = 0; key < max(u.any[1], u.any[3]); key += PASS) {
         if (!hull_sees(u, key, key + PASS)) continue;
         __syncthreads();

@@ -67,6 +67,16 @@ static void add_keys(DecodeState *st, const Call *call, int64_t kv_head, int64_t
     }
 }
 
+/* What calls for other blocks of keys have left. */
+static void carry_row(DecodeState *st, const Call *call, int64_t query, int64_t head)
+{
+    const Tensor *o = &call->out[0], *lse = &call->out[1];
+    st->max = (float)tensor_get(lse, query * o->n[1] + head);
+    if (st->max == -HUGE_VALF) return;
+    st->sum = 1;
+    load_piece(head_row(o, query, head), 0, st->channels, st->o);
+}
+
 /* A task: one query head of one query. */
 static void decode_task(void *work, int64_t task)
 {
@@ -76,6 +86,7 @@ static void decode_task(void *work, int64_t task)
     DecodeState st = {.max = -HUGE_VALF, .channels = q->n[2], .padded = pad_to(q->n[2], W)};
     Ranges ranges;
     load_piece(head_row(q, query, head), 0, st.channels, st.q);
+    if (call->number[0] != 0) carry_row(&st, call, query, head);
     ranges_load(&call->in[3], call->attr.attention.key_at, keys, (TokenBlock){query, 1}, &ranges);
     for (int r = 0; r < 2; r++) {
         const int64_t lo = ranges.lo[r][0], hi = ranges.hi[r][0];

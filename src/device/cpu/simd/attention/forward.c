@@ -1,7 +1,8 @@
 /* forward.c -- o = softmax(scale q k') v, the driver and the vector paths; attention.h draws it.
  *
  * Scores are in units of log 2, so weights are powers of 2. If a tile raises a row's max, its sum
- * and o are rescaled by 2^(old - new). At the end o /= sum and lse = log 2 (max + log2(sum)).
+ * and o are rescaled by 2^(old - new). At the end o /= sum and lse = log 2 (max + log2(sum)). A call
+ * that carries on from other blocks of keys starts with max = log2(e) lse, a sum of about 1, and o.
  * forward_amx.c has the tiles of the AMX path, decode.c calls with few queries. */
 #include "device/cpu/simd/attention/forward.h"
 
@@ -92,6 +93,29 @@ static void store_rows(const Call *call, const QueryBlock *block, int64_t head)
     }
 }
 
+/* The rows as calls for other blocks of keys have left them. The sum makes up for the rounding of
+ * max. */
+static void query_block_carry(const Call *call, int64_t head, AttentionPath path, QueryBlock *block)
+{
+    const Tensor *o = &call->out[0], *lse = &call->out[1];
+    const int64_t channels = o->n[2], step = padded(channels);
+    const float *const from = (const float *)lse->data + head * lse->stride[1];
+    float buffer[MAX_CHANNELS];
+    for (int64_t i = 0; i < block->queries.n; i++) {
+        const double log2_sum = LOG2_E * (double)from[(block->queries.at + i) * lse->stride[0]];
+        const float max = (float)log2_sum;
+        if (max == -HUGE_VALF) continue;
+        const float sum = (float)exp2(log2_sum - (double)max);
+        const float *row = row_read(head_row(o, block->queries.at + i, head), channels, buffer);
+        for (int64_t c = 0; c < channels; c++) block->o.f32[i * step + c] = sum * row[c];
+        block->max[i] = max;
+        if (path.amx)
+            block->lane_sums[i][0] = sum;
+        else
+            block->sum[i] = sum;
+    }
+}
+
 static void query_block_open(const Call *call, TokenBlock queries, int64_t head, ForwardState *st,
                              QueryBlock *block)
 {
@@ -110,6 +134,7 @@ static void query_block_open(const Call *call, TokenBlock queries, int64_t head,
         block->max[i] = -HUGE_VALF;
         block->sum[i] = 0;
     }
+    if (call->number[0] != 0) query_block_carry(call, head, st->path, block);
 }
 
 /* Adds a tile. Returns true if rows of v were cleared (nonfinite.c). */
