@@ -140,6 +140,7 @@ static bool has_expert_rows(OpId op)
     const Signature sig = op_signature(op);
     for (int i = 0; i < sig.n_in; i++)
         if (strcmp(sig.in[i].name, "offsets") == 0 || strcmp(sig.in[i].name, "expert") == 0 ||
+            strcmp(sig.in[i].name, "all") == 0 || /* offsets of all ranks */
             (strcmp(sig.in[i].name, "at") == 0 && op != OP_put_rows_at))
             return true;
     return false;
