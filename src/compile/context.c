@@ -4,9 +4,8 @@
  *            o, lse = attention q kk vv
  *   after:   send k; send v                                             ring of 2 ranks
  *            k1 = wait (recv after q);  v1 = wait (recv after q)
- *            o0, lse0 = attention q k v          keys of this rank
- *            o1, lse1 = attention q k1 v1        keys of the rank before
- *            o, lse = attention_merge o0 lse0 o1 lse1
+ *            o0, lse0 = attention q k v              keys of this rank
+ *            o, lse = attention q k1 v1 o0 lse0      keys of the rank before, carried on in place
  *
  * The plan (context/plan.h) lists visits and moves; this pass writes them out for one rank. A rank
  * has the nodes of its own list: with some plans ranks differ.

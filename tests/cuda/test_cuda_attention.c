@@ -53,7 +53,7 @@ static void forward(void **state)
             }
 }
 
-/* Carried on from other keys, with o in the type or wide, as a visit of an attention plan has it. */
+/* Carried on from other keys, with o in the type or wide, as visits of attention plans have it. */
 static void carried_on(void **state)
 {
     (void)state;

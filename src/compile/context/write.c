@@ -2,8 +2,8 @@
  *
  * A move is a send to one rank and a receive from one. Both begin after the visit that the plan
  * lists before them, so the next visit overlaps them, and a rank holds no more blocks than the plan
- * says. A visit carries on what those before it have left on this rank: (o, lse) forward, dq, dk and
- * dv backward, in place. Partial results of other ranks are merged, or added, after the visit that
+ * says. A visit carries on what those before it have left on this rank, in place: (o, lse) forward,
+ * dq, dk and dv backward. Partial results of other ranks are merged, or added, after the visit that
  * hides their way here. Sums are in the order of the plan, never in that of arrival. */
 #include "compile/context/write.h"
 
@@ -200,7 +200,7 @@ static Value add_ranges(ContextWriter *w, const ContextStep *s, int piece)
     return n->out[0];
 }
 
-/* The sums that a visit carries on: its op, the operands after the first n, and a bit per output. */
+/* A visit with the sums that it carries on: its op and operands, a bit per output that has one. */
 typedef struct {
     OpId op;
     int n_in;

@@ -1,8 +1,8 @@
 /* forward.c -- o = softmax(scale q k') v, the driver and the vector paths; attention.h draws it.
  *
  * Scores are in units of log 2, so weights are powers of 2. If a tile raises a row's max, its sum
- * and o are rescaled by 2^(old - new). At the end o /= sum and lse = log 2 (max + log2(sum)). A call
- * that carries on from other blocks of keys starts with max = log2(e) lse, a sum of about 1, and o.
+ * and o are rescaled by 2^(old - new). At the end o /= sum and lse = log 2 (max + log2(sum)). A
+ * call that carries on from other blocks of keys starts with max = log2(e) lse, a sum near 1, o.
  * forward_amx.c has the tiles of the AMX path, decode.c calls with few queries. */
 #include "device/cpu/simd/attention/forward.h"
 
