@@ -83,7 +83,8 @@ static Err choose_layouts(const Config *c, const VerifyFlags *want, Arena *a, Ve
                                  .heads = v->trial_model.n_heads,
                                  .key_heads = v->trial_model.n_kv_heads,
                                  .strength = 2,
-                                 .experts = v->trial_model.experts.n};
+                                 .experts = v->trial_model.experts.n,
+                                 .head_size = v->trial_model.head_size};
     TRY(layouts_covering(&limits, a, &cover, &n_cover));
     TRY(ARENA_NEW(a, n_cover + 1, out));
     *n = 0;

@@ -21,7 +21,7 @@
 #include "layout/mesh.h"
 #include "layout/spans.h"
 
-enum { MAX_CUTS = 4, DIM_FLAT = -1 };
+enum { MAX_CUTS = 5, DIM_FLAT = -1 };
 
 typedef struct {
     int ndim;

@@ -25,6 +25,7 @@ typedef struct {
     int64_t heads, key_heads; /* of the model */
     int strength;             /* 2: every pair of values, 3: every triple */
     int64_t experts;          /* of a layer; 0: the model is dense */
+    int64_t head_size;        /* rows of a key head: weights=stream shards them over cp */
 } LayoutLimits;
 
 /* Local. Layouts such that every possible pair (or triple) of values of (dp_replicate, dp_shard,

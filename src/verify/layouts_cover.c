@@ -85,6 +85,14 @@ static bool divides_experts(const ParallelSettings *p, const LayoutLimits *limit
     return stage % (m->ep * m->etp) == 0 && limits->experts % m->ep == 0;
 }
 
+/* True if weights are whole, or each rank along cp owns a row of every weight. */
+static bool streams_weights(const MeshSizes *m, const LayoutLimits *limits)
+{
+    if (!m->stream_weights) return true;
+    return m->cp > 1 && limits->key_heads % m->tp == 0 &&
+           m->cp <= limits->key_heads / m->tp * limits->head_size;
+}
+
 static bool may(const void *context, const int *value, int n)
 {
     const LayoutLimits *limits = context;
@@ -96,7 +104,7 @@ static bool may(const void *context, const int *value, int n)
     if (!value[CP] && (value[TOKENS] || value[CONTEXT])) return false;
     if (p.context == CONTEXT_ULYSSES && !shares_heads(p.mesh.cp, &p.mesh, limits)) return false;
     if (p.context == CONTEXT_LIGHTSEQ && p.tokens != TOKENS_CONTIGUOUS) return false;
-    if (p.mesh.stream_weights && (!value[CP] || limits->key_heads % p.mesh.tp != 0)) return false;
+    if (!streams_weights(&p.mesh, limits)) return false;
     if (p.context == CONTEXT_TOKEN_RING && p.tokens == TOKENS_STRIPED) return false;
     return divides_cp(&p, limits) && divides_experts(&p, limits) && is_plain(&p);
 }

@@ -71,7 +71,8 @@ static void run_set(int ranks, int strength, int least, int most)
                                  .heads = 4,
                                  .key_heads = 2,
                                  .strength = strength,
-                                 .experts = EXPERTS};
+                                 .experts = EXPERTS,
+                                 .head_size = 4};
     DO(arena_open(&arena, "pairs", ARENA_PLENTY));
     DO(layouts_covering(&limits, &arena, &layout, &n));
     assert_in_range(n, least, most);
