@@ -2,6 +2,7 @@
  *
  *     build/release/bench/published [-o predictions.csv] [--every N] [--held-out] TABLE.csv ...
  *     build/release/bench/published --fit [--write FOLDER] TABLE.csv ...
+ *     build/release/bench/published --folds N TABLE.csv ...
  *
  * Each row is compiled as a plan and played on the cluster of its source (share/stacks.csv,
  * share/clusters), from the root of the repository. Prints a line for each source, then for each
@@ -15,7 +16,11 @@
  * --fit starts from the physical values in bench/priors, fits the constants of each cluster on the
  * rows whose xxHash64(row_id, seed 0) mod 4 is 0, and reports all other rows; --write FOLDER writes
  * the fitted files. The files in share/clusters were fitted so. Without --fit nothing is fitted:
- * all rows are reported, and with --held-out those alone on which nothing was fitted. */
+ * all rows are reported, and with --held-out those alone on which nothing was fitted.
+ *
+ * --folds N reports the quarter that constants are fitted on, and no other row: N times all but one
+ * of N parts of it are fitted, and that part is predicted. A change of the model is judged so
+ * without a look at the rows that test it. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,7 +42,7 @@ typedef struct {
     int n_reasons;
     SkipReason reason[MAX_REASONS];
     const char *out, *write;
-    int every;
+    int every, folds;
     bool fit, held_out;
 } Harness;
 
@@ -76,7 +81,8 @@ static void print_errors(Harness *h, int n)
 
 static bool is_reported(const Harness *h, const RowRecord *r)
 {
-    return !(h->held_out && r->fitted);
+    if (h->folds) return r->quarter;
+    return !(h->held_out && r->quarter);
 }
 
 /* The rows that a line of the report sums up: of a source, a GPU type or a cluster. */
@@ -154,14 +160,16 @@ static Err write_rows(const Harness *h)
     if (!f) return err_fail(ERR_IO, "-o %s: cannot be written", h->out);
     fprintf(f, "source,row_id,cluster,fitted,measured_ms,predicted_ms");
     for (int k = 0; k < N_TIMES; k++) fprintf(f, ",%s_ms", time_kind_name((TimeKind)k));
-    fprintf(f, ",needed_gib,skipped\n");
+    fprintf(f, ",needed_gib,stages,skipped\n");
     for (int i = 0; i < h->rows.n_rows; i++) {
         const RowRecord *r = &h->rows.row[i];
         fprintf(f, "%s,%s,%s,%d,%.6g,%.6g", r->source, r->id,
-                r->skip ? r->plan.cluster : h->rows.set[r->set].file, r->fitted,
+                r->skip ? r->plan.cluster : h->rows.set[r->set].file, r->quarter,
                 1e3 * r->plan.step_s, 1e3 * r->seconds);
         for (int k = 0; k < N_TIMES; k++) fprintf(f, ",%.5g", 1e3 * r->time.spent_s[k]);
-        fprintf(f, ",%.5g,\"%s\"\n", r->needed_bytes / 0x1p30, r->skip ? r->skip : "");
+        const char *stages = r->plan.job.parallel.split;
+        fprintf(f, ",%.5g,\"%s\",\"%s\"\n", r->needed_bytes / 0x1p30, stages ? stages : "",
+                r->skip ? r->skip : "");
     }
     if (fclose(f) != 0) return err_fail(ERR_IO, "-o %s: the output is not complete", h->out);
     return OK;
@@ -188,12 +196,35 @@ static Err read_flag(Harness *h, int argc, char **argv, int i, int *taken)
         h->every = atoi(value);
         *taken = 2;
         if (h->every < 1) return err_fail(ERR_CONFIG, "--every %s: a number of at least 1", value);
+    } else if (value && strcmp(flag, "--folds") == 0) {
+        h->fit = true;
+        h->folds = atoi(value);
+        *taken = 2;
+        if (h->folds < 2 || h->folds > 10)
+            return err_fail(ERR_CONFIG, "--folds %s: a number from 2 to 10", value);
     } else {
         return err_fail(ERR_CONFIG,
                         "%s: unknown; the flags are -o FILE, --every N, --held-out, --fit, "
-                        "--write FOLDER",
+                        "--folds N, --write FOLDER",
                         flag);
     }
+    return OK;
+}
+
+static Err predict_all(Harness *h)
+{
+    PublishedRows *p = &h->rows;
+    if (h->fit) TRY(published_fit(p, FIT_ROUNDS));
+    p->stamp++;
+    for (int i = 0; i < p->n_rows; i++)
+        if (!p->row[i].skip) TRY(rows_predict(p, i));
+    return OK;
+}
+
+static Err predict_folds(Harness *h)
+{
+    for (int fold = 0; fold < h->folds; fold++)
+        TRY(published_fold(&h->rows, FIT_ROUNDS, fold, h->folds));
     return OK;
 }
 
@@ -219,11 +250,9 @@ static Err run(Harness *h, int argc, char **argv)
         tables++;
     }
     if (tables == 0) return err_fail(ERR_CONFIG, "no table; name a CSV file after the flags");
-    if (h->write && !h->fit) return err_fail(ERR_CONFIG, "--write: only with --fit");
-    if (h->fit) TRY(published_fit(p, FIT_ROUNDS));
-    p->stamp++;
-    for (int i = 0; i < p->n_rows; i++)
-        if (!p->row[i].skip) TRY(rows_predict(p, i));
+    if (h->write && (!h->fit || h->folds))
+        return err_fail(ERR_CONFIG, "--write: only with --fit");
+    TRY(h->folds ? predict_folds(h) : predict_all(h));
     if (h->write) TRY(published_write(p, h->write));
     return h->out ? write_rows(h) : OK;
 }

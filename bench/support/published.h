@@ -21,6 +21,8 @@ typedef struct {
     double node_gbps; /* of an all-gather in a node, measured by the run itself; 0: not given */
     int micros;       /* of a rank */
     int send_parts;   /* as in ClockInput */
+    double dp_calls, dp_bytes; /* the same */
+    int attention_launches;
     ModelConfig model;
     JobSettings job;
 } PublishedRow;

@@ -6,7 +6,7 @@
 
 struct PlanClock {
     PlanClock *next;
-    char key[320];
+    char key[512];
     JobSettings job;
     ModelConfig model;
     Mesh mesh;
@@ -17,26 +17,27 @@ struct PlanClock {
 };
 
 /* All that a plan's tapes depend on. */
-static void key_of(const PublishedRow *r, const Cluster *c, int micros, char key[320])
+static void key_of(const PublishedRow *r, const Cluster *c, int micros, char key[512])
 {
     const ModelConfig *m = &r->model;
     const ParallelSettings *p = &r->job.parallel;
-    snprintf(key, 320,
+    snprintf(key, 512,
              "%d %d %lld %lld %lld %lld %lld %lld %lld %lld %d %lld %d %d %d %d %d %d %d "
-             "%d %d %s %d %d %d",
+             "%d %d %s %d %d %d %g %g %d %s",
              (int)m->family, (int)m->tied, (long long)m->n_layers, (long long)m->width,
              (long long)m->n_heads, (long long)m->n_kv_heads, (long long)m->ff_width,
              (long long)m->vocab, (long long)m->head_size, (long long)m->max_positions,
              (int)r->job.compile.recompute, (long long)r->job.batch.sequences, micros,
              p->mesh.dp_shard, p->mesh.tp, p->mesh.pp, p->mesh.cp, p->zero, (int)p->sequence,
              p->chunks, (int)p->context, r->job.schedule, c->rates.level[0].ranks, r->send_parts,
-             (int)r->job.compile.unfused);
+             (int)r->job.compile.unfused, r->dp_calls, r->dp_bytes,
+             r->attention_launches, p->split ? p->split : "");
 }
 
 static Err open_clock(PlanCache *cache, const PublishedRow *r, const Cluster *c, int micros,
                       PlanClock **out)
 {
-    char key[320];
+    char key[512];
     PlanClock *k;
     key_of(r, c, micros, key);
     for (k = cache->first; k; k = k->next)
@@ -50,8 +51,13 @@ static Err open_clock(PlanCache *cache, const PublishedRow *r, const Cluster *c,
     k->job.config = &k->model;
     k->job.micros = micros;
     TRY(mesh_sized(&k->job.parallel.mesh, &k->mesh));
-    k->in =
-        (ClockInput){.cluster = c, .job = &k->job, .mesh = &k->mesh, .send_parts = r->send_parts};
+    k->in = (ClockInput){.cluster = c,
+                         .job = &k->job,
+                         .mesh = &k->mesh,
+                         .send_parts = r->send_parts,
+                         .dp_calls = r->dp_calls,
+                         .dp_bytes = r->dp_bytes,
+                         .attention_launches = r->attention_launches};
     TRY(clock_open(&k->in, cache->arena, cache->temp, &k->clock));
     k->next = cache->first;
     cache->first = k;

@@ -109,6 +109,21 @@ static Err open_set(FitSet *f, LeastSquares *q)
     return OK;
 }
 
+Err published_fold(PublishedRows *p, int rounds, int fold, int folds)
+{
+    for (int i = 0; i < p->n_sets; i++) p->set[i].cluster = p->set[i].prior;
+    for (int i = 0; i < p->stacks.n; i++) p->stacks.row[i].time = 1;
+    for (int i = 0; i < p->n_rows; i++)
+        p->row[i].fitted = p->row[i].quarter && p->row[i].fold % folds != fold;
+    TRY(published_fit(p, rounds));
+    p->stamp++;
+    for (int i = 0; i < p->n_rows; i++) {
+        const RowRecord *r = &p->row[i];
+        if (!r->skip && r->quarter && !r->fitted) TRY(rows_predict(p, i));
+    }
+    return OK;
+}
+
 Err published_fit(PublishedRows *p, int rounds)
 {
     for (int set = 0; set < p->n_sets; set++) {

@@ -8,8 +8,17 @@
 
 #include "plan/cluster.h"
 #include "support/published_memory.h"
+#include "support/stages.h"
 
-bool row_is_fitted(const char *id) { return XXH64(id, strlen(id), 0) % 4 == 0; }
+enum { FOLD_BASE = 2520 }; /* every number of folds up to 10 divides it */
+
+/* Constants are fitted on rows whose hash mod 4 is 0; its other digits deal them to folds. */
+static void deal_row(RowRecord *r)
+{
+    const uint64_t hash = XXH64(r->id, strlen(r->id), 0);
+    r->quarter = r->fitted = hash % 4 == 0;
+    r->fold = (int)(hash / 4 % FOLD_BASE);
+}
 
 static Err set_of(PublishedRows *p, const char *cluster, int *out)
 {
@@ -26,6 +35,7 @@ static Err set_of(PublishedRows *p, const char *cluster, int *out)
     if (f) fclose(f);
     s->fits = f != NULL;
     TRY(cluster_read(path, p->keep, &s->cluster));
+    s->prior = s->cluster;
     p->n_sets++;
     return OK;
 }
@@ -54,6 +64,41 @@ static void limit_stages(PublishedRow *r)
         r->job.parallel.mesh.pp = (int)units;
 }
 
+/* The units of the stages of a stack that deals them by cost: "7,5,5,1". */
+static Err deal_stages(PublishedRows *p, PublishedRow *r)
+{
+    ParallelSettings *job = &r->job.parallel;
+    StageShape s;
+    if (job->mesh.pp <= 1 || job->mesh.pp > MAX_STAGES) return OK;
+    stages_by_cost(&r->model, job->mesh.pp, &s);
+    Text t = text_in(p->keep);
+    for (int i = 0; i < s.n; i++) text_add(&t, "%s%d", i ? "," : "", s.units[i]);
+    job->mesh.pp = s.n;
+    return text_done(&t, &job->split);
+}
+
+enum { UNFUSED_SOFTMAX = 5 }; /* to f32, scale, mask, softmax, to 16 bits, for one kernel; the same
+                               * again in backward */
+
+/* Collectives for each unit of a rank. */
+static double calls_of(const PublishedRow *r, const StackRow *stack)
+{
+    const ParallelSettings *job = &r->job.parallel;
+    if (job->zero > 0) return stack->zero_calls;
+    if (stack->bucket_bytes <= 0) return 1;
+    return buckets_per_layer(&r->model, job->mesh.tp, stack->bucket_bytes);
+}
+
+/* Kernels and collectives that the stack has more of, or fewer. */
+static void set_calls(PublishedRow *r, const StackRow *stack)
+{
+    const int64_t heads = r->model.n_heads / r->job.parallel.mesh.tp;
+    r->dp_calls = calls_of(r, stack);
+    if (r->job.parallel.zero == 3) r->dp_bytes = stack->zero3_bytes;
+    if (stack->softmax_of > 0 && r->job.batch.sequences * heads % stack->softmax_of != 0)
+        r->attention_launches = UNFUSED_SOFTMAX;
+}
+
 static Err read_row(PublishedRows *p, const CsvTable *t, int at)
 {
     RowRecord *r = &p->row[p->n_rows];
@@ -65,7 +110,7 @@ static Err read_row(PublishedRows *p, const CsvTable *t, int at)
                      .memory_bytes = 0x1p30 * csv_number(t, at, "mem_gib", 0)};
     published_row(t, at, &r->plan);
     r->skip = r->plan.skip;
-    r->fitted = row_is_fitted(r->id);
+    deal_row(r);
     r->stack = stack_find(&p->stacks, r->source, r->gpu, r->plan.node_gbps);
     if (r->stack) {
         r->plan.job.compile.unfused = r->stack->eager;
@@ -73,6 +118,8 @@ static Err read_row(PublishedRows *p, const CsvTable *t, int at)
         if (r->stack->weight_bytes > 0 && csv_number(t, at, "experts", 0) <= 1)
             r->needed_bytes = stack_bytes(r->stack, t, at);
     }
+    if (!r->skip && r->stack && r->stack->stages_by_cost) TRY(deal_stages(p, &r->plan));
+    if (!r->skip && r->stack) set_calls(&r->plan, r->stack);
     limit_stages(&r->plan);
     p->n_rows++;
     if (r->skip) return OK;

@@ -13,7 +13,9 @@ typedef struct {
     PublishedRow plan;
     StackRow *stack; /* NULL: the cluster of its GPU, as Sheaf would run it */
     int set;
-    bool fitted; /* constants are fitted on it: it is not reported with them */
+    bool quarter; /* constants may be fitted on it */
+    bool fitted;  /* constants are fitted on it: it is not reported with them */
+    int fold;     /* of the quarter: a part of 1 / folds that is held out in turn */
     bool opened; /* its clocks are compiled */
     RowClocks clocks;
     StepTime time;
@@ -26,7 +28,7 @@ typedef struct {
 typedef struct {
     char file[64];
     bool fits; /* --fit: it has a file of priors */
-    Cluster cluster;
+    Cluster cluster, prior;
 } ClusterSet;
 
 typedef struct {
@@ -44,7 +46,5 @@ typedef struct {
 Err rows_read(PublishedRows *p, const char *path, int every);
 /* Local. Predicts a row; compiles it the first time. A plan that cannot be compiled is a skip. */
 Err rows_predict(PublishedRows *p, int row);
-/* Local. True if the rows' constants are fitted on it: xxHash64 of its id, seed 0, mod 4 is 0. */
-bool row_is_fitted(const char *id);
 
 #endif

@@ -39,7 +39,7 @@ static Err read_cell(const char *path, const CsvTable *t, int row, const char *c
 
 static Err read_row(const char *path, const CsvTable *t, int row, StackRow *out)
 {
-    double reserve_gib, capacity_gib;
+    double reserve_gib, capacity_gib, bucket_mib;
     *out = (StackRow){.source = csv_text(t, row, "source"),
                       .gpu = csv_text(t, row, "gpu"),
                       .cluster = csv_text(t, row, "cluster")};
@@ -51,6 +51,12 @@ static Err read_row(const char *path, const CsvTable *t, int row, StackRow *out)
     TRY(read_axes(path, row, csv_text(t, row, "stops_host"), &out->stops_host));
     out->eager = csv_number(t, row, "eager", 0) == 1;
     out->split_sends = csv_number(t, row, "split_sends", 0) == 1;
+    out->stages_by_cost = csv_number(t, row, "stages_by_cost", 0) == 1;
+    TRY(read_cell(path, t, row, "bucket_mib", 0, &bucket_mib));
+    out->bucket_bytes = bucket_mib * 0x1p20;
+    TRY(read_cell(path, t, row, "zero_calls", 1, &out->zero_calls));
+    TRY(read_cell(path, t, row, "zero3_bytes", 1, &out->zero3_bytes));
+    out->softmax_of = (int)csv_number(t, row, "softmax_of", 0);
     TRY(read_cell(path, t, row, "weight_bytes", 0, &out->weight_bytes));
     TRY(read_cell(path, t, row, "state_bytes", 0, &out->state_bytes));
     TRY(read_cell(path, t, row, "kept", 0, &out->kept));

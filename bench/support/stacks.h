@@ -18,6 +18,16 @@ typedef struct {
     unsigned serial, stops_host;
     bool eager;       /* every op is a kernel of its own */
     bool split_sends; /* the ranks along tp send a part each of a message between stages */
+    /* Stages take blocks, in order, until they have passed their share of the flops of weights, as
+     * nanotron deals them; false: equal numbers of layers. */
+    bool stages_by_cost;
+    /* Gradients without ZeRO are reduced in buckets that close when they have so many bytes; 0: one
+     * for each layer, as Sheaf does. With ZeRO, collectives for each layer. With ZeRO 3, bytes that
+     * take as long as one of Sheaf's. */
+    double bucket_bytes, zero_calls, zero3_bytes;
+    /* Megatron's fused softmax needs a multiple of so many sequences x heads on a rank; without it
+     * an attention is 5 kernels more. 0: any number. */
+    int softmax_of;
     double weight_bytes, state_bytes, kept, logit_bytes, reserve_bytes; /* 0: not given */
     double capacity_bytes;                                              /* of a device */
     bool peak; /* its measured memory is the peak of a step */

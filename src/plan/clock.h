@@ -59,6 +59,11 @@ typedef struct {
     /* Ranks that send one part each of a message between stages, which all of them hold, and gather
      * it behind the link; 0: 1, as Sheaf's programs do. */
     int send_parts;
+    /* Collectives that a GATHER or a REDUCE of a unit is made of; less than 1: one serves several
+     * units. And their bytes over those of the programs. 0: 1, as Sheaf's programs do. */
+    double dp_calls, dp_bytes;
+    /* Kernels that the host launches for each attention beyond the first; 0 for Sheaf's own. */
+    int attention_launches;
 } ClockInput;
 
 /* A step that is compiled: its tapes, without seconds. */

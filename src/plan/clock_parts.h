@@ -104,6 +104,8 @@ Err clock_channel(StepClock *c, RankList group, int purpose, int *out);
 Err clock_price(StepClock *c, const ClockPrice *p, int32_t *out);
 /* Local. The price of work; -1: no tape has it. */
 int clock_find_work(const StepClock *c, const CostWork *work);
+/* Local. The collectives that a transfer of the channel is made of. */
+double clock_calls(const StepClock *c, const ClockChannel *k);
 /* Local. The seconds of all prices on a cluster. */
 void clock_price_all(const StepClock *c, const Cluster *cluster, double *seconds);
 /* Local. The axes along which ranks have equal shapes. */

@@ -82,7 +82,7 @@ static Err play_begin(StepClock *c, TapePlayer *p, const ClockEvent *e)
     TRY(reserve_flight(c, k, e->number));
     if (e->number >= k->n) k->n = e->number + 1;
     ClockFlight *f = &k->flight[e->number];
-    p->host_s += cluster_launch_s(c->cluster, k->group.n);
+    p->host_s += clock_calls(c, k) * cluster_launch_s(c->cluster, k->group.n);
     const double late = p->host_s > p->now_s ? p->host_s - p->now_s : 0;
     if (f->begun++ == 0 || p->now_s + late > f->ready_s) {
         f->ready_s = p->now_s + late;
@@ -163,7 +163,8 @@ static Err play_wait(const StepClock *c, TapePlayer *p, const ClockEvent *e)
 static Err play_work(const StepClock *c, TapePlayer *p, const ClockEvent *e)
 {
     const double seconds = c->seconds[e->price];
-    p->host_s += c->cluster->host_launch_s;
+    const int launches = 1 + (e->time == TIME_ATTENTION ? c->in->attention_launches : 0);
+    p->host_s += launches * c->cluster->host_launch_s;
     const double late = p->host_s > p->now_s ? p->host_s - p->now_s : 0;
     p->spent[TIME_HOST] += late;
     p->path[TIME_HOST] += late;

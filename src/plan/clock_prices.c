@@ -57,6 +57,20 @@ int clock_find_work(const StepClock *c, const CostWork *work)
     return c->n_prices ? c->price_table[find_slot(c, &price)] - 1 : -1;
 }
 
+double clock_calls(const StepClock *c, const ClockChannel *k)
+{
+    return k->time == TIME_DP && c->in->dp_calls > 0 ? c->in->dp_calls : 1;
+}
+
+static double transfer_seconds(const StepClock *c, const CostRates *r, const ClockPrice *p)
+{
+    const ClockChannel *k = &c->channel[p->channel];
+    const CostGroup group = cost_group(r, k->group);
+    const double calls = clock_calls(c, k),
+                 bytes = k->time == TIME_DP && c->in->dp_bytes > 0 ? c->in->dp_bytes : 1;
+    return calls * cost_transfer_seconds(r, p->kind, group, bytes * p->bytes / calls);
+}
+
 void clock_price_all(const StepClock *c, const Cluster *cluster, double *seconds)
 {
     for (int i = 0; i < c->n_prices; i++) {
@@ -66,9 +80,7 @@ void clock_price_all(const StepClock *c, const Cluster *cluster, double *seconds
             seconds[i] = c->measured[i];
             continue;
         }
-        seconds[i] = p->channel < 0
-                         ? cost_work_seconds(r, &p->work)
-                         : cost_transfer_seconds(
-                               r, p->kind, cost_group(r, c->channel[p->channel].group), p->bytes);
+        seconds[i] =
+            p->channel < 0 ? cost_work_seconds(r, &p->work) : transfer_seconds(c, r, p);
     }
 }

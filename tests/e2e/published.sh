@@ -57,6 +57,27 @@ before=$("$bench" "$top/priors.csv" | sed -n 's/^vtrain_single .*mape=\([0-9]*\)
 after=$(sed -n 's/^vtrain_single .*mape=\([0-9]*\).*/\1/p' "$top/fit")
 ok "the fit is better than the shipped constants: $after < $before" test "$after" -lt "$before"
 
+# Folds report the fitted rows alone, each predicted by a fit on others of them.
+ok "folds are fitted" "$bench" --folds 2 "$top/priors.csv" >"$top/folds"
+ok "folds report the quarter alone" grep -q "^vtrain_single n=$fitted " "$top/folds"
+"$bench" --folds 1 "$top/priors.csv" 2>/dev/null
+ok "one fold is refused" test $? = 2
+
+# nanotron deals blocks by cost to two stages, each share half of the sum: 6 layers of 28,672
+# weights and a head of 65,536 give the first stage 5 layers, which pass 118,784; a head of 172,032
+# all 6, which are half; a head of 262,144 is on it too, and the second stage has the loss.
+{
+    echo "$head"
+    for v in 1024 2688 4096; do
+        row nanotron "v$v" 10 "" bf16 "" "gated=1;ag_in=260" |
+            sed "s/A100-80GB/H100-80GB/; s/,m,2,64,256,4,4,512,/,m,6,64,64,4,4,$v,/"
+    done
+} >"$top/stages.csv"
+ok "stages are dealt" "$bench" -o "$top/stages.out" "$top/stages.csv" >/dev/null
+ok "by the cost of layers" grep -q '^nanotron,v1024,.*,"6,2",""$' "$top/stages.out"
+ok "to a half" grep -q '^nanotron,v2688,.*,"7,1",""$' "$top/stages.out"
+ok "by the cost of the head" grep -q '^nanotron,v4096,.*,"8",""$' "$top/stages.out"
+
 # A plan with twice the micro-batches takes longer; with half the work for each rank, shorter.
 {
     echo "$head"

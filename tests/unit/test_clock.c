@@ -323,6 +323,47 @@ static void parts_of_messages_are_shorter(void **state)
     }
 }
 
+/* Other stacks: latencies of n collectives for one, bytes n times as many, more kernels for each
+ * attention. Nothing else of the step changes. */
+static void calls_of_other_stacks_are_counted(void **state)
+{
+    const ClockCase c = {{.dp_shard = 3}, 1, 2, "1f1b", 0, 0, RECOMPUTE_NONE};
+    double time[6];
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        Cluster cluster = slow_cluster(false);
+        StepTime t;
+        Fixture f;
+        open_case(&f, &c);
+        for (int l = 0; l < cluster.rates.n_levels; l++) {
+            cluster.rates.level[l].latency_s = i < 3 ? 1 : 0;
+            cluster.rates.level[l].Bps = i < 3 ? 1e30 : 1e3;
+        }
+        cluster.host_launch_s = i < 5 ? 0 : 1;
+        const ClockInput in = {.cluster = &cluster,
+                               .job = &f.set,
+                               .mesh = &f.mesh,
+                               .dp_calls = i == 1 ? 3 : i == 2 ? 0.5 : 0,
+                               .dp_bytes = i == 4 ? 3 : 0,
+                               .attention_launches = i == 5 ? 4 : 0};
+        DO(clock_step(&in, &f.arena, &f.temp, &t));
+        time[i] = t.spent_s[TIME_DP];
+        if (i < 5) {
+            close_case(&f);
+            continue;
+        }
+        const ClockInput plain = {.cluster = &cluster, .job = &f.set, .mesh = &f.mesh};
+        time[5] = t.step_s;
+        DO(clock_step(&plain, &f.arena, &f.temp, &t));
+        time[5] -= t.step_s;
+        close_case(&f);
+    }
+    assert_true(time[0] > 1 && fabs(time[1] / time[0] - 3) < 1e-6);
+    assert_true(fabs(time[2] / time[0] - 0.5) < 1e-6);
+    assert_true(time[3] > 1 && fabs(time[4] / time[3] - 3) < 1e-6);
+    assert_true(time[5] > 4); /* two layers, forward and backward, two micro-batches */
+}
+
 /* Without fusion a step has more kernels, and so takes more launches. */
 static void unfused_steps_have_more_kernels(void **state)
 {
@@ -349,6 +390,7 @@ int main(void)
                                        cmocka_unit_test(overlap_has_a_price),
                                        cmocka_unit_test(parts_of_messages_are_shorter),
                                        cmocka_unit_test(unfused_steps_have_more_kernels),
+                                       cmocka_unit_test(calls_of_other_stacks_are_counted),
                                        cmocka_unit_test(more_bytes_are_never_faster),
                                        cmocka_unit_test(links_are_shared)};
     return cmocka_run_group_tests(tests, NULL, NULL);
