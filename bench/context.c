@@ -218,7 +218,7 @@ static Err run_table(const Options *o, Arena *a, bool *holds)
            "step\n",
            LAYERS, o->ranks, o->tokens, o->block_ms, o->block_ms);
     printf("%-22s %10s %10s %9s %15s\n", "way", "moving", "exposed", "hidden", "without polls");
-    for (ContextKind kind = CONTEXT_GATHER; kind < N_CONTEXTS; kind++) {
+    for (ContextKind kind = CONTEXT_GATHER; kind < N_CAUSAL_CONTEXTS; kind++) {
         if (kind == CONTEXT_DOUBLE_RING && mesh_largest_part(o->ranks, o->ranks - 1) == 1) continue;
         if (kind == CONTEXT_ULYSSES && o->ranks > HEADS) continue;
         TRY(measure_way(o, &m, kind, 0, Bps, &hidden));

@@ -59,6 +59,8 @@ typedef enum {
     CONTEXT_DOUBLE_RING,
     CONTEXT_LIGHTSEQ,
     CONTEXT_TOKEN_RING,
+    N_CAUSAL_CONTEXTS, /* the ways before it have a causal mask, which all models have */
+    CONTEXT_RSA = N_CAUSAL_CONTEXTS,
     N_CONTEXTS
 } ContextKind;
 const char *context_name(ContextKind kind);

@@ -135,8 +135,8 @@ const Strategy strategy_tp_sequence_dispatch = {.name = "tensor, sequence and ex
 
 const char *context_name(ContextKind kind)
 {
-    static const char *const name[N_CONTEXTS] = {"auto",        "gather",   "ulysses",   "ring",
-                                                 "double-ring", "lightseq", "token-ring"};
+    static const char *const name[N_CONTEXTS] = {"auto",        "gather",   "ulysses",    "ring",
+                                                 "double-ring", "lightseq", "token-ring", "rsa"};
     return name[kind];
 }
 

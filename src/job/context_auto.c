@@ -146,7 +146,7 @@ static Err add_candidates(AutoSearch *w)
     TRY(ARENA_NEW(w->arena, (int64_t)(cp + 1) * N_CONTEXTS, &w->out.list));
     for (int heads = 1; heads <= cp; heads++) {
         if (!tries_heads(w, heads)) continue;
-        for (ContextKind kind = CONTEXT_GATHER; kind < N_CONTEXTS; kind++)
+        for (ContextKind kind = CONTEXT_GATHER; kind < N_CAUSAL_CONTEXTS; kind++)
             if ((kind == CONTEXT_ULYSSES) == (heads == cp)) TRY(add_candidate(w, kind, heads));
     }
     return OK;

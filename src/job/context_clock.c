@@ -110,6 +110,12 @@ static PayloadParts payload_parts(ContextPayload payload, bool backward)
         return (PayloadParts){2, 0, true, false};
     case PAYLOAD_DKV:
         return (PayloadParts){2, 0, true, true};
+    case PAYLOAD_K:
+    case PAYLOAD_V:
+        return (PayloadParts){1, 0, true, false};
+    case PAYLOAD_DK:
+    case PAYLOAD_DV:
+        return (PayloadParts){1, 0, true, true};
     case PAYLOAD_Q:
         return (PayloadParts){backward ? 2 : 1, backward ? 2 : 0, false, false};
     case PAYLOAD_O:
@@ -215,9 +221,13 @@ static bool play_move(PlanClock *w, int rank, const ContextStep *s, int i)
 
 static bool play_visit(PlanClock *w, int rank, const ContextStep *s, int i)
 {
-    const double pairs = context_pairs(&w->p->shape, w->load, s->q, s->k);
+    const double all = context_pairs(&w->p->shape, w->load, s->q, s->k);
+    const double pairs = s->pass == PASS_BOTH ? all : all / 2; /* of scores, or of values */
+    const ContextPayload keys = s->pass == PASS_VALUES   ? PAYLOAD_V
+                                : s->pass == PASS_SCORES ? PAYLOAD_K
+                                                         : PAYLOAD_KV;
     if (!wait_until(w, rank, w->here_s[PAYLOAD_Q][pair_at(w, rank, s->q.rank)])) return false;
-    if (!wait_until(w, rank, w->here_s[PAYLOAD_KV][pair_at(w, rank, s->k.rank)])) return false;
+    if (!wait_until(w, rank, w->here_s[keys][pair_at(w, rank, s->k.rank)])) return false;
     const double start_s = w->now_s[rank];
     w->now_s[rank] += context_visit_seconds(w->load, w->p->backward, block_rows(w, s->q),
                                             block_rows(w, s->k), pairs);
@@ -298,7 +308,10 @@ static Err open_clock(PlanClock *w, Arena *temp)
 /* True if the step reads or sends the payload of this block. */
 static bool uses(const ContextStep *s, ContextPayload payload, int block)
 {
-    const bool keys = payload == PAYLOAD_KV || payload == PAYLOAD_DKV;
+    const bool keys = payload_is_keys(payload);
+    const bool values = payload == PAYLOAD_V || payload == PAYLOAD_DV;
+    if (s->kind == CONTEXT_VISIT && s->pass != PASS_BOTH && values != (s->pass == PASS_VALUES))
+        return false;
     if (s->kind == CONTEXT_VISIT) return (keys ? s->k.rank : s->q.rank) == block;
     return s->payload == payload && s->to >= 0 && s->out.rank == block;
 }

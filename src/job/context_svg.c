@@ -17,10 +17,13 @@ enum {
     PER_LETTER = 7, /* of a legend */
 };
 
-static const char *const colour[N_PAYLOADS] = {"#6cb4ee", "#3aa57a", "#f0b429", "#b98bd8",
-                                               "#e8825d"};
+static const char *const colour[N_PAYLOADS] = {"#6cb4ee", "#3aa57a", "#f0b429",
+                                               "#b98bd8", "#e8825d", "#6cb4ee",
+                                               "#3aa57a", "#b98bd8", "#e8825d"};
 static const char *const meaning[N_PAYLOADS] = {"kv keys and values", "q queries", "o, lse",
-                                                "dkv gradients of keys", "dq gradients of queries"};
+                                                "dkv gradients of keys", "dq gradients of queries",
+                                                "k keys", "v values", "dk gradients of keys",
+                                                "dv gradients of values"};
 static const char own[] = "#9aa7b5", other[] = "#cfd7df";
 
 typedef struct {
@@ -39,6 +42,7 @@ static const char *half_name(ContextBlock b)
 
 static void add_visit(PlanPicture *w, int rank, int i, int y)
 {
+    static const char *const pass[] = {"", "s", "v"};
     const ContextStep *s = &w->p->list[rank][i];
     const double start = w->spans.start_s[rank][i], end = w->spans.end_s[rank][i];
     const double x = LEFT + start * w->scale, width = (end - start) * w->scale;
@@ -47,8 +51,8 @@ static void add_visit(PlanPicture *w, int rank, int i, int y)
              "fill=\"%s\" stroke=\"#ffffff\"/>",
              x, y, width, BAR, s->k.rank == rank && s->q.rank == rank ? own : other);
     if (width >= LABEL)
-        text_add(w->t, "<text x=\"%.2f\" y=\"%d\" text-anchor=\"middle\">%d%sx%d</text>",
-                 x + width / 2, y + 14, s->q.rank, half_name(s->q), s->k.rank);
+        text_add(w->t, "<text x=\"%.2f\" y=\"%d\" text-anchor=\"middle\">%d%sx%d%s</text>",
+                 x + width / 2, y + 14, s->q.rank, half_name(s->q), s->k.rank, pass[s->pass]);
     text_add(w->t, "<title>queries %d%s with keys %d: %.3g to %.3g</title></g>\n", s->q.rank,
              half_name(s->q), s->k.rank, start, end);
 }

@@ -124,7 +124,7 @@ static Err parse_context(const char *name, ParallelSettings *p)
         if (strcmp(context_name((ContextKind)i), name) == 0) return p->context = (ContextKind)i, OK;
     return err_fail(ERR_CONFIG,
                     "layout: context=%s: there is no such way; they are auto, gather, ulysses, "
-                    "ring, double-ring, lightseq, token-ring",
+                    "ring, double-ring, lightseq, token-ring, rsa",
                     name);
 }
 

@@ -123,7 +123,7 @@ Err layouts_covering(const LayoutLimits *limits, Arena *arena, ParallelSettings 
                                          [SEQUENCE] = 2,
                                          [KEEP] = 2,
                                          [BY_COST] = 2,
-                                         [CONTEXT] = N_CONTEXTS - CONTEXT_GATHER,
+                                         [CONTEXT] = N_CAUSAL_CONTEXTS - CONTEXT_GATHER,
                                          [TOKENS] = N_TOKEN_MAPS - 1,
                                          [CP_HEADS] = ranks > 3 ? ranks / 2 : 1,
                                          [MIXED] = 2,

@@ -11,8 +11,12 @@ static int payload_arrays(bool backward, int payload, int list[4])
                                               [PAYLOAD_Q] = {RUN_Q, RUN_DOUT, RUN_LSE, RUN_DELTA},
                                               [PAYLOAD_O] = {RUN_O, RUN_O_LSE},
                                               [PAYLOAD_DKV] = {RUN_DK, RUN_DV},
-                                              [PAYLOAD_DQ] = {RUN_DQ}};
-    static const int n[N_PAYLOADS] = {2, 1, 2, 2, 1};
+                                              [PAYLOAD_DQ] = {RUN_DQ},
+                                              [PAYLOAD_K] = {RUN_K},
+                                              [PAYLOAD_V] = {RUN_V},
+                                              [PAYLOAD_DK] = {RUN_DK},
+                                              [PAYLOAD_DV] = {RUN_DV}};
+    static const int n[N_PAYLOADS] = {2, 1, 2, 2, 1, 1, 1, 1, 1};
     memcpy(list, arrays[payload], sizeof arrays[payload]);
     return payload == PAYLOAD_Q && backward ? 4 : n[payload];
 }
@@ -44,6 +48,7 @@ Err run_open_rank(ContextRun *w, int rank, const AttentionResult *r)
     RunRank *to = &w->rank[rank];
     const double *own[N_RUN_ARRAYS] = {[RUN_Q] = w->c->q, [RUN_K] = w->c->k, [RUN_V] = w->c->v};
     double *delta;
+    if (w->kept) to->kept = w->kept[rank];
     TRY(ARENA_NEW(w->temp, (int64_t)w->c->tokens * w->c->heads, &delta));
     if (w->p->backward) {
         TRY(kernel_delta(w, r->o, delta));
@@ -149,7 +154,10 @@ Err run_visit(ContextRun *w, RunRank *r, const ContextStep *s)
         const bool keys = a == RUN_K || a == RUN_V || a == RUN_DK || a == RUN_DV;
         TRY(take_rows(w, r, keys ? &k : &q, a));
     }
-    TRY(w->p->backward ? kernel_gradients(w, &q, &k) : kernel_attention(w, &q, &k));
+    if (s->pass != PASS_BOTH)
+        pass_visit(w, r, (VisitPass)s->pass, &q, &k);
+    else
+        TRY(w->p->backward ? kernel_gradients(w, &q, &k) : kernel_attention(w, &q, &k));
     put_rows(w, r, &q, RUN_O);
     put_rows(w, r, &q, RUN_O_LSE);
     put_rows(w, r, &q, RUN_DQ);

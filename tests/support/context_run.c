@@ -11,7 +11,7 @@ static uint64_t random_bits(ContextRun *w)
 
 static int random_below(ContextRun *w, int n) { return (int)(random_bits(w) % (uint64_t)n); }
 
-static bool is_partial(int payload) { return payload != PAYLOAD_KV && payload != PAYLOAD_Q; }
+static bool is_partial(int payload) { return payload_is_partial((ContextPayload)payload); }
 
 static RunChannel *channel(ContextRun *w, int from, int to)
 {
@@ -93,10 +93,11 @@ static Err run_move(ContextRun *w, int rank, const ContextStep *s, bool *waits)
 
 static Err run_visit_step(ContextRun *w, int rank, const ContextStep *s, bool *waits)
 {
+    static const ContextPayload keys[] = {PAYLOAD_KV, PAYLOAD_K, PAYLOAD_V};
     RunRank *r = &w->rank[rank];
     *waits = true;
     if (!r->visited) {
-        if (!run_has(w, r, PAYLOAD_Q, s->q) || !run_has(w, r, PAYLOAD_KV, s->k)) return OK;
+        if (!run_has(w, r, PAYLOAD_Q, s->q) || !run_has(w, r, keys[s->pass], s->k)) return OK;
         TRY(run_visit(w, r, s));
         for (int to = 0; to < w->p->shape.ranks; to++)
             channel(w, rank, to)->n_hidden = channel(w, rank, to)->n_sent;
@@ -169,12 +170,17 @@ Err context_run(const Device *device, const ContextPlan plan[2], const Attention
                 RandomDelays delays, Arena *temp, AttentionResult *r)
 {
     const size_t mark = arena_mark(temp);
+    double *(*kept)[2] = NULL;
+    if (plan[0].row->passes) TRY(pass_open(c, plan[0].shape.ranks, temp, &kept));
     for (int back = 0; back < 2; back++) {
         delays.seed += (uint64_t)back;
-        TRY(run_plan(
-            (ContextRun){
-                .device = device, .p = &plan[back], .c = c, .delays = delays, .temp = temp},
-            r));
+        TRY(run_plan((ContextRun){.device = device,
+                                  .p = &plan[back],
+                                  .c = c,
+                                  .delays = delays,
+                                  .temp = temp,
+                                  .kept = kept},
+                     r));
     }
     arena_rewind(temp, mark);
     return OK;

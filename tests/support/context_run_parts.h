@@ -57,6 +57,7 @@ typedef struct {
     bool visited; /* the visit at `at` is done, and waits for arrivals */
     RunArrival *arrival;
     RankArrays has;
+    double *const *kept; /* of a plan in passes: scores and gradients of weights */
 } RunRank;
 
 typedef struct {
@@ -68,6 +69,7 @@ typedef struct {
     uint64_t random;
     int64_t now;
     int most_steps;
+    double *(*kept)[2]; /* [rank]: as in RunRank; NULL: the plan has no passes */
     RunRank *rank;
     RunChannel *channel; /* [from][to] */
 } ContextRun;
@@ -94,6 +96,9 @@ Err kernel_merge(ContextRun *w, RunRows *rows, double *o, double *lse);
 /* Attention of the queries with the keys: (o, lse), or adds to dq, dk and dv. */
 Err kernel_attention(ContextRun *w, RunRows *q, const RunRows *k);
 Err kernel_gradients(ContextRun *w, RunRows *q, RunRows *k);
+/* A visit of one pass, by what the rank keeps: [token][head][token], NaN where nothing was kept. */
+void pass_visit(const ContextRun *w, const RunRank *r, VisitPass pass, RunRows *q, RunRows *k);
+Err pass_open(const AttentionCase *c, int ranks, Arena *temp, double *(**out)[2]);
 /* delta of dout and o of all tokens. */
 Err kernel_delta(ContextRun *w, const double *o, double *delta);
 

@@ -52,7 +52,7 @@ static void every_row_passes(void **state)
         for (int ranks = 1; ranks <= 13; ranks++)
             for (int inner = 1; inner <= (row[i].inner ? ranks : 1); inner++)
                 for (int tokens = 0; tokens < N_TOKEN_MAPS; tokens++)
-                    for (int causal = row[i].causal; causal < 2; causal++) {
+                    for (int causal = row[i].causal; causal < 2 - row[i].passes; causal++) {
                         const ContextShape s = {ranks, inner, tokens, causal};
                         const size_t mark = arena_mark(*state);
                         if (ranks % inner || !(row[i].tokens >> tokens & 1)) continue;
@@ -72,8 +72,11 @@ static double elements(const ContextCounts *f, const ContextCounts *b)
                             b->sent.halves[PAYLOAD_DKV]) *
                        2 * K +
                    (double)(f->sent.halves[PAYLOAD_Q] + f->sent.halves[PAYLOAD_O] +
-                            2 * b->sent.halves[PAYLOAD_Q] + b->sent.halves[PAYLOAD_DQ]) *
-                       H);
+                            2 * b->sent.halves[PAYLOAD_Q] + b->sent.halves[PAYLOAD_DQ] +
+                            f->sent.halves[PAYLOAD_K] + f->sent.halves[PAYLOAD_V] +
+                            b->sent.halves[PAYLOAD_K] + b->sent.halves[PAYLOAD_V] +
+                            b->sent.halves[PAYLOAD_DK] + b->sent.halves[PAYLOAD_DV]) *
+                       H); /* keys of a plan in passes are as wide as queries */
 }
 
 static void bytes_are_those_of_the_methods(void **state)
@@ -92,13 +95,14 @@ static void bytes_are_those_of_the_methods(void **state)
         /* keys 3/8 - 1/4P of the pairs, queries 1/8 - 1/4P; 2 + 4 of K, 2 + 3 of H with delta */
         {"lightseq", TOKENS_CONTIGUOUS,
          64 * ((3.0 / 8 - 1.0 / 32) * 6 * 4 + (1.0 / 8 - 1.0 / 32) * 5 * 10) / 8},
+        {"rsa", TOKENS_CONTIGUOUS, 6 * 7 * 10.0},
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
-        const ContextShape s = {8, 4, row[i].tokens, true};
         const ContextRow *of;
         ContextPlan forward, backward;
         ContextCounts f, b;
         must(context_row(row[i].name, *state, &of));
+        const ContextShape s = {8, 4, row[i].tokens, !of->passes};
         must(context_plan(of, &s, *state, &forward));
         must(context_check(&forward, *state, &f));
         must(context_backward(&forward, *state, &backward));
@@ -123,13 +127,14 @@ static void work_is_balanced(void **state)
         {"lightseq", 8, TOKENS_CONTIGUOUS, 9.0 / 8},
         {"lightseq", 7, TOKENS_CONTIGUOUS, 1},
         {"token-ring", 6, TOKENS_ZIGZAG, 1},
+        {"rsa", 4, TOKENS_CONTIGUOUS, 1},
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
-        const ContextShape s = {row[i].ranks, 1, row[i].tokens, true};
         const ContextRow *of;
         ContextPlan p;
         ContextCounts counts;
         must(context_row(row[i].name, *state, &of));
+        const ContextShape s = {row[i].ranks, 1, row[i].tokens, !of->passes};
         must(context_plan(of, &s, *state, &p));
         must(context_check(&p, *state, &counts));
         assert_float_equal(counts.balance, row[i].balance, 1e-12);
@@ -160,6 +165,13 @@ static void other_shapes_are_refused(void **state)
             "3 per ring works");
     refuses(context_plan(row, &(ContextShape){0, 1, TOKENS_ZIGZAG, true}, *state, &p),
             "allowed are 1 to 256");
+    must(context_row("rsa", *state, &row));
+    refuses(context_plan(row, &(ContextShape){4, 1, TOKENS_CONTIGUOUS, true}, *state, &p),
+            "not defined for a causal mask");
+    refuses(context_plan(row, &(ContextShape){4, 1, TOKENS_ZIGZAG, false}, *state, &p),
+            "tokens that work: contiguous");
+    refuses(context_row_heads(row, 8, 2), "not defined for 2 key heads that 8 query heads share");
+    must(context_row_heads(row, 8, 8));
 }
 
 static void expect_in_file(const char *file, const char *drawing, Arena *a)
@@ -183,6 +195,7 @@ static void head_comments_are_drawn(void **state)
         {"double-ring", "double_ring.c", {4, 2, TOKENS_ZIGZAG, true}},
         {"lightseq", "lightseq.c", {5, 1, TOKENS_CONTIGUOUS, true}},
         {"token-ring", "token_ring.c", {3, 1, TOKENS_CONTIGUOUS, true}},
+        {"rsa", "rsa.c", {3, 1, TOKENS_CONTIGUOUS, false}},
     };
     int n;
     context_rows(&n);

@@ -79,6 +79,7 @@ static void run_masks(RunBench *b, const ContextRow *row, const ContextShape *s)
                 (uint64_t)(977 * b->runs + 1), 41, heads_of[h][0], heads_of[h][1], 5, mask};
             AttentionCase c;
             if (s->causal && !mask_is_causal(mask)) continue;
+            if (row->passes && heads_of[h][0] != heads_of[h][1]) continue;
             must(attention_case_random(&sizes, &b->arena, &c));
             attention_case_place(&c, s, sizes.seed);
             run_and_compare(b, row, s, &c);
@@ -94,7 +95,7 @@ static void every_plan_is_exact(void **state)
         for (int r = 0; r < N_RANKS; r++)
             for (int inner = 1; inner <= (row[i].inner ? ranks_of[r] : 1); inner++)
                 for (int tokens = 0; tokens < N_TOKEN_MAPS; tokens++)
-                    for (int causal = row[i].causal; causal < 2; causal++) {
+                    for (int causal = row[i].causal; causal < 2 - row[i].passes; causal++) {
                         const ContextShape s = {ranks_of[r], inner, tokens, causal};
                         if (ranks_of[r] % inner || !(row[i].tokens >> tokens & 1)) continue;
                         run_masks(*state, &row[i], &s);
@@ -110,7 +111,8 @@ static void random_places_are_exact(void **state)
     const ContextRow *row = context_rows(&n);
     for (int i = 0; done[N_CASE_MASKS - 1] < 100; i++) {
         const ContextRow *of = &row[i % n];
-        const int mask = i / n % N_CASE_MASKS, P = ranks_of[i % N_RANKS], h = i / 3 % N_HEADS;
+        const int mask = i / n % N_CASE_MASKS, P = ranks_of[i % N_RANKS];
+        const int h = of->passes ? 3 * (i / n % 2) : i / 3 % N_HEADS;
         const ContextShape s = {P, P % 2 ? 1 : 2, TOKENS_CONTIGUOUS, false};
         const CaseSizes sizes = {(uint64_t)(31 * i + 7), 29, heads_of[h][0],
                                  heads_of[h][1],         3,  mask};
@@ -144,10 +146,12 @@ static void large_logits_are_exact(void **state)
     int n;
     const ContextRow *row = context_rows(&n);
     for (int i = 0; i < 3 * n; i++)
-        for (int causal = row[i % n].causal; causal < 2; causal++) {
+        for (int causal = row[i % n].causal; causal < 2 - row[i % n].passes; causal++) {
             const size_t mark = arena_mark(&b->arena);
             const ContextShape s = {4, 2, TOKENS_CONTIGUOUS, causal};
-            const CaseSizes sizes = {(uint64_t)i, 23, 4, 2, 7, causal ? MASK_CAUSAL : MASK_RANDOM};
+            const int keys = row[i % n].passes ? 4 : 2;
+            const CaseMask mask = causal ? MASK_CAUSAL : MASK_RANDOM;
+            const CaseSizes sizes = {(uint64_t)i, 23, 4, keys, 7, mask};
             AttentionCase c;
             must(attention_case_random(&sizes, &b->arena, &c));
             attention_case_place(&c, &s, sizes.seed);
@@ -166,8 +170,9 @@ static void padding_is_exact(void **state)
     for (int i = 0; i < 5 * n; i++) {
         const size_t mark = arena_mark(&b->arena);
         const int P = 5, live = 37 * (P - 1) / P;
-        const ContextShape s = {P, 1, TOKENS_CONTIGUOUS, true};
-        const CaseSizes sizes = {(uint64_t)i, 37, 6, 3, 5, MASK_PACKED};
+        const bool passes = row[i % n].passes;
+        const ContextShape s = {P, 1, TOKENS_CONTIGUOUS, !passes};
+        const CaseSizes sizes = {(uint64_t)i, 37, 6, passes ? 6 : 3, 5, MASK_PACKED};
         AttentionCase c;
         must(attention_case_random(&sizes, &b->arena, &c));
         for (int t = 0; t < c.tokens; t++) {

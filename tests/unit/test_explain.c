@@ -416,10 +416,32 @@ static void context_plan_is_drawn(void **state)
     expect_part("allowed are 32");
 }
 
+/* A plan in passes: keys, then values; it is for models without shared key heads. */
+static void plan_in_passes_is_drawn(void **state)
+{
+    (void)state;
+    char flag[80], svg[65536];
+    snprintf(flag, sizeof flag, "--svg=test_explain_rsa.%d.svg", (int)getpid());
+    assert_int_equal(explain(2, "mesh.cp=4", "--context=rsa", NULL), 2);
+    expect_part("not defined for 2 key heads that 4 query heads share");
+    assert_int_equal(
+        explain(1, "mesh.cp=4", "model.num_key_value_heads=4", "--context=rsa", flag, NULL), 0);
+    FILE *f = fopen(flag + 6, "r");
+    assert_non_null(f);
+    svg[fread(svg, 1, sizeof svg - 1, f)] = '\0';
+    fclose(f);
+    remove(flag + 6);
+    assert_int_equal(count_of(svg, "class=\"visit\""), 4 * 16);
+    assert_int_equal(count_of(svg, "class=\"k\""), 2 * 12);
+    assert_int_equal(count_of(svg, "class=\"v\""), 2 * 12);
+    assert_int_equal(count_of(svg, "class=\"dk\""), 12);
+    assert_int_equal(count_of(svg, "class=\"dv\""), 12);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(context_plan_is_drawn),
+        cmocka_unit_test(context_plan_is_drawn), cmocka_unit_test(plan_in_passes_is_drawn),
         cmocka_unit_test(context_plan_is_printed),
         cmocka_unit_test(text_is_stable_and_complete),
         cmocka_unit_test(gathers_are_counted),

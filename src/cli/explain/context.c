@@ -33,7 +33,8 @@ static HalfBlock half_block(const Facts *f, int ranks)
 /* Elements that a rank sends on average. lse and delta, one number per head, are left out. */
 static double elements_sent(const ContextSent *s, bool backward, HalfBlock half, int ranks)
 {
-    const double keys = 2 * (double)(s->halves[PAYLOAD_KV] + s->halves[PAYLOAD_DKV]);
+    double keys = 2 * (double)(s->halves[PAYLOAD_KV] + s->halves[PAYLOAD_DKV]);
+    for (int i = PAYLOAD_K; i <= PAYLOAD_DV; i++) keys += (double)s->halves[i];
     const double queries = (backward ? 2 : 1) * (double)s->halves[PAYLOAD_Q] +
                            (double)(s->halves[PAYLOAD_O] + s->halves[PAYLOAD_DQ]);
     return (keys * half.keys + queries * half.queries) / ranks;
@@ -56,10 +57,11 @@ static Err both_plans(const ContextRow *row, const ContextShape *s, Arena *temp,
     return context_check(&plan[1], temp, &counts[1]);
 }
 
-/* One line per row and per token map that it is defined for. */
+/* One line per row and per token map that it is defined for, of those that the model can have. */
 static Err add_table(const Facts *f, ContextShape s, Arena *temp, Text *out)
 {
     int n;
+    s.causal = true;
     const ContextRow *row = context_rows(&n);
     char forward[24], backward[24];
     text_add(out, "  %-12s %-11s %9s %9s  %s\n", "plan", "tokens", "forward", "backward",
@@ -70,7 +72,7 @@ static Err add_table(const Facts *f, ContextShape s, Arena *temp, Text *out)
             ContextPlan plan[2];
             ContextCounts counts[2];
             s.tokens = tokens;
-            if (!(row[i].tokens >> tokens & 1)) continue;
+            if (!(row[i].tokens >> tokens & 1) || row[i].passes) continue;
             TRY(both_plans(&row[i], &s, temp, plan, counts));
             text_add(out, "  %-12s %-11s %9s %9s  busiest rank %.3f of the mean\n", row[i].name,
                      token_map_name(tokens),
@@ -99,7 +101,9 @@ static Err find_shape(const Facts *f, const char *name, Arena *temp, const Conte
     const int ranks = cp / heads, given = f->job->settings.parallel.cp_inner;
     const int half = ranks % 2 ? ranks : ranks / 2;
     TRY(context_row(name, temp, row));
-    *out = (ContextShape){.ranks = ranks, .inner = given ? given : half, .causal = true};
+    if (context_row_heads(*row, f->model->n_heads, f->model->n_kv_heads) != OK)
+        return err_fail(ERR_CONFIG, "explain: --context %s", err_text());
+    *out = (ContextShape){.ranks = ranks, .inner = given ? given : half, .causal = !(*row)->passes};
     out->tokens = tokens_of(f->job, *row);
     if (ranks > 1) return OK;
     return err_fail(ERR_CONFIG,
@@ -115,10 +119,18 @@ Err explain_context_text(const Facts *f, const char *name, Arena *temp, Text *ou
     ContextCounts counts[2];
     TRY(find_shape(f, name, temp, &row, &s));
     TRY(both_plans(row, &s, temp, plan, counts));
-    text_add(out, "ATTENTION PLAN %s: %s\n  %d ranks of cp, %s tokens, causal mask\n", row->name,
-             row->about, s.ranks, token_map_name(s.tokens));
+    text_add(out, "ATTENTION PLAN %s: %s\n  %d ranks of cp, %s tokens, %s mask\n", row->name,
+             row->about, s.ranks, token_map_name(s.tokens), s.causal ? "causal" : "full");
     TRY(add_drawing(&plan[0], "forward", temp, out));
     TRY(add_drawing(&plan[1], "backward", temp, out));
+    if (row->passes) {
+        char forward[24], backward[24];
+        const HalfBlock half = half_block(f, s.ranks);
+        text_add(out, "  a rank sends %s elements forward and %s backward\n",
+                 text_count(elements_sent(&counts[0].sent, false, half, s.ranks), forward),
+                 text_count(elements_sent(&counts[1].sent, true, half, s.ranks), backward));
+        text_add(out, "  the plans for the causal mask of this model:\n");
+    }
     return add_table(f, s, temp, out);
 }
 

@@ -17,7 +17,7 @@
  *     rank 1 | kv1>2,kv0<0 kv0>2,kv2<0 1x0 dkv0>2,dkv2<0 1x2 dkv2>2,dkv1<0 1x1
  *     rank 2 | kv2>0,kv1<1 kv1>0,kv0<1 2x1 dkv1>0,dkv0<1 2x0 dkv0>0,dkv2<1 2x2
  */
-#include "compile/context/plan.h"
+#include "compile/context/passes.h"
 
 typedef struct {
     const ContextPlan *f;
@@ -274,7 +274,7 @@ static Err open_list(const BackwardBuilder *b, int rank, Arena *arena, ContextSt
     return ARENA_NEW(arena, most + 1, out);
 }
 
-Err context_backward(const ContextPlan *forward, Arena *arena, ContextPlan *out)
+Err context_backward_pass(const ContextPlan *forward, Arena *arena, ContextPlan *out)
 {
     const int P = forward->shape.ranks;
     ContextPlan p = {.row = forward->row, .shape = forward->shape, .backward = true};

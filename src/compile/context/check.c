@@ -24,7 +24,7 @@ static Err check_visits(const ContextPlayer *w)
         for (int k = 0; k < w->ranks; k++)
             for (int half = 0; half < 4; half++)
                 if (context_work(&w->p->shape, q, half / 2, k, half % 2) > 0 &&
-                    !w->visited[4 * pair_at(w, q, k) + half])
+                    w->visited[4 * pair_at(w, q, k) + half] != 3)
                     return err_fail(ERR_CHECK,
                                     "attention plan %s: no rank visits the queries of block %d "
                                     "with the keys of block %d",
@@ -35,15 +35,19 @@ static Err check_visits(const ContextPlayer *w)
 /* Every contribution is at the owner of its block; nothing is left on other ranks. */
 static Err check_partial(const ContextPlayer *w, int partial, int block)
 {
-    const char *name = partial == PARTIAL_KEYS ? "dkv" : w->p->backward ? "dq" : "o";
+    const bool passes = w->p->row->passes;
+    const char *name = partial == PARTIAL_VALUES ? "dv"
+                       : partial == PARTIAL_KEYS ? (passes ? "dk" : "dkv")
+                       : w->p->backward          ? "dq"
+                                                 : "o";
     for (int rank = 0; rank < w->ranks; rank++)
         if (rank != block && w->made[partial][pair_at(w, rank, block)])
             return err_fail(ERR_CHECK, "attention plan %s: %s of block %d stays on rank %d",
                             w->p->row->name, name, block, rank);
     const uint8_t *parts = w->parts[partial][pair_at(w, block, block)];
     for (int i = 0; i < 4 * w->ranks; i++) {
-        const int other = i / 4, q = partial == PARTIAL_KEYS ? other : block;
-        const int k = partial == PARTIAL_KEYS ? block : other;
+        const int other = i / 4, q = partial == PARTIAL_QUERIES ? block : other;
+        const int k = partial == PARTIAL_QUERIES ? other : block;
         const int want = context_work(&w->p->shape, q, i / 2 % 2, k, i % 2) > 0;
         if ((parts ? parts[i] : 0) != want)
             return err_fail(ERR_CHECK,
@@ -95,6 +99,7 @@ Err context_check(const ContextPlan *p, Arena *temp, ContextCounts *counts)
     for (int block = 0; block < w.ranks; block++) {
         TRY(check_partial(&w, PARTIAL_QUERIES, block));
         if (p->backward) TRY(check_partial(&w, PARTIAL_KEYS, block));
+        if (p->backward && p->row->passes) TRY(check_partial(&w, PARTIAL_VALUES, block));
     }
     TRY(check_sent(&w));
     TRY(check_work(&w, &got.balance, &got.max_work));

@@ -4,8 +4,10 @@
 
 #include "compile/context/check.h"
 
-/* Partial results: o or dq by query block, dkv by key block. */
-enum { PARTIAL_QUERIES, PARTIAL_KEYS, N_PARTIALS };
+/* Partial results: o or dq by query block, dkv by key block. Of a plan in passes: dk, and dv. */
+enum { PARTIAL_QUERIES, PARTIAL_KEYS, PARTIAL_VALUES, N_PARTIALS };
+/* What a visit reads: keys of a plan without passes have their values with them. */
+enum { HAS_QUERIES, HAS_KEYS, HAS_VALUES, N_HAS };
 
 /* A message: posted by its sender with its contributions, and by its receiver. */
 typedef struct {
@@ -27,12 +29,13 @@ typedef struct {
     int ranks;
     int *at;                  /* [rank]: its next step */
     bool *visits;             /* [rank]: that step is a visit, done but for the arrivals after it */
-    uint8_t *has[2];          /* [rank][block]: halves of its queries, of its keys that are here */
+    uint8_t *has[N_HAS];      /* [rank][block]: halves of it that are here */
     uint8_t *due[N_PAYLOADS]; /* [rank][block]: receives posted and not met */
     uint8_t *made[N_PARTIALS];   /* [rank][block]: a partial result of the block is here */
     uint8_t **parts[N_PARTIALS]; /* [rank][block] -> contributions [ranks][2][2], or NULL */
     ContextChannel *channel;     /* [from][to] */
-    uint8_t *visited;            /* [q][k][2][2] */
+    uint8_t *visited;            /* [q][k][2][2]: bit per pass */
+    int16_t *first;              /* [q][k][2][2]: the rank that made its first pass; -1 */
     int64_t *work;               /* [rank] */
     ContextSent sent;
 } ContextPlayer;

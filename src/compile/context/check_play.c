@@ -17,12 +17,13 @@ static Err bad(const ContextPlayer *w, int rank, const char *reason, int block)
 
 static int partial_of(ContextPayload payload)
 {
-    return payload == PAYLOAD_DKV ? PARTIAL_KEYS : PARTIAL_QUERIES;
+    if (payload == PAYLOAD_DV) return PARTIAL_VALUES;
+    return payload_is_keys(payload) ? PARTIAL_KEYS : PARTIAL_QUERIES;
 }
 
-static bool is_partial(ContextPayload payload)
+static int kind_of(ContextPayload payload)
 {
-    return payload != PAYLOAD_KV && payload != PAYLOAD_Q;
+    return payload == PAYLOAD_V ? HAS_VALUES : payload_is_keys(payload) ? HAS_KEYS : HAS_QUERIES;
 }
 
 /* The contributions of a partial result at a rank, [other block][q half][k half]. */
@@ -40,8 +41,8 @@ static bool is_here(const ContextPlayer *w, int rank, ContextPayload payload, Co
 {
     const int64_t at = pair_at(w, rank, b.rank);
     *waits = w->due[payload][at] > 0;
-    if (is_partial(payload)) return w->made[partial_of(payload)][at] && !*waits;
-    const uint8_t has = w->has[payload == PAYLOAD_KV][at];
+    if (payload_is_partial(payload)) return w->made[partial_of(payload)][at] && !*waits;
+    const uint8_t has = w->has[kind_of(payload)][at];
     return (has & b.halves) == b.halves;
 }
 
@@ -59,8 +60,8 @@ static Err meet(ContextPlayer *w, int from, int to)
                             w->p->row->name, c->n_met, from, to, context_payload_name(s->payload),
                             s->block.rank, context_payload_name(r->payload), r->block.rank);
         w->due[r->payload][at]--;
-        if (!is_partial(r->payload)) {
-            w->has[r->payload == PAYLOAD_KV][at] |= r->block.halves;
+        if (!payload_is_partial(r->payload)) {
+            w->has[kind_of(r->payload)][at] |= r->block.halves;
             continue;
         }
         uint8_t *parts;
@@ -102,8 +103,12 @@ static bool is_block(const ContextPlayer *w, ContextBlock b)
 static Err check_move(const ContextPlayer *w, int rank, const ContextStep *s)
 {
     const bool only_forward = s->payload == PAYLOAD_O;
-    const bool only_backward = s->payload == PAYLOAD_DKV || s->payload == PAYLOAD_DQ;
+    const bool only_backward =
+        s->payload != PAYLOAD_O && payload_is_partial((ContextPayload)s->payload);
+    const bool both = s->payload == PAYLOAD_KV || s->payload == PAYLOAD_DKV;
     if (s->payload >= N_PAYLOADS) return bad(w, rank, "moves an unknown payload", -1);
+    if (w->p->row->passes ? both : s->payload >= PAYLOAD_K)
+        return bad(w, rank, "moves keys and values as the other passes have them", s->out.rank);
     if (w->p->backward ? only_forward : only_backward)
         return bad(w, rank, "moves a payload of the other direction", s->out.rank);
     if (s->to == rank || s->from == rank) return bad(w, rank, "moves to itself", s->out.rank);
@@ -131,7 +136,7 @@ static bool waits_for_arrivals(const ContextPlayer *w, int rank)
 {
     bool waits = false;
     for (int payload = 0; payload < N_PAYLOADS; payload++)
-        for (int block = 0; block < w->ranks && is_partial(payload); block++)
+        for (int block = 0; block < w->ranks && payload_is_partial(payload); block++)
             waits = waits || w->due[payload][pair_at(w, rank, block)] > 0;
     return waits;
 }
@@ -142,7 +147,7 @@ static Err play_move(ContextPlayer *w, int rank, const ContextStep *s, bool *wai
 {
     TRY(check_move(w, rank, s));
     *waits = waits_for_sends(w, rank) ||
-             (s->to >= 0 && is_partial(s->payload) && waits_for_arrivals(w, rank));
+             (s->to >= 0 && payload_is_partial(s->payload) && waits_for_arrivals(w, rank));
     if (*waits) return OK;
     if (s->to >= 0 && !is_here(w, rank, s->payload, s->out, waits))
         return *waits ? OK : bad(w, rank, "sends a payload that it does not have", s->out.rank);
@@ -154,7 +159,7 @@ static Err play_move(ContextPlayer *w, int rank, const ContextStep *s, bool *wai
     if (s->to >= 0) {
         ContextMessage m = {s->payload, s->out, NULL};
         ContextChannel *c = &w->channel[pair_at(w, rank, s->to)];
-        if (is_partial(s->payload)) TRY(take_parts(w, rank, s, &m.parts));
+        if (payload_is_partial(s->payload)) TRY(take_parts(w, rank, s, &m.parts));
         TRY(post(w, &c->sent, &c->n_sent, c->cap, m));
         w->sent.halves[s->payload] += s->out.halves == HALF_BOTH ? 2 : 1;
         TRY(meet(w, rank, s->to));
@@ -162,31 +167,61 @@ static Err play_move(ContextPlayer *w, int rank, const ContextStep *s, bool *wai
     return s->from >= 0 ? meet(w, s->from, rank) : OK;
 }
 
-/* Counts a visit of two half blocks, and its contributions to the partial results. */
+/* Has this rank made the first pass of all pairs of these queries? Only whole rows of scores have
+ * weights. */
+static bool has_first_pass(const ContextPlayer *w, int rank, int q, int q_half)
+{
+    for (int k = 0; k < w->ranks; k++)
+        for (int half = 0; half < 2; half++)
+            if (context_work(&w->p->shape, q, q_half, k, half) > 0 &&
+                w->first[4 * pair_at(w, q, k) + 2 * q_half + half] != rank)
+                return false;
+    return true;
+}
+
+/* The partial results to which a visit contributes. */
+static bool contributes(const ContextPlayer *w, VisitPass pass, int partial)
+{
+    if (partial == PARTIAL_VALUES) return w->p->backward && pass == PASS_VALUES;
+    if (partial == PARTIAL_KEYS && !w->p->backward) return false;
+    return pass == PASS_BOTH || (pass == PASS_VALUES) == !w->p->backward;
+}
+
 static Err visit_halves(ContextPlayer *w, int rank, const ContextStep *s, int q_half, int k_half)
 {
+    const VisitPass first = w->p->backward ? PASS_VALUES : PASS_SCORES;
     const int q = s->q.rank, k = s->k.rank, half = 2 * q_half + k_half;
     const int work = context_work(&w->p->shape, q, q_half, k, k_half);
-    uint8_t *parts;
+    const uint8_t bits = (uint8_t)(s->pass == PASS_BOTH ? 3 : s->pass);
+    uint8_t *parts, *visited = &w->visited[4 * pair_at(w, q, k) + half];
     if (work == 0) return OK; /* the mask leaves nothing */
-    if (w->visited[4 * pair_at(w, q, k) + half]++) return bad(w, rank, "visits a pair again", k);
-    w->work[rank] += work;
-    TRY(parts_at(w, PARTIAL_QUERIES, rank, q, &parts));
-    parts[4 * k + half]++;
-    if (!w->p->backward) return OK;
-    TRY(parts_at(w, PARTIAL_KEYS, rank, k, &parts));
-    parts[4 * q + half]++;
+    if (*visited & bits) return bad(w, rank, "visits a pair again", k);
+    if (s->pass != PASS_BOTH && s->pass != first && !has_first_pass(w, rank, q, q_half))
+        return bad(w, rank, "makes the second pass before it has whole rows of the first", q);
+    *visited |= bits;
+    if (s->pass == first) w->first[4 * pair_at(w, q, k) + half] = (int16_t)rank;
+    if (s->pass != PASS_VALUES) w->work[rank] += work; /* the other pass is on the same rank */
+    for (int i = 0; i < N_PARTIALS; i++) {
+        if (!contributes(w, (VisitPass)s->pass, i)) continue;
+        TRY(parts_at(w, i, rank, i == PARTIAL_QUERIES ? q : k, &parts));
+        parts[4 * (i == PARTIAL_QUERIES ? k : q) + half]++;
+    }
     return OK;
 }
 
 /* A visit, once the payloads are here. */
 static Err visit_blocks(ContextPlayer *w, int rank, const ContextStep *s, bool *waits)
 {
+    const ContextPayload keys = s->pass == PASS_VALUES   ? PAYLOAD_V
+                                : s->pass == PASS_SCORES ? PAYLOAD_K
+                                                         : PAYLOAD_KV;
     *waits = false;
     if (!is_block(w, s->q) || !is_block(w, s->k)) return bad(w, rank, "visits no block", s->q.rank);
+    if (s->pass > PASS_VALUES || (s->pass != PASS_BOTH) != w->p->row->passes)
+        return bad(w, rank, "visits in a pass that the plan does not have", s->q.rank);
     if (!is_here(w, rank, PAYLOAD_Q, s->q, waits))
         return *waits ? OK : bad(w, rank, "visits queries that it does not have", s->q.rank);
-    if (!is_here(w, rank, PAYLOAD_KV, s->k, waits))
+    if (!is_here(w, rank, keys, s->k, waits))
         return *waits ? OK : bad(w, rank, "visits keys that it does not have", s->k.rank);
     *waits = false;
     for (int half = 0; half < 4; half++)
@@ -196,8 +231,9 @@ static Err visit_blocks(ContextPlayer *w, int rank, const ContextStep *s, bool *
         ContextChannel *c = &w->channel[pair_at(w, rank, to)];
         c->n_hidden = c->n_sent;
     }
-    w->made[PARTIAL_QUERIES][pair_at(w, rank, s->q.rank)] = 1;
-    if (w->p->backward) w->made[PARTIAL_KEYS][pair_at(w, rank, s->k.rank)] = 1;
+    for (int i = 0; i < N_PARTIALS; i++)
+        if (contributes(w, (VisitPass)s->pass, i))
+            w->made[i][pair_at(w, rank, i == PARTIAL_QUERIES ? s->q.rank : s->k.rank)] = 1;
     w->visits[rank] = true;
     return OK;
 }
@@ -237,14 +273,16 @@ static Err player_init(ContextPlayer *w)
     TRY(ARENA_NEW(w->temp, 4 * pairs, &w->visited));
     TRY(ARENA_NEW(w->temp, pairs, &w->channel));
     for (int64_t i = 0; i < pairs; i++) w->channel[i].cap = cap;
-    for (int i = 0; i < 2; i++) TRY(ARENA_NEW(w->temp, pairs, &w->has[i]));
+    TRY(ARENA_NEW(w->temp, 4 * pairs, &w->first));
+    for (int64_t i = 0; i < 4 * pairs; i++) w->first[i] = -1;
+    for (int i = 0; i < N_HAS; i++) TRY(ARENA_NEW(w->temp, pairs, &w->has[i]));
     for (int i = 0; i < N_PAYLOADS; i++) TRY(ARENA_NEW(w->temp, pairs, &w->due[i]));
     for (int i = 0; i < N_PARTIALS; i++) {
         TRY(ARENA_NEW(w->temp, pairs, &w->made[i]));
         TRY(ARENA_NEW(w->temp, pairs, &w->parts[i]));
     }
     for (int rank = 0; rank < w->ranks; rank++)
-        w->has[0][pair_at(w, rank, rank)] = w->has[1][pair_at(w, rank, rank)] = HALF_BOTH;
+        for (int i = 0; i < N_HAS; i++) w->has[i][pair_at(w, rank, rank)] = HALF_BOTH;
     return OK;
 }
 

@@ -25,6 +25,7 @@ static void draw_move(Text *t, const ContextStep *s)
 
 Err context_draw(const ContextPlan *p, const char *before, Arena *arena, const char **out)
 {
+    static const char *const pass[] = {"", "s", "v"};
     const int columns = snprintf(NULL, 0, "%d", p->shape.ranks - 1);
     char q[16], k[16];
     Text t = text_in(arena);
@@ -34,7 +35,7 @@ Err context_draw(const ContextPlan *p, const char *before, Arena *arena, const c
             const ContextStep *s = &p->list[rank][i];
             text_add(&t, " ");
             if (s->kind == CONTEXT_VISIT)
-                text_add(&t, "%sx%s", block_text(s->q, q), block_text(s->k, k));
+                text_add(&t, "%sx%s%s", block_text(s->q, q), block_text(s->k, k), pass[s->pass]);
             else
                 draw_move(&t, s);
         }

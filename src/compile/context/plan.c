@@ -10,18 +10,20 @@ enum {
     IN_ORDER = 1 << TOKENS_CONTIGUOUS
 };
 
-/* name, about, generator; what it sends, balance; tokens, causal only, inner rings */
+/* name, about, generator; what it sends, balance; tokens, causal only, inner rings, passes */
 static const ContextRow table[] = {
     {"gather", "keys are all-gathered; holds the keys of all tokens", context_gather,
-     context_keys_sent, context_owner_bound, ANY_TOKENS, false, false},
+     context_keys_sent, context_owner_bound, ANY_TOKENS, false, false, false},
     {"ring", "keys travel from neighbour to neighbour; holds two blocks", context_ring,
-     context_keys_sent, context_owner_bound, ANY_TOKENS, false, false},
+     context_keys_sent, context_owner_bound, ANY_TOKENS, false, false, false},
     {"double-ring", "a ring within each host, and one between hosts", context_double_ring,
-     context_keys_sent, context_owner_bound, ANY_TOKENS, false, true},
+     context_keys_sent, context_owner_bound, ANY_TOKENS, false, true, false},
     {"lightseq", "early ranks help late ones; half the steps of a ring", context_lightseq,
-     context_lightseq_sent, context_lightseq_bound, IN_ORDER, true, false},
+     context_lightseq_sent, context_lightseq_bound, IN_ORDER, true, false, false},
     {"token-ring", "queries travel, results return directly; keys stay", context_token_ring,
-     context_token_ring_sent, context_owner_bound, IN_CHUNKS, false, false},
+     context_token_ring_sent, context_owner_bound, IN_CHUNKS, false, false, false},
+    {"rsa", "scores are kept, keys and then values travel; a baseline", context_rsa,
+     context_rsa_sent, context_owner_bound, IN_ORDER, false, false, true},
 };
 enum { N_CONTEXT_ROWS = sizeof table / sizeof table[0] };
 
@@ -33,7 +35,8 @@ const ContextRow *context_rows(int *n)
 
 const char *context_payload_name(ContextPayload payload)
 {
-    static const char *const name[N_PAYLOADS] = {"kv", "q", "o", "dkv", "dq"};
+    static const char *const name[N_PAYLOADS] = {"kv", "q", "o", "dkv", "dq",
+                                                 "k",  "v", "dk", "dv"};
     return name[payload];
 }
 
@@ -87,6 +90,11 @@ Err context_row_check(const ContextRow *row, const ContextShape *s, Arena *temp)
     if (s->ranks < 1 || s->ranks > MAX_CONTEXT_RANKS)
         return err_fail(ERR_CONFIG, "attention over %d ranks; allowed are 1 to %d", s->ranks,
                         MAX_CONTEXT_RANKS);
+    if (row->passes && s->causal)
+        return err_fail(ERR_CONFIG,
+                        "%s is not defined for a causal mask, since it keeps the scores of all "
+                        "pairs; ring is",
+                        row->name);
     if (row->causal && !s->causal)
         return err_fail(ERR_CONFIG, "%s needs a causal mask: it spreads the work of one",
                         row->name);
@@ -102,6 +110,14 @@ Err context_row_check(const ContextRow *row, const ContextShape *s, Arena *temp)
     TRY(text_done(&t, &list));
     return err_fail(ERR_CONFIG, "%s is not defined for %s tokens; tokens that work: %s", row->name,
                     token_map_name(s->tokens), list);
+}
+
+Err context_row_heads(const ContextRow *row, int64_t heads, int64_t key_heads)
+{
+    if (!row->passes || heads == key_heads) return OK;
+    return err_fail(ERR_CONFIG,
+                    "%s is not defined for %lld key heads that %lld query heads share; ring is",
+                    row->name, (long long)key_heads, (long long)heads);
 }
 
 Err context_plan(const ContextRow *row, const ContextShape *s, Arena *arena, ContextPlan *out)

@@ -17,6 +17,9 @@
  * other payloads, and is derived by one rule for all (backward.c). The checker proves both
  * (check.c).
  *
+ * A plan in passes keeps the scores of its queries with all keys, so it needs keys and values at
+ * different times: a visit of pass 1 has the scores, one of pass 2 the weighted sum of the values.
+ *
  * Blocks have two halves in the order of their tokens, because a causal mask over zigzag tokens
  * leaves half of a block without a partner. In the head comments P is the number of ranks, f is
  * (P-1)/P, B S are the tokens of a micro-batch, H and K the widths of queries and of keys. */
@@ -50,14 +53,20 @@ typedef enum {
     PAYLOAD_O,   /* partial output, H, and its lse */
     PAYLOAD_DKV, /* partial gradients of keys and values: 2K */
     PAYLOAD_DQ,  /* partial gradient of queries: H */
+    PAYLOAD_K,   /* of plans in passes: keys, K, values, and their partial gradients */
+    PAYLOAD_V,
+    PAYLOAD_DK,
+    PAYLOAD_DV,
     N_PAYLOADS
 } ContextPayload;
 
 typedef enum { CONTEXT_VISIT, CONTEXT_MOVE } ContextStepKind;
+typedef enum { PASS_BOTH, PASS_SCORES, PASS_VALUES } VisitPass;
 
 typedef struct {
     uint8_t kind, payload;
     bool bulk;         /* a move between inner rings */
+    uint8_t pass;      /* VISIT: VisitPass */
     ContextBlock q, k; /* VISIT */
     ContextBlock out;  /* MOVE: the block whose payload goes to rank `to` */
     ContextBlock in;   /* and the one that comes from rank `from` */
@@ -74,12 +83,12 @@ typedef struct {
 typedef int ContextGenerator(const ContextShape *s, int rank, ContextStep *out);
 #define MAX_CONTEXT_STEPS(ranks) (6 * (ranks) + 4)
 ContextGenerator context_gather, context_ring, context_double_ring, context_lightseq,
-    context_token_ring;
+    context_token_ring, context_rsa;
 
 /* What the published method sends, and the work of its busiest rank over the mean. */
 typedef void ContextFormula(const ContextShape *s, bool backward, ContextSent *out);
 typedef double ContextBound(const ContextShape *s);
-ContextFormula context_keys_sent, context_lightseq_sent, context_token_ring_sent;
+ContextFormula context_keys_sent, context_lightseq_sent, context_token_ring_sent, context_rsa_sent;
 ContextBound context_owner_bound, context_lightseq_bound;
 
 typedef struct {
@@ -90,6 +99,7 @@ typedef struct {
     unsigned tokens; /* bit per TokenMap that the plan is defined for */
     bool causal;     /* defined for a causal mask only */
     bool inner;      /* has inner rings */
+    bool passes;     /* keeps scores: for a full mask and one key head per query head only */
 } ContextRow;
 
 typedef struct {
@@ -115,6 +125,8 @@ const char *context_payload_name(ContextPayload payload);
 Err context_row(const char *name, Arena *temp, const ContextRow **out);
 /* Local. ERR_CONFIG for a shape that the row is not defined for, with those that work. */
 Err context_row_check(const ContextRow *row, const ContextShape *s, Arena *temp);
+/* Local. ERR_CONFIG if the row is not defined for key heads that query heads share. */
+Err context_row_heads(const ContextRow *row, int64_t heads, int64_t key_heads);
 /* Local. The forward plan. ERR_CONFIG for a shape that the row is not defined for; the message has
  * those that work. */
 Err context_plan(const ContextRow *row, const ContextShape *s, Arena *arena, ContextPlan *out);
@@ -140,6 +152,24 @@ static inline ContextStep step_visit(ContextBlock q, ContextBlock k)
 {
     return (ContextStep){
         .kind = CONTEXT_VISIT, .q = q, .k = k, .out = {-1, 0}, .in = {-1, 0}, .to = -1, .from = -1};
+}
+
+static inline ContextStep step_pass(ContextBlock q, ContextBlock k, VisitPass pass)
+{
+    ContextStep s = step_visit(q, k);
+    s.pass = (uint8_t)pass;
+    return s;
+}
+
+static inline bool payload_is_partial(ContextPayload p)
+{
+    return p != PAYLOAD_KV && p != PAYLOAD_Q && p != PAYLOAD_K && p != PAYLOAD_V;
+}
+
+/* A payload of key heads; the others are of query heads. */
+static inline bool payload_is_keys(ContextPayload p)
+{
+    return p == PAYLOAD_KV || p == PAYLOAD_DKV || p >= PAYLOAD_K;
 }
 
 static inline ContextStep step_move(ContextPayload payload, ContextBlock out, int to,
