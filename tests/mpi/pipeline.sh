@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# pipeline.sh BINARY MPIRUN [FLAG ...] -- pipeline stages as processes: losses, norms and sent
-# bytes equal those of stages that are threads, to the last printed digit.
+# pipeline.sh BINARY MPIRUN [FLAG ...] -- pipeline stages and attention plans as processes: losses,
+# norms and sent bytes equal those of ranks that are threads, to the last printed digit.
 set -u
 sheaf=$1
 shift
@@ -54,6 +54,12 @@ done <<LAYOUTS
 4 mesh.pp=2 mesh.cp=2 parallel.schedule=zbv parallel.tokens=zigzag parallel.zero=2
 4 mesh.pp=2 mesh.dp=2 parallel.zero=1 mesh.nodes=3,1,0,2
 4 mesh.pp=2 mesh.tp=2 mesh.nodes=1,0
+4 mesh.cp=4 parallel.context=ring parallel.recompute=full
+4 mesh.cp=4 parallel.context=double-ring mesh.cp_inner=2 parallel.tokens=striped
+4 mesh.cp=4 parallel.context=lightseq parallel.recompute=full,-attn.out,-attn.lse
+4 mesh.cp=4 parallel.context=token-ring parallel.zero=3
+4 mesh.cp=4 mesh.cp_heads=2 parallel.context=ring parallel.tokens=contiguous
+4 mesh.cp=2 mesh.pp=2 parallel.context=ring parallel.schedule=seq1f1b parallel.slices=3
 LAYOUTS
 
 # Nodes that the launcher's ranks do not fill are refused by all ranks, once.
@@ -61,4 +67,4 @@ if run bad "$@" -n 4 "$sheaf" -- mesh.dp=4 mesh.nodes=0,2 >"$top/refused" ||
     [ "$(grep -c '"2" is none of the 2 nodes 0 to 1' "$top/refused")" != 1 ]; then
     cat "$top/refused" && echo "FAILED: mesh.nodes=0,2" && failed=1
 fi
-[ $number = 8 ] && exit $failed
+[ $number = 14 ] && exit $failed
