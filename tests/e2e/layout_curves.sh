@@ -38,6 +38,10 @@ curve tp2 mesh.tp=2
 curve tp2sp mesh.tp=2 parallel.sequence=true
 curve cp4 mesh.cp=4 parallel.tokens=zigzag
 curve cp2u mesh.cp=2 mesh.tp=2 parallel.context=ulysses parallel.zero=2 parallel.sequence=true
+curve ring mesh.cp=4 parallel.context=ring
+curve double mesh.cp=4 parallel.context=double-ring mesh.cp_inner=2
+curve lightseq mesh.cp=3 parallel.context=lightseq
+curve token mesh.cp=3 parallel.context=token-ring
 curve all mesh.dp=2 mesh.tp=3 parallel.zero=2 parallel.sequence=true
 compare folded dp2 0
 compare dp2 dp2zero1 0
@@ -47,6 +51,7 @@ compare one tp2 1e-6
 compare one tp2sp 1e-6
 compare one cp4 1e-6
 compare one cp2u 1e-6
+for plan in ring double lightseq token; do compare one $plan 1e-6; done
 compare one all 1e-6
-echo "$((9 - failed)) passed, $failed failed"
+echo "$((13 - failed)) passed, $failed failed"
 [ $failed = 0 ]

@@ -29,6 +29,16 @@ const DeviceRow device_rows[] = {
      .context = CONTEXT_ULYSSES, .micros = 2, .sequence = true, .validate = true},
     {"cp both bf16", "llama", "1f1b", .cp = 4, .cp_heads = 2, .tokens = TOKENS_STRIPED, .dp = 2,
      .micros = 2, .zero = 3, .each = true, .dtype = BF16},
+    {"cp ring", "llama", "1f1b", .cp = 3, .tokens = TOKENS_ZIGZAG, .context = CONTEXT_RING,
+     .micros = 2, .zero = 1, .validate = true},
+    {"cp ring pp bf16", "gpt2", "zbv", .cp = 2, .pp = 2, .tokens = TOKENS_STRIPED,
+     .context = CONTEXT_RING, .micros = 3, .layers = 4, .dtype = BF16},
+    {"cp double-ring", "llama", "1f1b", .cp = 4, .cp_inner = 2, .tokens = TOKENS_ZIGZAG,
+     .context = CONTEXT_DOUBLE_RING, .micros = 2},
+    {"cp lightseq", "llama", "1f1b", .cp = 4, .tokens = TOKENS_CONTIGUOUS,
+     .context = CONTEXT_LIGHTSEQ, .micros = 2, .zero = 3, .each = true},
+    {"cp token-ring bf16", "qwen3", "1f1b", .cp = 3, .tokens = TOKENS_ZIGZAG,
+     .context = CONTEXT_TOKEN_RING, .micros = 2, .dtype = BF16},
 };
 const int n_device_rows = sizeof device_rows / sizeof *device_rows;
 
@@ -58,6 +68,7 @@ World device_world(const DeviceRow *row, const Device *device, ModelConfig *conf
                           .cp_heads = row->cp_heads};
     p->tokens = row->tokens;
     p->context = row->context;
+    p->cp_inner = row->cp_inner;
     if (row->cp) w.set.batch.sequences = 2;
     p->zero = row->zero;
     p->reduce_each = row->each;

@@ -7,7 +7,7 @@
 typedef struct {
     const char *name, *model, *schedule;
     int dp, tp, pp, zero, micros, layers; /* layers 0: the model's */
-    int cp, cp_heads;
+    int cp, cp_heads, cp_inner;
     TokenMap tokens;
     ContextKind context;
     bool each, sequence, split, validate, evict, sgd, in_order;

@@ -46,15 +46,17 @@ static const struct {
     int zero;
     bool each;
 } zero_of[] = {{0, false}, {1, false}, {2, false}, {3, false}, {0, true}, {1, true}};
-/* 8 heads; key heads: more than ranks, or fewer. Mistral has a window, the last two are tied. */
+/* Key heads: more than ranks, or fewer, or one. 7 heads are shared out unevenly. Mistral has a
+ * window, gpt2 and llama-tied are tied. */
 static const struct {
     const char *name;
-    int64_t key_heads;
-} model_of[] = {{"llama", 8}, {"llama", 2}, {"mistral", 2}, {"gpt2", 8}, {"llama-tied", 2}};
+    int64_t heads, key_heads;
+} model_of[] = {{"llama", 8, 8}, {"llama", 8, 2}, {"mistral", 8, 2},    {"gpt2", 8, 8},
+                {"gpt2", 7, 7},  {"llama", 4, 4}, {"llama-tied", 8, 1}};
 
 #define COUNT(table) ((int)(sizeof(table) / sizeof *(table)))
 
-enum { MOST_RANKS = 16, N_HEADS = 8 };
+enum { MOST_RANKS = 16 };
 
 /* Inner rings of two or three ranks, if they divide the ring. */
 static inline int inner_of(int cp, int cp_heads)
@@ -85,6 +87,15 @@ static inline ParallelSettings layout_of(const int *value)
     };
 }
 
+/* Heads for every rank that shares them out, and key heads that tp does not copy. */
+static inline bool shares_heads(const ParallelSettings *p, int model)
+{
+    const MeshSizes *m = &p->mesh;
+    const int parts = p->context == CONTEXT_ULYSSES ? m->cp : m->cp_heads > 1 ? m->cp_heads : 1;
+    if (parts == 1) return true;
+    return parts <= model_of[model].heads / m->tp && model_of[model].key_heads % m->tp == 0;
+}
+
 static inline bool may(const void *context, const int *value, int n)
 {
     (void)context;
@@ -99,13 +110,13 @@ static inline bool may(const void *context, const int *value, int n)
     if (p.context == CONTEXT_LIGHTSEQ && p.tokens != TOKENS_CONTIGUOUS) return false;
     if (p.context == CONTEXT_TOKEN_RING && p.tokens == TOKENS_STRIPED) return false;
     if (m->cp_heads && (m->cp <= m->cp_heads || m->cp % m->cp_heads != 0)) return false;
-    return p.context != CONTEXT_ULYSSES || m->cp <= N_HEADS / m->tp;
+    return shares_heads(&p, value[MODEL]);
 }
 
 static inline ModelConfig model_at(int index)
 {
     ModelConfig c = *test_model(model_of[index].name);
-    c.n_heads = N_HEADS;
+    c.n_heads = model_of[index].heads;
     c.n_kv_heads = model_of[index].key_heads;
     if (c.family == FAMILY_GPT2) c.width = c.n_heads * c.head_size;
     return c;
@@ -138,7 +149,8 @@ static inline void expect_row(const int *value, Arena *arena)
     int n;
     layout_words(&layout, words);
     if (verify_layout(&s, &layout, arena, line, &n) != OK)
-        fail_msg("%s, %s: %s", c.name, words, err_text());
+        fail_msg("%s of %d heads, %d of keys, %s: %s", c.name, (int)c.n_heads, (int)c.n_kv_heads,
+                 words, err_text());
     if (!line[0].ok)
         fail_msg(
             "%s, %s, recompute %d, documents %d, %d tokens, %d key heads: loss %.1e, norm %.1e, "

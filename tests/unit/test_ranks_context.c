@@ -114,7 +114,9 @@ static void plans_combine_with_other_axes(void **state)
 static void bf16_keeps_its_error(void **state)
 {
     static const char *const layout[] = {
-        "cp=2 context=ring",       "cp=5 context=ring",
+        "cp=2 context=ring",       "cp=3 context=ring",
+        "cp=4 context=ring",       "cp=5 context=ring",
+        "cp=6 context=ring",       "cp=7 context=ring",
         "cp=8 context=ring",       "cp=8 context=double-ring cp_inner=4",
         "cp=2 context=lightseq",   "cp=5 context=lightseq",
         "cp=8 context=lightseq",   "cp=2 context=token-ring",
