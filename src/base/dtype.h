@@ -1,25 +1,38 @@
-/* dtype.h -- element types. */
+/* dtype.h -- element types: a row each, which code reads instead of comparing types.
+ *
+ *     type    bytes  wide  digits    wide: of sums, statistics and losses of values of the type
+ *     f64     8      f64   53        digits: of the significand; rounding errs by 2^-digits at most
+ *     bf16    2      f32   8 */
 #ifndef BASE_DTYPE_H
 #define BASE_DTYPE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 typedef enum { F64, F32, BF16, I32, I64, N_DTYPES } DType;
 
-static inline size_t dtype_bytes(DType t)
+typedef struct {
+    const char *name;
+    uint8_t bytes, digits; /* digits: 0 for integers */
+    DType wide;
+} DTypeRow;
+
+static inline const DTypeRow *dtype_row(DType t)
 {
-    static const uint8_t bytes[N_DTYPES] = {8, 4, 2, 4, 8};
-    return bytes[t];
+    static const DTypeRow row[N_DTYPES] = {
+        [F64] = {"f64", 8, 53, F64}, [F32] = {"f32", 4, 24, F32}, [BF16] = {"bf16", 2, 8, F32},
+        [I32] = {"i32", 4, 0, F32},  [I64] = {"i64", 8, 0, F32},
+    };
+    return &row[t];
 }
 
-static inline const char *dtype_name(DType t)
-{
-    static const char *const name[N_DTYPES] = {"f64", "f32", "bf16", "i32", "i64"};
-    return name[t];
-}
-
+static inline size_t dtype_bytes(DType t) { return dtype_row(t)->bytes; }
+static inline const char *dtype_name(DType t) { return dtype_row(t)->name; }
 /* The type of sums, statistics and losses of values of type t. */
-static inline DType dtype_wide(DType t) { return t == F64 ? F64 : F32; }
+static inline DType dtype_wide(DType t) { return dtype_row(t)->wide; }
+/* True for floating types whose sums have another type. */
+static inline bool dtype_is_narrow(DType t) { return dtype_row(t)->digits && dtype_wide(t) != t; }
+static inline bool dtype_is_integer(DType t) { return dtype_row(t)->digits == 0; }
 
 #endif

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/config/job.h"
 #include "cli/plan.h"
 #include "cli/progress.h"
 #include "cli/table.h"
@@ -121,8 +122,7 @@ static void best_text(const PlanReport *r, Text *t)
     const PlanRow *best = &r->row[0];
     const CoarseTime *c = &best->time;
     const double tokens = (double)(r->config->batch_global * r->config->data_seq_len);
-    const double peak =
-        r->cluster->peak_flops_per_s[r->config->precision_compute == COMPUTE_BF16 ? BF16 : F32];
+    const double peak = r->cluster->peak_flops_per_s[config_precision(r->config)->storage];
     char a[24], b[24], n[24];
     text_add(t, "\nBEST PLAN for %d ranks of %s\n", best->ranks, r->cluster->name);
     text_add(t, "  step          %.3f ms; %.3f ms by the clock of `sheaf simulate`\n",

@@ -96,7 +96,7 @@ static Err have_copies(const Config *config, Arena *arena, bool *out)
     TRY(ARENA_NEW(arena, 1, &job));
     TRY(ARENA_NEW(arena, 1, &model));
     *c = *config;
-    c->run_device = c->precision_compute == COMPUTE_F64 ? DEVICE_REF : DEVICE_CPU;
+    c->run_device = config_precision(c)->storage == F64 ? DEVICE_REF : DEVICE_CPU;
     c->parallel_prepack = false;
     TRY(config_model(c, arena, model));
     TRY(config_job(c, model, &set));

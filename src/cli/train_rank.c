@@ -65,7 +65,7 @@ static Err report_attention(const TrainSession *s, const TrainRank *r)
     if (s->device->runtime) return report_gpu_attention(s, r);
     if (strcmp(s->device->name, "ref") == 0)
         printf("attention: plain loops of device ref, in f64\n");
-    else if (r->job.model.dtype == BF16)
+    else if (dtype_is_narrow(r->job.model.dtype))
         printf("attention: our own fused kernels, with the instructions for bf16 named above\n");
     else
         printf("attention: our own fused kernels in f32; precision.compute=bf16 uses faster "

@@ -9,7 +9,7 @@
 void verify_print_head(const Verification *v)
 {
     const ModelConfig *c = &v->trial_model;
-    const char *grade = grade_name(v->set.dtype == BF16 ? GRADE_BF16 : GRADE_BOUNDED);
+    const char *grade = grade_name(dtype_is_narrow(v->set.dtype) ? GRADE_BF16 : GRADE_BOUNDED);
     char device[DEVICE_TEXT_BYTES];
     printf("%s%s: %lld layers, width %lld, %lld heads and %lld of keys, vocabulary %lld; "
            "sequences of %lld\n",
@@ -24,9 +24,10 @@ void verify_print_head(const Verification *v)
     printf("loss is the worse of training and validation; gradients include their norm; f64 also "
            "compares generated text\n");
     printf("deviations are relative to the largest entry of each tensor%s\n\n",
-           v->set.dtype == BF16 ? "; those of grade bf16 are errors against f64, as multiples of "
-                                  "the error of one rank in bf16"
-                                : "");
+           dtype_is_narrow(v->set.dtype)
+               ? "; those of grade bf16 are errors against f64, as multiples of "
+                 "the error of one rank in bf16"
+               : "");
     printf("%-48s %-8s %9s %9s %9s %9s %12s %12s\n", "layout", "grade", "loss", "gradients",
            "weights", "bound", "sent", "predicted");
 }

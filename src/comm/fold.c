@@ -113,7 +113,7 @@ void fold(const Fold *f, int64_t start, int64_t count, void *out)
         memcpy(out, f->x[0] + at, (size_t)count * each);
         return;
     }
-    if (f->dtype == BF16) {
+    if (dtype_is_narrow(f->dtype)) {
         fold_bf16(f, start, count, out);
         return;
     }

@@ -134,7 +134,7 @@ static Err check_shapes(const Graph *g, int index)
 /* An operand that the signature marks # has integers, all others have floating-point numbers. */
 static Err check_integer(const Graph *g, int index, Value v, bool integer)
 {
-    if (integer == (g->value[v].dtype == I32)) return OK;
+    if (integer == dtype_is_integer(g->value[v].dtype)) return OK;
     return bad(g, index, integer ? "the op wants integers" : "the op wants floating-point numbers",
                v);
 }

@@ -10,7 +10,7 @@
 static bool wanted(const Grad *d, Value v)
 {
     const ValueInfo *info = &d->g->value[v];
-    return info->role != ROLE_INPUT && info->dtype != I32 && info->dtype != I64;
+    return info->role != ROLE_INPUT && !dtype_is_integer(info->dtype);
 }
 
 static void name_gradient(Grad *d, Value v, Value of)

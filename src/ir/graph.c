@@ -71,7 +71,7 @@ static DType output_dtype(const Graph *g, const Node *n, const Operand *o)
     if (class == CLASS_VIEW || class == CLASS_ORDER) return g->value[n->in[0]].dtype;
     for (int i = 0; i < n->n_in; i++) {
         const DType t = g->value[n->in[i]].dtype;
-        if (t != I32 && t != I64) return t;
+        if (!dtype_is_integer(t)) return t;
     }
     return g->dtype;
 }

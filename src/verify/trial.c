@@ -150,8 +150,6 @@ static Err predict_bytes(const Job *job, int steps, int64_t *out)
     return OK;
 }
 
-static double unit_roundoff(DType t) { return t == F64 ? 0x1p-53 : t == BF16 ? 0x1p-9 : 0x1p-24; }
-
 /* Terms of each sum of an instruction: the extents of its inputs that its output does not have. */
 static double summed_terms(const Program *p, const Instr *i)
 {
@@ -177,7 +175,7 @@ static double rounding_bound(const Job *job)
         for (int k = l->program->first[phase]; k < l->program->first[phase + 1]; k++)
             terms += summed_terms(l->program, &l->program->instr[k]);
     }
-    return 8 * unit_roundoff(job->settings.dtype) * sqrt(terms);
+    return 8 * ldexp(1, -dtype_row(job->settings.dtype)->digits) * sqrt(terms);
 }
 
 static Err run_steps(Rank *r, const Job *job, TrialRun *t, WorldRank *w)

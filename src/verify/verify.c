@@ -253,8 +253,8 @@ Err verify_layout(const VerifySettings *s, const ParallelSettings *given, Arena 
         if (exact)
             line[(*n)++] =
                 (VerifyLine){.layout = *layout, .reference = reference, .grade = GRADE_EXACT};
-        line[(*n)++] =
-            (VerifyLine){.layout = *layout, .grade = s->dtype == BF16 ? GRADE_BF16 : GRADE_BOUNDED};
+        line[(*n)++] = (VerifyLine){
+            .layout = *layout, .grade = dtype_is_narrow(s->dtype) ? GRADE_BF16 : GRADE_BOUNDED};
     }
     for (int i = 0; i < *n; i++) TRY(run_line(s, &line[i], arena));
     return OK;

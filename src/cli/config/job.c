@@ -122,16 +122,9 @@ Err config_device(const Config *c, Option *out)
     return OK;
 }
 
-static DType compute_dtype(const Config *c)
+const PrecisionRow *config_precision(const Config *c)
 {
-    switch (c->precision_compute) {
-    case COMPUTE_F64:
-        return F64;
-    case COMPUTE_BF16:
-        return BF16;
-    default:
-        return F32;
-    }
+    return precision_row((Precision)(c->precision_compute - COMPUTE_F32)); /* in the same order */
 }
 
 LrSettings config_lr(const Config *c)
@@ -196,7 +189,7 @@ Err config_job(const Config *c, const ModelConfig *model, JobSettings *out)
     const int64_t micros = config_micros(c);
     JobSettings s = {.kind = JOB_STEP,
                      .config = model,
-                     .dtype = compute_dtype(c),
+                     .dtype = config_precision(c)->storage,
                      .batch = {c->batch_micro, c->data_seq_len},
                      .micros = (int)micros,
                      .causal = !c->data_pack,

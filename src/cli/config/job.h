@@ -2,6 +2,7 @@
 #ifndef CLI_CONFIG_JOB_H
 #define CLI_CONFIG_JOB_H
 
+#include "base/precision.h"
 #include "cli/config/config.h"
 #include "data/tokens.h"
 #include "job/job.h"
@@ -24,6 +25,8 @@ Err config_cluster(const Config *c, Arena *arena, JobSettings *s);
 TransportSettings config_transport(const Config *c, const Device *device, bool processes);
 
 LrSettings config_lr(const Config *c);
+/* Local. The element types of precision.compute. */
+const PrecisionRow *config_precision(const Config *c);
 TokenFormat config_token_format(const Config *c);
 /* Local. The default run folder: runs/ and the name of the run file, or of the model without
  * one. */
