@@ -55,11 +55,12 @@ static void with_packs(const PlanSearch *s, const PlanPoint *p, const LayoutUnit
         u->pack_bytes = (size_t)b.pack_bytes;
         u->work_grad_bytes = (size_t)b.work_grad_bytes;
     }
-    /* Tied weights on two stages are reduced once, after the last micro-batch. */
-    const int16_t *class_of = out->class_of;
-    if (p->mesh.pp == 1) return;
-    class[class_of[0]].switches.reduce = REDUCE_AFTER_LAST;
-    class[class_of[out->n_units - 1]].switches.reduce = REDUCE_AFTER_LAST;
+    /* Tied weights on two stages are reduced once, after all RUNs, beside other reductions. */
+    const int ends[] = {out->class_of[0], out->class_of[out->n_units - 1]};
+    for (int i = 0; i < 2 && p->mesh.pp > 1; i++) {
+        class[ends[i]].switches.reduce = REDUCE_AFTER_LAST;
+        class[ends[i]].late = s->space.base->config->tied;
+    }
 }
 
 static Err play(PlanSearch *s, const PlanPoint *p, const LayoutSummary *sum, CoarseTime *out)

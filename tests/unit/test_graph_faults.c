@@ -184,7 +184,7 @@ static const struct {
     {"read from the host", on_host, "mlp.act: it is in host memory; copy it in first"},
     {"keep without slot", keep_unknown, "d.mlp.down_proj.weight: its slot does not exist"},
     {"keep of no sum", keep_of_no_sum, "mlp.act: it is no sum, yet its old content is kept"},
-    {"a sum not kept", sum_not_kept, "it adds to its last input, yet does not keep it"},
+    {"a sum not kept", sum_not_kept, "it adds to an input, yet does not keep it"},
     {"a copy on compute", queue_wrong, "copy_out, value %"},
     {"compute on comm", queue_of_compute, "add, value %22 mid: the op runs on another queue"},
     {"copied out to the device", copied_to_device, "copied out, it must be in host memory"},
