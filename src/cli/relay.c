@@ -129,20 +129,22 @@ static void write_pending(Relay *r, RelayStream *s)
     }
 }
 
-/* Reads at most what a full pipe holds: a signal must not wait for a worker that keeps printing. */
-static void read_printed(RelayStream *s)
+/* Reads at most what a full pipe holds: a signal must not wait for a worker that keeps printing.
+ * Writes in between: lines are dropped only if the reader takes none. */
+static void read_printed(Relay *r, RelayStream *s)
 {
     char text[READ_BYTES];
     for (int i = 0; i < PIPE_BYTES / READ_BYTES && s->from >= 0; i++) {
         const ssize_t n = read(s->from, text, sizeof text);
         if (n <= 0) return;
         append(s, text, (size_t)n);
+        if (s->n > MAX_PENDING / 2) write_pending(r, s);
     }
 }
 
 void relay_move(Relay *r)
 {
-    for (int i = 0; i < N_STREAMS; i++) read_printed(&r->of[i]);
+    for (int i = 0; i < N_STREAMS; i++) read_printed(r, &r->of[i]);
     for (int i = 0; i < N_STREAMS; i++) write_pending(r, &r->of[i]);
 }
 
