@@ -177,11 +177,11 @@ static Err open_values(ContextPass *w, Value k, Value v, int steps)
     return ARENA_NEW(w->temp, 2 * steps + 1, &to->arrival);
 }
 
-static Err make_plans(ContextPass *w)
+static Err make_plans(ContextPass *w, bool full)
 {
     const ContextChoice *c = &w->o->context;
     /* Keys of earlier slices are seen by all queries, wherever they are. */
-    const bool causal = !w->o->slice_tokens;
+    const bool causal = !w->o->slice_tokens && !full;
     const ContextShape shape = {w->w.ranks, c->inner ? c->inner : w->w.ranks, c->tokens, causal};
     if (w->plan[0].shape.ranks == w->w.ranks) return OK; /* made for the attention before */
     TRY(context_plan(c->row, &shape, w->temp, &w->plan[0]));
@@ -242,7 +242,7 @@ static Err rewrite(ContextPass *w, const Node *n)
     for (int i = 0; i < w->w.ranks; i++)
         if (w->w.gather->group.rank[i] == w->o->rank) w->w.me = i;
     w->w.backward = n->op == OP_attention_dx;
-    TRY(make_plans(w));
+    TRY(make_plans(w, n->attr.kernel.attention.full));
     TRY(find_tokens(w, value[0], n->in[1]));
     const ContextPlan *p = &w->plan[w->w.backward];
     const Value k = put_keys(w, value[0]), v = put_keys(w, value[1]);

@@ -55,8 +55,10 @@ typedef union {
         double scale;   /* of q.k, before the softmax */
         int64_t key_at; /* index of the first key of this block in the coordinates of `ranges` */
         /* To count flops, not read by kernels: the most keys that a query sees, and the rows of a
-         * sequence, in which query r sees keys up to r; 0: every query sees `span` keys. */
+         * sequence, in which query r sees keys up to r; 0: every query sees `span` keys. full: it
+         * sees all keys of the sequence. */
         int64_t span, sequence;
+        bool full;
         int64_t query_at; /* the same: row of the sequence that the first query is, in a program
                            * for one slice of it */
         int64_t group;    /* query heads that read one key head; 0: heads / key heads */

@@ -44,6 +44,8 @@ static Span progression_of(const Dim *d, int i, int64_t *skip, int64_t *left)
 static int64_t keys_seen(int64_t row, const Attr *attr, const HeldSpans *keys)
 {
     const int64_t start = row - row % attr->attention.sequence;
+    if (attr->attention.full)
+        return held_below(keys, start + attr->attention.sequence) - held_below(keys, start);
     const int64_t low = most(start, row + 1 - attr->attention.span);
     return held_below(keys, row + 1) - held_below(keys, low);
 }
@@ -60,6 +62,7 @@ static int64_t pairs_of_block(Span rows, const Attr *attr, const HeldSpans *keys
 double attention_pairs(const Attr *attr, const Dim *queries, const Dim *keys, int64_t moved_by)
 {
     const int64_t sequence = attr->attention.sequence, span = attr->attention.span;
+    const bool full = attr->attention.full;
     const HeldSpans held = {keys->span, keys->n_spans,
                             keys->slot == NO_SLOT ? attr->attention.key_at : keys->from, keys->cap};
     int64_t skip = queries->from, left = queries->cap;
@@ -71,7 +74,7 @@ double attention_pairs(const Attr *attr, const Dim *queries, const Dim *keys, in
         rows.lo += moved_by;
         rows.hi += moved_by;
         if (span_count(rows) == 0) continue;
-        const bool all_keys = !held.span && held.from == 0 && held.count >= rows.hi;
+        const bool all_keys = !held.span && held.from == 0 && held.count >= rows.hi && !full;
         pairs += (double)(all_keys ? pairs_of_progression(rows, sequence, span)
                                    : pairs_of_block(rows, attr, &held));
     }

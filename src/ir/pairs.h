@@ -1,7 +1,8 @@
 /* pairs.h -- the number of (query, key) pairs that an attention computes.
  *
- * A query sees the keys of its own sequence up to itself, at most `span` of them. A rank that holds
- * some rows of the sequences has the pairs of these rows, so the work of ranks differs:
+ * A query sees the keys of its own sequence up to itself, at most `span` of them; with a full mask
+ * all keys of its sequence. A rank that holds some rows of the sequences has the pairs of these
+ * rows, so the work of ranks differs:
  *
  *     8 tokens on 2 ranks     contiguous  10 and 26 pairs     zigzag  18 and 18     striped 16, 20
  *

@@ -99,8 +99,8 @@ static Err set_plan(const Job *job, ContextKind kind, Arena *arena, ContextChoic
     c.inner =
         job_context_inner(&job->settings.parallel, ring, job->settings.parallel.mesh.cp / ring);
     TRY(context_row(context_name(kind), arena, &c.row));
-    const ContextShape shape = {ring, c.inner, job->tokens, true};
     const ModelConfig *m = job->settings.config;
+    const ContextShape shape = {ring, c.inner, job->tokens, !m->full_mask};
     if (context_row_heads(c.row, m->n_heads, m->n_kv_heads) != OK ||
         context_plan(c.row, &shape, arena, &plan) != OK)
         return err_fail(ERR_CONFIG, "parallel.context=%s", err_text());

@@ -77,7 +77,7 @@ static Err heads_obstacle(AutoSearch *w, ContextCandidate *c)
 /* A plan that is not defined for the ranks or the tokens. */
 static Err plan_obstacle(AutoSearch *w, ContextCandidate *c, int ring)
 {
-    const ContextShape shape = {ring, c->inner, c->tokens, true};
+    const ContextShape shape = {ring, c->inner, c->tokens, !w->s->config->full_mask};
     const ContextRow *row;
     if (!context_is_plan(c->kind)) return OK;
     if (c->kind == CONTEXT_DOUBLE_RING && (c->inner == ring || c->inner == 1))

@@ -73,9 +73,9 @@ static void add_all_to_alls(const ContextLoad *l, int cp, int heads, ContextTime
 }
 
 /* One rank has all tokens of its heads. */
-static void whole_time(const ContextLoad *l, ContextTime *out)
+static void whole_time(const ContextLoad *l, bool causal, ContextTime *out)
 {
-    const ContextShape one = {.ranks = 1, .tokens = TOKENS_CONTIGUOUS, .causal = true};
+    const ContextShape one = {.ranks = 1, .tokens = TOKENS_CONTIGUOUS, .causal = causal};
     const double rows = l->sequences * l->seq_len;
     const double pairs = context_pairs(&one, l, block_whole(0), block_whole(0));
     for (int backward = 0; backward < 2; backward++)
@@ -104,12 +104,12 @@ Err job_context_cost(const JobSettings *s, Arena *temp, ContextCandidate *c)
     const int cp = s->parallel.mesh.cp, ring = cp / c->heads;
     const CostRates rates = job_context_rates(s);
     const ContextLoad l = load_of(s, &rates, c->heads);
-    const ContextShape shape = {ring, c->inner, c->tokens, true};
+    const ContextShape shape = {ring, c->inner, c->tokens, !s->config->full_mask};
     const size_t mark = arena_mark(temp);
     ContextTime t = {0};
     const ContextRow *row;
     if (ring == 1)
-        whole_time(&l, &t);
+        whole_time(&l, shape.causal, &t);
     else if (c->kind == CONTEXT_GATHER)
         gather_time(&l, &shape, !s->parallel.keep_gathered, &t);
     else {

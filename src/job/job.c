@@ -13,13 +13,13 @@ int64_t job_cache_rows(const Job *job)
     return (job->settings.session.context + parts - 1) / parts;
 }
 
-/* True if attention is causal within whole sequences: no window, no slices, no KV cache, no tokens
- * on other ranks. */
+/* True if attention is causal within whole sequences: no window, no full mask, no slices, no KV
+ * cache, no tokens on other ranks. */
 static bool is_causal(const Job *job)
 {
     const JobSettings *s = &job->settings;
-    return s->causal && s->config->window == 0 && job->slices.n == 1 && s->kind != JOB_GENERATE &&
-           s->parallel.mesh.cp <= 1;
+    return s->causal && s->config->window == 0 && !s->config->full_mask && job->slices.n == 1 &&
+           s->kind != JOB_GENERATE && s->parallel.mesh.cp <= 1;
 }
 
 static void mark_causal(Model *m, int64_t seq_len)

@@ -82,6 +82,11 @@ Err job_slices(const Job *job, Arena *arena, SlicePlan *out)
     SliceCost cost;
     if (s->slices == 1) return whole(job, arena, out);
     TRY(check_experts(&set->config->experts));
+    if (set->config->full_mask)
+        return err_fail(ERR_CONFIG,
+                        "parallel.slices=%d: %s has a full attention mask, so a slice depends on "
+                        "later ones; set parallel.slices=1, or a schedule without slices",
+                        s->slices, set->config->name);
     if (set->batch.sequences != 1)
         return err_fail(ERR_CONFIG,
                         "parallel.slices=%d with batch.micro=%lld: a slice is a part of one "

@@ -15,7 +15,8 @@
 Err model_slice_cost(const Model *m, const ModelConfig *c, Arena *temp, SliceCost *out);
 
 /* Local. The cuts of a job whose lists over chunks exist; a schedule without slices has one.
- * ERR_CONFIG if a micro-batch has several sequences, or a sequence has fewer tokens than slices. */
+ * ERR_CONFIG if a micro-batch has several sequences, if a sequence has fewer tokens than slices, or
+ * if queries see later keys. */
 Err job_slices(const Job *job, Arena *arena, SlicePlan *out);
 
 #endif

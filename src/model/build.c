@@ -150,13 +150,15 @@ static Err build_units(const ModelBuilder *b, DType dtype, Arena *arena, Model *
     return add_units(c, &kinds, m);
 }
 
-/* Sets the sequence length by which the pairs of attention are counted (ir/pairs.h). */
-static void mark_sequences(Model *m, int64_t seq_len)
+/* Sets the sequence length and the mask by which the pairs of attention are counted (ir/pairs.h). */
+static void mark_sequences(Model *m, int64_t seq_len, bool full)
 {
     for (int k = 0; k < m->n_kinds; k++)
         for (int i = 0; i < m->kind[k].n_nodes; i++) {
             Node *n = &m->kind[k].node[i];
-            if (op_attends(n->op)) n->attr.kernel.attention.sequence = seq_len;
+            if (!op_attends(n->op)) continue;
+            n->attr.kernel.attention.sequence = seq_len;
+            n->attr.kernel.attention.full = full;
         }
 }
 
@@ -168,13 +170,18 @@ Err model_build(const ModelConfig *c, DType dtype, BatchShape batch, Arena *aren
     if (c->window) b.span = min_i64(b.span, c->window);
     b.rows = dim_rows(batch.sequences * batch.seq_len, SLOT_ROWS);
     TRY(build_units(&b, dtype, arena, &m));
-    mark_sequences(&m, batch.seq_len);
+    mark_sequences(&m, batch.seq_len, c->full_mask);
     *out = m;
     return OK;
 }
 
 static Err check_session(const ModelConfig *c, const SessionShape *s)
 {
+    if (c->full_mask)
+        return err_fail(ERR_CONFIG,
+                        "%s has a full attention mask: a token depends on later ones, so text "
+                        "cannot be generated token by token",
+                        c->name);
     if (s->rows < 1 || s->sequences < 1 || s->context < 1 || s->logit_rows < 1 ||
         s->logit_rows > s->rows)
         return err_fail(ERR_CONFIG,

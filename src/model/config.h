@@ -83,6 +83,7 @@ typedef struct {
     bool q_norm;     /* rmsnorm of all heads of q together, and of k (OLMoE) */
     int64_t window;  /* sliding window: query i attends to keys j with i - window < j <= i; 0: all j
                       * <= i */
+    bool full_mask;  /* a query attends to all keys of its sequence, also to later ones */
     double init_std; /* standard deviation of initial weights */
     ExpertConfig experts;
 } ModelConfig;

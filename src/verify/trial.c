@@ -29,7 +29,16 @@ static bool begins_document(const TrialSettings *s, int64_t sequence, int64_t i)
     return i == 0 || (s->documents && random_bits(&random, at) % 4 == 0);
 }
 
-/* Writes one sequence of the step to rows of a micro-batch, with causal key ranges. */
+/* The end of the document of token i. */
+static int64_t document_end(const TrialSettings *s, int64_t sequence, int64_t i)
+{
+    do i++;
+    while (i < s->job.batch.seq_len && !begins_document(s, sequence, i));
+    return i;
+}
+
+/* Writes one sequence of the step to rows of a micro-batch, with the key ranges of the model's
+ * mask. */
 static void fill_sequence(Rank *r, const TrialSettings *s, int micro, int64_t row, int64_t sequence)
 {
     const int64_t T = s->job.batch.seq_len, window = s->job.config->window;
@@ -40,10 +49,11 @@ static void fill_sequence(Rank *r, const TrialSettings *s, int micro, int64_t ro
         const uint64_t at = (uint64_t)(sequence * (T + 1) + i);
         if (begins_document(s, sequence, i)) from = i;
         const int64_t lo = window > 0 && i + 1 - from > window ? i + 1 - window : from;
+        const int64_t hi = s->job.config->full_mask ? document_end(s, sequence, i) : i + 1;
         InputRow in = {.token = (int32_t)(random_bits(&random, at) % vocab),
                        .target = (int32_t)(random_bits(&random, at + 1) % vocab),
                        .position = (int32_t)(i - from),
-                       .range = {(int32_t)(row + lo), (int32_t)(row + i + 1), 0, 0},
+                       .range = {(int32_t)(row + lo), (int32_t)(row + hi), 0, 0},
                        .weight = blank || at % 7 == 3 ? 0 : 1};
         if (s->edit) s->edit(s->context, sequence, i, &in);
         rank_put_row(r, micro, row + i, &in);

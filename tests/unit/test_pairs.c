@@ -24,8 +24,8 @@ static double counted(const Attr *a, const Dim *queries, const Dim *keys, int64_
         for (int64_t j = 0; j < k.count; j++) {
             const int64_t row = held_at(&q, i) + moved_by;
             const int64_t key = held_at(&k, j) + (keys->slot == NO_SLOT ? a->attention.key_at : 0);
-            pairs +=
-                key / sequence == row / sequence && key <= row && row - key < a->attention.span;
+            const bool seen = key <= row && row - key < a->attention.span;
+            pairs += key / sequence == row / sequence && (seen || a->attention.full);
         }
     return pairs;
 }
@@ -70,7 +70,8 @@ static void every_map_counts_its_pairs(void **state)
             }
 }
 
-/* Every part of the queries with every part of the keys, as in a ring. */
+/* Every part of the queries with every part of the keys, as in a ring; the longest span has a full
+ * mask. */
 static void blocks_of_keys_add_up(void **state)
 {
     enum { ROWS = 26, PARTS = 3 };
@@ -79,7 +80,8 @@ static void blocks_of_keys_add_up(void **state)
     DO(arena_open(&arena, "pairs", ARENA));
     for (int map = 0; map < 3; map++)
         for (int64_t span = 4; span <= 26; span += 11) {
-            const Attr a = attr_of(ROWS / 2, span);
+            Attr a = attr_of(ROWS / 2, span);
+            a.attention.full = span == 26;
             const Dim all = dim_rows(ROWS, SLOT_ZERO);
             double sum = 0;
             for (int i = 0; i < PARTS; i++)
@@ -91,6 +93,7 @@ static void blocks_of_keys_add_up(void **state)
                     sum += pairs;
                 }
             assert_true(sum == attention_pairs(&a, &all, &all, 0));
+            if (span == 26) assert_true(sum == 2 * (ROWS / 2) * (ROWS / 2));
         }
     Attr a = attr_of(ROWS, ROWS); /* a block without a slot starts at key_at */
     const Dim q = dim_rows(ROWS, SLOT_ZERO), k = dim_of(5);
