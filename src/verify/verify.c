@@ -144,7 +144,7 @@ static Err run_line(const VerifySettings *s, VerifyLine *line, Arena *arena)
     TrialGap gap, later = {.same = true};
     double bound;
     const size_t mark = arena_mark(arena);
-    adamw.generates = line->grade == GRADE_F64;
+    adamw.generates = line->grade == GRADE_F64 && !s->config->full_mask;
     line->same_text = true;
     TRY(compare(&sgd, line, arena, &gap, &bound));
     take_worse(line, &gap);
