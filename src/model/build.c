@@ -150,7 +150,7 @@ static Err build_units(const ModelBuilder *b, DType dtype, Arena *arena, Model *
     return add_units(c, &kinds, m);
 }
 
-/* Sets the sequence length and the mask by which the pairs of attention are counted (ir/pairs.h). */
+/* Sets the sequence length and the mask by which pairs of attention are counted (ir/pairs.h). */
 static void mark_sequences(Model *m, int64_t seq_len, bool full)
 {
     for (int k = 0; k < m->n_kinds; k++)
