@@ -8,13 +8,15 @@
  *     build/release/bench/step recompute=mlp.act,mlp.in    as parallel.recompute
  *     build/release/bench/step micros=4 prepack=1          4 micro-batches; parallel.prepack
  *     build/release/bench/step by=shape                    a line for each GEMM shape
+ *     build/release/bench/step clock=cpu threads=1         CPU time, on a machine that is not idle
+ *     build/release/bench/step model=bench/small_moe.json  a mixture of experts, with a balance loss
  *
  * The lower bound of a kernel's time is its flops at the GEMM speed from L1, or its bytes at memory
  * bandwidth, whichever takes longer; L3 bandwidth if the operands fit into half of L3. All speeds
  * are measured in the same run.
  *
- * Flops are counted as 6 N + 12 L d T per token (N parameters, L layers of width d, T tokens per
- * sequence): attention counts in full, although a causal one does half of it. */
+ * Flops are counted as 6 N + 12 L d T per token (N parameters that a token uses, L layers of width
+ * d, T tokens per sequence): attention counts in full, although a causal one does half of it. */
 #define _DEFAULT_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,12 +42,25 @@ typedef struct {
     int threads, steps, micros;
     bool prepack;
     TimedBy by;
+    double (*seconds)(void); /* the clock */
 } Options;
+
+/* A token uses some of the experts: of a stack of them, their share. */
+static double used_parameters(const Job *job)
+{
+    const ExpertConfig *x = &job->settings.config->experts;
+    double used = 0;
+    for (int p = 0; p < job->model.n_params; p++) {
+        const Param *param = &job->model.param[p];
+        const double share = param->info.ndim == 3 ? (double)x->chosen / (double)x->n : 1;
+        used += share * (double)param->count;
+    }
+    return used;
+}
 
 static double flops_per_token(const Job *job, const Options *o)
 {
-    double params = 0;
-    for (int p = 0; p < job->model.n_params; p++) params += (double)job->model.param[p].count;
+    const double params = used_parameters(job);
     const ModelConfig *c = job->settings.config;
     return 6 * params + 12.0 * (double)c->n_layers * (double)c->width * (double)o->seq_len;
 }
@@ -70,7 +85,7 @@ static double memory_GB(void)
     return 1024e-9 * (double)use.ru_maxrss;
 }
 
-static void print_step(double *step_s, double cpu_s, double flops, double peak_GB, const Options *o)
+static void print_step(double *step_s, double flops, double peak_GB, const Options *o)
 {
     double total = 0;
     for (int i = 0; i < o->steps; i++) total += step_s[i];
@@ -79,15 +94,12 @@ static void print_step(double *step_s, double cpu_s, double flops, double peak_G
     account_print(total, o->steps);
     printf("step: %.1f ms (best %.1f); %.0f tokens/s, %.1f GF/s by 6N + 12LdT; %.2f GB\n",
            1e3 * median, 1e3 * step_s[0], tokens / median, 1e-9 * flops / median, peak_GB);
-    /* Fewer cores than threads: other processes ran on this machine, and the figures are
-     * unreliable. */
-    printf("cores busy: %.2f\n", cpu_s / total);
 }
 
 static Err measure(Rank *rank, const Device *device, const Job *job, const Options *o)
 {
     StepResult result;
-    double step_s[MAX_STEPS], cpu_s;
+    double step_s[MAX_STEPS], busy_s, wall_s;
     Peaks peaks;
     TRY(rank_step(rank, &(StepSettings){.step = 1, .lr = 1e-4}, &result)); /* touches all memory */
     const double peak_GB = memory_GB(); /* before the bandwidth test, which allocates */
@@ -96,15 +108,20 @@ static Err measure(Rank *rank, const Device *device, const Job *job, const Optio
     printf("measured now: GEMM %.0f GF/s in f32, %.0f in bf16; memory %.1f GB/s, cache %.1f\n",
            1e-9 * peaks.f32_flops, 1e-9 * peaks.bf16_flops, 1e-9 * peaks.memory_Bps,
            1e-9 * peaks.cache_Bps);
-    timed_open(device, &peaks, o->by);
-    cpu_s = clock_s(CLOCK_PROCESS_CPUTIME_ID);
+    timed_open(device, &peaks, o->by, o->seconds);
+    busy_s = process_s();
+    wall_s = now_s();
     for (int i = 0; i < o->steps; i++) {
-        const double start = now_s();
+        const double start = o->seconds();
         TRY(rank_step(rank, &(StepSettings){.step = i + 2, .lr = 1e-4}, &result));
-        step_s[i] = now_s() - start;
+        step_s[i] = o->seconds() - start;
     }
-    cpu_s = clock_s(CLOCK_PROCESS_CPUTIME_ID) - cpu_s;
-    print_step(step_s, cpu_s, flops_per_token(job, o) * tokens_of(o), peak_GB, o);
+    busy_s = process_s() - busy_s;
+    wall_s = now_s() - wall_s;
+    print_step(step_s, flops_per_token(job, o) * tokens_of(o), peak_GB, o);
+    /* Fewer cores than threads: other processes ran on this machine, and the figures are
+     * unreliable. */
+    printf("CPU time %.3f s per step; cores busy: %.2f\n", busy_s / o->steps, busy_s / wall_s);
     return OK;
 }
 
@@ -119,6 +136,7 @@ static Err run(const Options *o)
     const Device *device;
     TRY(arena_open(&arena, "bench", ARENA_PLENTY));
     TRY(model_config_load(o->model, NULL, 0, &arena, &config));
+    if (config.experts.n > 0) config.experts.aux_loss = 0.01;
     const JobSettings set = {
         .kind = JOB_STEP,
         .config = &config,
@@ -133,7 +151,7 @@ static Err run(const Options *o)
         .optim = bench_adamw};
     const BlasLibrary library = blas_library(o->library);
     TRY(device_cpu_open(o->library ? &library : NULL, &device));
-    timed_open(device, &(Peaks){1, 1, 1, 1, 1}, o->by);
+    timed_open(device, &(Peaks){1, 1, 1, 1, 1}, o->by, o->seconds);
     TRY(job_compile(&set, &arena, &job));
     cores_find(&cores);
     TRY(team_open_on(&team, o->threads, &cores, 1, 0));
@@ -187,6 +205,10 @@ static bool read_option(const char *word, Options *o)
         o->dtype = F32;
     else if (strcmp(word, "dtype=bf16") == 0)
         o->dtype = BF16;
+    else if (strcmp(word, "clock=wall") == 0)
+        o->seconds = now_s;
+    else if (strcmp(word, "clock=cpu") == 0)
+        o->seconds = process_s;
     else if (strcmp(word, "by=kernel") == 0)
         o->by = TIMED_KERNELS;
     else if (strcmp(word, "by=shape") == 0)
@@ -198,13 +220,22 @@ static bool read_option(const char *word, Options *o)
 
 int main(int argc, char **argv)
 {
-    Options o = {"gpt2-124m", NULL, NULL, 1, 256, 0, F32, 2, 3, 1, false, TIMED_KERNELS};
+    Options o = {.model = "gpt2-124m",
+                 .sequences = 1,
+                 .seq_len = 256,
+                 .dtype = F32,
+                 .threads = 2,
+                 .steps = 3,
+                 .micros = 1,
+                 .by = TIMED_KERNELS,
+                 .seconds = now_s};
     for (int i = 1; i < argc; i++)
         if (!read_option(argv[i], &o)) {
             fprintf(stderr,
                     "bench/step: \"%s\": there are model= library= recompute= sequences= seq_len= "
                     "chunk= "
-                    "dtype=f32|bf16 threads= steps= micros= prepack=1 by=kernel|shape\n",
+                    "dtype=f32|bf16 threads= steps= micros= prepack=1 by=kernel|shape "
+                    "clock=wall|cpu\n",
                     argv[i]);
             return 2;
         }

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""One training step of a GPT-2 in PyTorch on the CPU, peer of bench/step: same shapes, AdamW, clip.
+"""One training step of a GPT-2 or a Mixtral in PyTorch on the CPU, peer of bench/step: same shapes,
+AdamW, clip.
 
     torch_step.py [--batch 4] [--tokens 1024] [--threads 2] [--steps 3] [--bf16]
-                  [--model bench/small.json]
+                  [--model bench/small.json | bench/small_moe.json]
+                  [--experts loop | grouped] [--compile]
 
-Prints milliseconds per step (median), tokens/s, GF/s by 6N + 12LdT, and peak memory. The default
-model has 124M parameters. bench/README.md lists the settings for a fair comparison. Needs torch
-(Debian's python3-torch or PyPI's torch)."""
+Prints milliseconds per step (median), tokens/s, GF/s by 6N + 12LdT (N: the parameters that a token
+uses), CPU seconds per step, and peak memory. The default model has 124M parameters. bench/README.md lists the settings for a fair comparison. Needs
+torch (Debian's python3-torch or PyPI's torch)."""
 import argparse
 import json
 import resource
@@ -16,6 +18,8 @@ import time
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+
+from torch_mixtral import Mixtral
 
 
 class Block(nn.Module):
@@ -68,35 +72,48 @@ def sizes(path):
     return [shape[k] for k in ("n_layer", "n_embd", "n_head", "vocab_size", "n_positions")]
 
 
+def model_of(a):
+    """The model, its layers, width and vocabulary, and the parameters that a token uses."""
+    if a.model and json.load(open(a.model))["model_type"] == "mixtral":
+        model = Mixtral(a.model, a.experts)
+        return model, model.layers, model.width, model.vocab, model.used_parameters()
+    layers, width, heads, vocab, positions = sizes(a.model)
+    model = Gpt2(layers, width, heads, vocab, positions)
+    return model, layers, width, vocab, sum(p.numel() for p in model.parameters())
+
+
 def main():
     args = argparse.ArgumentParser()
     for name, default in (("batch", 4), ("tokens", 1024), ("threads", 2), ("steps", 3)):
         args.add_argument("--" + name, type=int, default=default)
     args.add_argument("--bf16", action="store_true")
+    args.add_argument("--compile", action="store_true")
     args.add_argument("--model")
+    args.add_argument("--experts", choices=("loop", "grouped"), default="loop")
     a = args.parse_args()
     torch.set_num_threads(a.threads)
     torch.manual_seed(0)
-    layers, width, heads, vocab, positions = sizes(a.model)
-    model = Gpt2(layers, width, heads, vocab, positions)
-    count = sum(p.numel() for p in model.parameters())
+    model, layers, width, vocab, count = model_of(a)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, foreach=False)
+    run = torch.compile(model) if a.compile else model
     ids = torch.randint(0, vocab, (a.batch, a.tokens + 1))
-    took = []
-    for _ in range(a.steps + 1):
-        start = time.perf_counter()
+    took, cpu = [], []
+    for _ in range(a.steps + (3 if a.compile else 1)):
+        start, start_cpu = time.perf_counter(), time.process_time()
         with torch.autocast("cpu", torch.bfloat16, enabled=a.bf16):
-            loss = model(ids[:, :-1], ids[:, 1:])
+            loss = run(ids[:, :-1], ids[:, 1:])
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         took.append(time.perf_counter() - start)
-    s = statistics.median(took[1:])
+        cpu.append(time.process_time() - start_cpu)
+    s = statistics.median(took[-a.steps:])
     n = a.batch * a.tokens
     flops = n * (6 * count + 12 * layers * width * a.tokens)
     peak = 1024e-9 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(f"torch {torch.__version__}: {1e3 * s:.1f} ms, {n / s:.0f} tokens/s, {flops / s / 1e9:.1f} GF/s; {peak:.2f} GB")
+    print(f"torch {torch.__version__}: {1e3 * s:.1f} ms, {n / s:.0f} tokens/s, {flops / s / 1e9:.1f} GF/s; "
+          f"{statistics.median(cpu[-a.steps:]):.2f} CPU s; {peak:.2f} GB")
 
 
 if __name__ == "__main__":

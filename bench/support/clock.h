@@ -13,4 +13,7 @@ static inline double clock_s(clockid_t clock)
 
 static inline double now_s(void) { return clock_s(CLOCK_MONOTONIC); }
 
+/* Of all threads of the process. */
+static inline double process_s(void) { return clock_s(CLOCK_PROCESS_CPUTIME_ID); }
+
 #endif

@@ -13,20 +13,23 @@ static struct {
     const Device *inner;
     Peaks peaks;
     TimedBy by;
+    double (*seconds)(void); /* the clock */
     TimedRow row[MAX_ROWS];
     int n_rows;
 } timed;
 
 static void name_of(KernelId id, const Call *c, char *name, size_t cap_bytes)
 {
-    if (timed.by == TIMED_KERNELS || !kernel_is_gemm(id)) {
+    if (timed.by == TIMED_KERNELS || !(kernel_is_gemm(id) || work_is_grouped(id))) {
         snprintf(name, cap_bytes, "%s", kernel_name(id));
         return;
     }
-    const bool ta = c->attr.gemm.ta, tb = c->attr.gemm.tb;
-    const Tensor *out = &c->out[0];
-    snprintf(name, cap_bytes, "%s %lld x %lld x %lld %c%c", kernel_name(id), (long long)out->n[0],
-             (long long)c->in[0].n[ta ? 0 : 1], (long long)out->n[1], "NT"[ta], "NT"[tb]);
+    const Tensor *a = &c->in[0], *out = &c->out[0];
+    const bool dw = id == KERNEL_grouped_gemm_dw; /* of each expert, from the rows of all */
+    const bool ta = dw || c->attr.gemm.ta, tb = !dw && c->attr.gemm.tb;
+    snprintf(name, cap_bytes, "%s %lld x %lld x %lld %c%c", kernel_name(id),
+             (long long)out->n[dw ? 1 : 0], (long long)a->n[ta ? 0 : 1],
+             (long long)out->n[dw ? 2 : 1], "NT"[ta], "NT"[tb]);
 }
 
 /* The row of that name. When the table is full, the last row collects all other shapes. */
@@ -47,9 +50,9 @@ static TimedRow *row_of(const char *name)
 static Err timed_run(Kernel kernel, const Call *call, const Work *work, const char *name)
 {
     TimedRow *const r = row_of(name);
-    const double start = now_s();
+    const double start = timed.seconds();
     const Err err = kernel(call);
-    r->seconds += now_s() - start;
+    r->seconds += timed.seconds() - start;
     r->calls++;
     r->flops += work->flops;
     r->bytes += work->bytes;
@@ -96,8 +99,9 @@ const Device timed_device = {
     .prepack = &timed_prepack_table,
 };
 
-void timed_open(const Device *inner, const Peaks *peaks, TimedBy by)
+void timed_open(const Device *inner, const Peaks *peaks, TimedBy by, double (*seconds)(void))
 {
+    timed.seconds = seconds;
     timed.inner = inner;
     timed.peaks = *peaks;
     timed.by = by;

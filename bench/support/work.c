@@ -1,6 +1,8 @@
 /* work.c -- flops and bytes of calls. */
 #include "support/work.h"
 
+#include "device/grouped.h"
+
 static double tensor_bytes_of(const Tensor *t)
 {
     return (double)tensor_count(t) * (double)dtype_bytes(t->dtype);
@@ -44,6 +46,20 @@ static double attention_flops(KernelId id, const Call *c)
     return gemms * 2 * (double)(q->n[1] * q->n[2]) * seen_pairs(&c->in[3]);
 }
 
+bool work_is_grouped(KernelId id)
+{
+    return id == KERNEL_grouped_gemm || id == KERNEL_grouped_gemm_dw;
+}
+
+/* Rows that experts have x the extents of a matrix. */
+static double grouped_flops(KernelId id, const Call *c)
+{
+    const Tensor *offsets = &c->in[2];
+    const Tensor *matrix = id == KERNEL_grouped_gemm ? &c->in[1] : &c->out[0];
+    const int64_t rows = grouped_offset(offsets, offsets->n[0] - 1);
+    return 2.0 * (double)rows * (double)(matrix->n[1] * matrix->n[2]);
+}
+
 Work work_of(KernelId id, const Call *c)
 {
     Work w = {.bytes = call_bytes(id, c), .type = c->n_in > 0 ? c->in[0].dtype : F32};
@@ -51,6 +67,7 @@ Work work_of(KernelId id, const Call *c)
         const int64_t k = c->in[0].n[c->attr.gemm.ta ? 0 : 1];
         w.flops = 2.0 * (double)k * (double)tensor_count(&c->out[0]);
     }
+    if (work_is_grouped(id)) w.flops = grouped_flops(id, c);
     if (id == KERNEL_attention || id == KERNEL_attention_dx) w.flops = attention_flops(id, c);
     if (id == KERNEL_embedding || id == KERNEL_embedding_dw) w.bytes = lookup_bytes(id, c);
     return w;

@@ -11,6 +11,8 @@ typedef struct {
     DType type;   /* of the GEMMs */
 } Work;
 
+/* Local. Whether the kernel is a GEMM over the rows of all experts. */
+bool work_is_grouped(KernelId id);
 /* Local. */
 Work work_of(KernelId id, const Call *call);
 /* Local. Seconds if only flops or only bytes took time, whichever is longer. Operands that fit into
