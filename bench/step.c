@@ -9,7 +9,7 @@
  *     build/release/bench/step micros=4 prepack=1          4 micro-batches; parallel.prepack
  *     build/release/bench/step by=shape                    a line for each GEMM shape
  *     build/release/bench/step clock=cpu threads=1         CPU time, on a machine that is not idle
- *     build/release/bench/step model=bench/small_moe.json  a mixture of experts, with a balance loss
+ *     build/release/bench/step model=bench/small_moe.json  experts, with a balance loss
  *
  * The lower bound of a kernel's time is its flops at the GEMM speed from L1, or its bytes at memory
  * bandwidth, whichever takes longer; L3 bandwidth if the operands fit into half of L3. All speeds
