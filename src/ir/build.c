@@ -13,15 +13,20 @@ static Value emit(Graph *g, OpId op, const OpAttr *attr, int n_in, const Value *
     return n ? n->out[0] : NO_VALUE;
 }
 
-Value input(Graph *g, Input which, Dim rows)
+Value input_sized(Graph *g, Input which, Dim rows, int64_t extent)
 {
     for (Value v = 0; v < g->n_values; v++)
         if (g->value[v].role == ROLE_INPUT && g->value[v].index == (int)which) return v;
     const InputInfo *info = input_info(which);
-    const Dims dims = info->extent > 1 ? dims2(rows, dim_of(info->extent)) : dims1(rows);
+    const Dims dims = info->extent == 1 ? dims1(rows) : dims2(rows, dim_of(extent));
     const Value v = graph_value(g, ROLE_INPUT, info->name, input_dtype(which, g->dtype), dims);
     if (v != NO_VALUE) g->value[v].index = (int32_t)which;
     return v;
+}
+
+Value input(Graph *g, Input which, Dim rows)
+{
+    return input_sized(g, which, rows, input_info(which)->extent);
 }
 
 Value stream_in(Graph *g, Dim rows, int64_t width)

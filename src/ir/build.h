@@ -12,6 +12,8 @@
 
 /* An input of the micro-batch. Declares it on first use. */
 Value input(Graph *g, Input which, Dim rows);
+/* The same for an input whose rows have `extent` elements in this model. */
+Value input_sized(Graph *g, Input which, Dim rows, int64_t extent);
 /* The stream from the unit before; the value that goes to the unit after. */
 Value stream_in(Graph *g, Dim rows, int64_t width);
 Value stream_out(Graph *g, Value y);
@@ -65,6 +67,17 @@ Value grouped_linear(Graph *g, Value x, Value w, Value offsets);
 Value grouped_swiglu(Graph *g, Value gate, Value up, Value offsets);
 /* sigmoid(s[t,1]) x[t,d] */
 Value sigmoid_gate(Graph *g, Value x, Value s);
+
+/* ---- diffusion transformers: t tokens, b clips, clip[t] < b ---- */
+
+/* layernorm(x) (1 + scale[clip]) + shift[clip], without weights: adaLN. scale, shift: [b,d] */
+Value modulate(Graph *g, Value x, Value scale, Value shift, Value clip, double eps);
+/* residual + gate[clip] x */
+Value gate_add(Graph *g, Value x, Value gate, Value clip, Value residual);
+/* Features [b, width] of times [b]: cosines and sines of rate * time. */
+Value sinusoid(Graph *g, Value time, int64_t width, double rate);
+/* The sum of weights[t] times the mean of (x - target)^2 of row t. */
+Value square_loss(Graph *g, Value x, Value target, Value weights);
 
 /* The part of x that begins at `from` in dim `dim` and has the given extent there. */
 Value part(Graph *g, Value x, int dim, int64_t from, Dim extent);

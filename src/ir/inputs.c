@@ -18,8 +18,3 @@ DType input_dtype(Input which, DType compute)
 {
     return input_info(which)->type == INPUT_TYPE_WIDE ? dtype_wide(compute) : I32;
 }
-
-size_t input_row_bytes(Input which, DType compute)
-{
-    return (size_t)input_info(which)->extent * dtype_bytes(input_dtype(which, compute));
-}

@@ -21,7 +21,7 @@ typedef enum { WRITTEN_BY_LOADER, WRITTEN_BY_SESSION } InputWriter;
 typedef struct {
     const char *name; /* of its values in graphs */
     InputType type;
-    int extent; /* elements of a row */
+    int extent; /* elements of a row; 0: the graph declares it */
     InputWriter writer;
 } InputInfo;
 
@@ -29,7 +29,5 @@ const InputInfo *input_info(Input which);
 const char *input_name(Input which);
 /* Local. Its element type in a model that computes in `compute`. */
 DType input_dtype(Input which, DType compute);
-/* Local. Bytes of a row. */
-size_t input_row_bytes(Input which, DType compute);
 
 #endif

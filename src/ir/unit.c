@@ -177,6 +177,21 @@ Err model_set_view(Model *m, int kind, int param, int view)
     return make_packs(m);
 }
 
+InputShape model_input(const Model *m, Input which)
+{
+    const InputInfo *info = input_info(which);
+    if (info->writer == WRITTEN_BY_SESSION)
+        return (InputShape){m->logit_rows > 0 ? m->rows : 0, info->extent};
+    for (int k = 0; k < m->n_kinds; k++)
+        for (Value v = 0; v < m->kind[k].n_values; v++) {
+            const ValueInfo *value = &m->kind[k].value[v];
+            if (value->role != ROLE_INPUT || value->index != (int)which) continue;
+            return (InputShape){value->dims.dim[0].cap,
+                                value->dims.ndim > 1 ? value->dims.dim[1].cap : 1};
+        }
+    return (InputShape){0, info->extent};
+}
+
 bool model_is_shared(const Model *m, int param) { return m->param[param].is_shared; }
 
 const char *model_value_name(const Model *m, int unit, const char *name, char *buffer)

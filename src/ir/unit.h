@@ -89,6 +89,13 @@ Err model_copy_params(Model *m, const int16_t *stage);
 /* Local. True if the parameter has copies on other stages or is one. */
 bool model_is_shared(const Model *m, int param);
 
+/* Local. The rows of an input in a micro-batch, and the elements of a row; no rows: no unit reads
+ * it. Sessions have rows of all inputs that they write. */
+typedef struct {
+    int64_t rows, extent;
+} InputShape;
+InputShape model_input(const Model *m, Input which);
+
 /* Local. The parameter of that name, or -1; for copies, their original. */
 int model_find_param(const Model *m, const char *name);
 /* Local. "layer.3.attn.in": the name of a unit's value, in `buffer`, which is returned. Values of

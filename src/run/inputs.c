@@ -6,7 +6,7 @@
 Tensor rank_input(Rank *r, int micro, Input which)
 {
     const LinkedProgram *lp = r->settings.program;
-    const int64_t extent = input_info(which)->extent;
+    const int64_t extent = model_input(lp->model, which).extent;
     Tensor t = {.dtype = input_dtype(which, lp->model->dtype), .ndim = extent > 1 ? 2 : 1};
     t.data = mailbox_at(r, lp->input[which] + (size_t)micro * lp->input_stride);
     t.n[0] = lp->input_rows[which].count;

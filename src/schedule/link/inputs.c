@@ -74,10 +74,11 @@ static Err join_rows(const LinkedProgram *lp, const HeldSpans *of_slice, Arena *
 static Err find_rows(const LinkedProgram *lp, Input which, Arena *arena, HeldSpans *out)
 {
     const ProgramTable *t = &lp->programs;
+    const int64_t extent = model_input(lp->model, which).rows;
     HeldSpans *of_slice;
     bool all = true;
-    if (lp->slices == 1)
-        return find_read(t->program, t->n_variants * t->n_classes, which, lp->model->rows, out);
+    if (lp->slices == 1 || extent == 0)
+        return find_read(t->program, t->n_variants * t->n_classes, which, extent, out);
     TRY(ARENA_NEW(arena, lp->slices, &of_slice));
     for (int q = 0; q < lp->slices; q++) {
         const int64_t rows = lp->slice_at[q + 1] - lp->slice_at[q];
@@ -85,7 +86,7 @@ static Err find_rows(const LinkedProgram *lp, Input which, Arena *arena, HeldSpa
         TRY(find_read(program, t->n_classes, which, rows, &of_slice[q]));
         all = all && of_slice[q].count == rows;
     }
-    *out = held_all(lp->model->rows);
+    *out = held_all(extent);
     return all ? OK : join_rows(lp, of_slice, arena, out);
 }
 
@@ -93,13 +94,13 @@ Err place_inputs(LinkedProgram *lp, Arena *arena, size_t *at)
 {
     const size_t first = *at;
     for (int i = 0; i < N_INPUTS; i++) {
-        const bool session = input_info((Input)i)->writer == WRITTEN_BY_SESSION;
-        const bool there = !session || lp->model->logit_rows > 0;
+        const InputShape shape = model_input(lp->model, (Input)i);
         TRY(find_rows(lp, (Input)i, arena, &lp->input_rows[i]));
-        if (session) lp->input_rows[i] = held_all(lp->model->rows);
-        const size_t bytes =
-            (size_t)lp->input_rows[i].count * input_row_bytes((Input)i, lp->model->dtype);
-        lp->input[i] = link_take(at, there ? bytes : 0);
+        if (input_info((Input)i)->writer == WRITTEN_BY_SESSION)
+            lp->input_rows[i] = held_all(shape.rows);
+        const int64_t count = lp->input_rows[i].count * shape.extent;
+        lp->input[i] =
+            link_take(at, (size_t)count * dtype_bytes(input_dtype((Input)i, lp->model->dtype)));
     }
     lp->input_stride = *at - first;
     *at = first + lp->input_stride * (size_t)lp->micros;
