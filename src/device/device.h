@@ -94,6 +94,9 @@ typedef union {
         double factor;
     } scale;
     struct {
+        double rate, base;
+    } sinusoid;
+    struct {
         double beta1, beta2, eps, decay;
     } adamw;
     struct {

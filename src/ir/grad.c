@@ -252,6 +252,49 @@ static void grad_sigmoid_gate(Grad *d, const Node *n, const Value *dy)
     grad_add(d, s, ds);
 }
 
+/* The gradient of vectors of clips: summed in the wide type, over all ranks too, then narrowed. */
+static void add_wide(Grad *d, Value v, Value wide)
+{
+    const DType type = d->g->value[v].dtype;
+    grad_add(d, v, d->g->value[wide].dtype == type ? wide : cast(d->g, wide, type));
+}
+
+static void grad_modulate(Grad *d, const Node *n, const Value *dy)
+{
+    const Value x = n->in[0], scale = n->in[1], shift = n->in[2], clip = n->in[3];
+    const Value mean = n->out[1], rstd = n->out[2];
+    const OpAttr attr = n->attr;
+    const Dims given[] = {d->g->value[scale].dims, d->g->value[shift].dims};
+    emit_dx(d, OP_modulate_dx, &attr, 6, IN(dy[0], x, scale, clip, mean, rstd), x);
+    const Node *made =
+        graph_node(d->g, OP_modulate_dw, &attr, 5, IN(dy[0], x, clip, mean, rstd), given, 2);
+    if (!made) return;
+    const Value dscale = made->out[0], dshift = made->out[1];
+    add_wide(d, scale, dscale);
+    add_wide(d, shift, dshift);
+}
+
+static void grad_gate_add(Grad *d, const Node *n, const Value *dy)
+{
+    const Value x = n->in[0], gate = n->in[1], clip = n->in[2];
+    const Value residual = n->n_in > 3 ? n->in[3] : NO_VALUE;
+    const Dims given = d->g->value[gate].dims;
+    if (residual != NO_VALUE) grad_add(d, residual, dy[0]);
+    emit_dx(d, OP_gate_add, NULL, 3, IN(dy[0], gate, clip), x);
+    const Node *made = graph_node(d->g, OP_gate_add_dw, NULL, 3, IN(dy[0], x, clip), &given, 1);
+    if (made) add_wide(d, gate, made->out[0]);
+}
+
+/* Times are inputs. */
+static void grad_sinusoid(Grad *d, const Node *n, const Value *dy) { (void)d, (void)n, (void)dy; }
+
+/* Upstream gradient 1, as the loss of tokens. */
+static void grad_square_loss(Grad *d, const Node *n, const Value *dy)
+{
+    (void)dy;
+    emit_dx(d, OP_square_loss_dx, NULL, 3, IN(n->in[0], n->in[1], n->in[2]), n->in[0]);
+}
+
 static void grad_heads(Grad *d, const Node *n, const Value *dy)
 {
     grad_add(d, n->in[0], merge(d->g, dy[0]));
@@ -276,10 +319,10 @@ Err grad_apply(Grad *d, int index)
 {
     const Node n = d->g->node[index]; /* a copy: the table moves as nodes are added */
     Value dy[MAX_OUT];
-    bool any = n.op == OP_loss;
+    bool any = false;
     for (int i = 0; i < n.n_out; i++) {
         dy[i] = d->grad[n.out[i]];
-        any = any || dy[i] != NO_VALUE;
+        any = any || dy[i] != NO_VALUE || d->g->value[n.out[i]].role == ROLE_LOSS;
     }
     if (!any) return graph_err(d->g);
     if (!rule[n.op])

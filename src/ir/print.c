@@ -77,10 +77,14 @@ static void print_attr(Text *t, const Graph *g, const Node *n)
     case OP_layernorm:
     case OP_rmsnorm:
     case OP_headnorm:
+    case OP_modulate:
         text_add(t, " {eps %g}", a->kernel.norm.eps);
         break;
     case OP_scale:
         text_add(t, " {factor %g}", a->kernel.scale.factor);
+        break;
+    case OP_sinusoid:
+        text_add(t, " {rate %g}", a->kernel.sinusoid.rate);
         break;
     case OP_rope:
         print_rope(t, &a->kernel);

@@ -75,6 +75,24 @@ static void fill_ranges(const TestBatch *b, int64_t i, int32_t *ranges)
     for (int k = 0; k < 4; k++) ranges[k] = (int32_t)range[k];
 }
 
+/* Inputs of diffusion models, if the model reads them. Tokens of a clip do not follow each
+ * other. */
+static void fill_clips(Rank *r, int micro, const TestBatch *b)
+{
+    const Random random = random_named(b->seed, "clips");
+    const Tensor clips = rank_input(r, micro, INPUT_CLIPS);
+    const Tensor times = rank_input(r, micro, INPUT_TIMES);
+    const Tensor target = rank_input(r, micro, INPUT_VELOCITY);
+    for (int64_t i = 0; i < clips.n[0]; i++)
+        ((int32_t *)clips.data)[i] =
+            i < b->rows ? (int32_t)(random_bits(&random, (uint64_t)i) % TINY_CLIPS) : INT32_MAX;
+    for (int64_t i = 0; i < times.n[0]; i++)
+        real_set(&times, i, random_uniform(&random, (uint64_t)i));
+    for (int64_t i = 0; i < target.n[0] * target.n[1]; i++)
+        real_set(&target, i,
+                 i / target.n[1] < b->rows ? random_normal(&random, (uint64_t)i) : (double)NAN);
+}
+
 void rank_fill_batch(Rank *r, int micro, const TestBatch *b)
 {
     const Random random = random_named(b->seed, "batch");
@@ -91,6 +109,7 @@ void rank_fill_batch(Rank *r, int micro, const TestBatch *b)
         fill_ranges(b, i, live.range);
         rank_put_row(r, micro, i, i < b->rows ? &live : &dead);
     }
+    fill_clips(r, micro, b);
     rank_set_rows(r, micro, b->rows);
 }
 
@@ -124,8 +143,12 @@ static Err build_model(Tiny *t)
     g = &m->kind[1];
     stream_out(g, s->body(g, rows, stream_in(g, rows, s->width)));
     g = &m->kind[2];
-    token_loss(g, stream_in(g, rows, s->width), tiny_param(g, "out", TINY_VOCAB, s->width),
-               input(g, INPUT_TARGETS, rows), input(g, INPUT_WEIGHTS, rows));
+    const Value x = stream_in(g, rows, s->width), w = tiny_param(g, "out", TINY_VOCAB, s->width);
+    if (s->squares)
+        square_loss(g, linear(g, x, w, NO_VALUE), input_sized(g, INPUT_VELOCITY, rows, TINY_VOCAB),
+                    input(g, INPUT_WEIGHTS, rows));
+    else
+        token_loss(g, x, w, input(g, INPUT_TARGETS, rows), input(g, INPUT_WEIGHTS, rows));
     TRY(model_add_unit(m, 0, "embed", "embed."));
     for (int i = 0; i < bodies; i++) {
         char name[32], prefix[32];

@@ -40,7 +40,8 @@ typedef Value (*TinyBody)(Graph *g, Dim rows, Value x);
 
 typedef struct {
     TinyBody body;
-    int bodies; /* units of the body's kind; 0 counts as 1 */
+    int bodies;   /* units of the body's kind; 0 counts as 1 */
+    bool squares; /* the loss is the squared error of x w^T, not a cross entropy */
     DType dtype;
     int64_t rows, width; /* most rows; width of the stream */
     CompileOptions compile;
@@ -52,7 +53,7 @@ typedef struct {
     OptimSettings optim;
 } TinySpec;
 
-enum { TINY_IDS = 29, TINY_VOCAB = 13, TINY_POSITIONS = 40 };
+enum { TINY_IDS = 29, TINY_VOCAB = 13, TINY_POSITIONS = 40, TINY_CLIPS = 3 };
 
 typedef struct {
     TinySpec spec;

@@ -15,6 +15,7 @@ typedef struct {
     TinyBody body;
     int64_t width;
     int bodies;
+    bool squares;
 } Case;
 
 static Value body_linear(Graph *g, Dim rows, Value x)
@@ -171,6 +172,23 @@ static Value body_dropping_experts(Graph *g, Dim rows, Value x)
     return mixture(g, x, &attr, (Attr){.assign = {.capacity = 0.8}});
 }
 
+static Value clip_vector(Graph *g, Value features, const char *w, const char *b)
+{
+    return linear(g, features, tiny_param(g, w, 15, 8), tiny_param(g, b, 15, 0));
+}
+
+/* A block of a diffusion transformer, without attention. */
+static Value body_modulate(Graph *g, Dim rows, Value x)
+{
+    const Value clips = input(g, INPUT_CLIPS, rows);
+    const Value t = sinusoid(g, input(g, INPUT_TIMES, dim_of(TINY_CLIPS)), 8, 3.0);
+    const Value scale = clip_vector(g, t, "scale.w", "scale.b");
+    const Value shift = clip_vector(g, t, "shift.w", "shift.b");
+    const Value gate = clip_vector(g, t, "gate.w", "gate.b");
+    const Value a = modulate(g, x, scale, shift, clips, 1e-3);
+    return gate_add(g, linear(g, a, tiny_param(g, "w", 15, 15), NO_VALUE), gate, clips, x);
+}
+
 static const Case cases[] = {
     {"linear", body_linear, 15, 1},
     {"add, scale", body_add_scale, 15, 2},
@@ -187,6 +205,8 @@ static const Case cases[] = {
     {"experts", body_experts, 15, 1},
     {"sigmoid", body_sigmoid_experts, 15, 1},
     {"capacity", body_dropping_experts, 15, 1},
+    {"modulate", body_modulate, 15, 2},
+    {"squares", body_linear, 15, 1, .squares = true},
 };
 
 static void compare_all_ways(const TinySpec *spec, const Case *c, const Slope *slope, int n)
@@ -219,6 +239,7 @@ static void check_case(const Case *c)
     static Slope slope[MAX_SLOPES];
     const TinySpec spec = {.body = c->body,
                            .bodies = c->bodies,
+                           .squares = c->squares,
                            .dtype = F64,
                            .rows = T,
                            .width = c->width,

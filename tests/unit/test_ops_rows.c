@@ -21,7 +21,7 @@ static int64_t extent(char letter)
     static const int64_t table[128] = {
         ['t'] = 7, ['i'] = 5, ['o'] = 9,  ['d'] = 10, ['h'] = 6, ['g'] = 3,
         ['c'] = 4, ['s'] = 8, ['v'] = 11, ['1'] = 1,  ['2'] = 2, ['4'] = 4,
-        ['k'] = 3, ['e'] = 5, ['m'] = 6,  ['n'] = 7,  ['r'] = 21};
+        ['b'] = 3, ['k'] = 3, ['e'] = 5,  ['m'] = 6,  ['n'] = 7, ['r'] = 21};
     if (!table[letter & 127]) fail_msg("the test has no extent for letter %c", letter);
     return table[letter & 127];
 }
@@ -97,7 +97,9 @@ static void fill_operand(Bench *b, const Operand *o, const Tensor *t)
     }
     for (int64_t i = 0; i < tensor_count(t); i++) {
         const double x = bench_random(b);
-        const int64_t limit = is_named(o, "pos") ? 100 : extent('v');
+        const int64_t limit = is_named(o, "pos")    ? 100
+                              : is_named(o, "clip") ? extent('b')
+                                                    : extent('v');
         if (is_integer(o))
             put(t, i, floor(fabs(x) * (double)limit));
         else
@@ -127,6 +129,10 @@ static Attr attr_of(OpId op)
     case OP_rmsnorm:
     case OP_headnorm:
         return (Attr){.norm = {1e-3}};
+    case OP_modulate:
+        return (Attr){.norm = {1e-3}};
+    case OP_sinusoid:
+        return (Attr){.sinusoid = {.rate = 3, .base = 100}};
     case OP_rope:
         return (Attr){.rope = {.theta = 100}};
     case OP_attention:
@@ -342,6 +348,9 @@ static void false_rows_are_found(void **state)
         {OP_linear_dgelu, {'o', 0, 0}},   {OP_linear_dswiglu, {'o', 0, 0}},
         {OP_route_dx, {'t', 0, 0}},       {OP_grouped_linear_dw, {'r', 0, 0}},
         {OP_grouped_linear, {'i', 0, 0}}, {OP_permute_dgate, {'d', 0, 0}},
+        {OP_modulate, {'d', 0, 0}},       {OP_modulate_dw, {'t', 0, 0}},
+        {OP_gate_add_dw, {'t', 0, 0}},    {OP_square_loss, {'c', 0, '+'}},
+        {OP_square_loss, {'t', 0, 0}},
     };
     Bench b;
     (void)state;
