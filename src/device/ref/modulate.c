@@ -2,7 +2,7 @@
  *
  *   h = (x - mean) rstd,  y = h (1 + scale) + shift           scale, shift, gate: row clip[t]
  *   g = dy (1 + scale),   dx = rstd (g - avg(g) - h avg(g h))
- *   h = (x - mean) rstd,  y = h (1 + scale) + shift        scale, shift, gate: row clip[t]
+ *   dscale = sum of dy h, dshift = sum of dy, dgate = sum of dy x      over the tokens of a clip */
 #include "device/ref/modulate.h"
 
 #include <math.h>
