@@ -43,13 +43,28 @@ static bool is_sent(const Graph *g, Value v)
     return false;
 }
 
+/* True if attention reads it along a dim with others within it: places are joined with heads
+ * (device/along.h), so heads must be next to each other in storage. */
+static bool needs_runs(const Graph *g, Value v)
+{
+    for (int i = 0; i < g->n_nodes; i++) {
+        const Node *n = &g->node[i];
+        const bool reads = n->n_out && n->n_in && n->in[0] == v;
+        if (reads && n->op == OP_unfold_along && n->attr.heads.inner > 1) return true;
+        if (reads && (n->op == OP_heads || n->op == OP_rope) && needs_runs(g, n->out[0]))
+            return true;
+    }
+    return false;
+}
+
 /* Not if the output is sent to other ranks: a part of a larger one would not be contiguous, and
  * rope could not overwrite it. */
 static bool may_join(const Graph *g, int index)
 {
     const Node *n = &g->node[index];
     return n->op == OP_linear && n->chunk == 0 && info_of(g, n->in[1])->role == ROLE_PARAM &&
-           info_of(g, n->out[0])->role == ROLE_LOCAL && !is_sent(g, n->out[0]);
+           info_of(g, n->out[0])->role == ROLE_LOCAL && !is_sent(g, n->out[0]) &&
+           !needs_runs(g, n->out[0]);
 }
 
 static bool find_siblings(const Graph *g, int first, Siblings *s)
@@ -219,7 +234,8 @@ static bool can_be_made_inside(const Graph *g, Value v)
     if (maker == NO_NODE || info_of(g, v)->role != ROLE_LOCAL || has_fixed_storage(g, v))
         return false;
     const OpId op = g->node[maker].op;
-    if (op == OP_heads || op == OP_merge) return can_be_made_inside(g, g->node[maker].in[0]);
+    if (op == OP_heads || op == OP_merge || op == OP_fold_along)
+        return can_be_made_inside(g, g->node[maker].in[0]);
     return op_info(op)->class != CLASS_VIEW && op != OP_wait && op != OP_pack &&
            !graph_is_moved(g, v);
 }

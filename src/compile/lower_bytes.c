@@ -29,19 +29,52 @@ static void contiguous(const Dims *d, int64_t *stride)
     }
 }
 
-/* [t,(hc)] seen as [t,h,c], and the inverse. Both hold as long as (hc) is one run of strides. */
-static StorageView split_heads(StorageView b, int64_t size)
+/* A view that shows one dim of x, a product, as several of y, or the inverse: heads, unfold. */
+typedef struct {
+    int dim, more;       /* the product, and the dims that y has in addition */
+    const Dims *factors; /* with the factors, from `dim` on */
+    bool splits;         /* the factors are those of the output */
+} ProductView;
+
+static bool product_view(const Graph *g, const Node *n, ProductView *out)
 {
-    b.stride[2] = b.stride[1];
-    b.stride[1] = size * b.stride[2];
+    const bool splits = n->op == OP_heads || n->op == OP_unfold || n->op == OP_unfold_along;
+    const bool joins = n->op == OP_merge || n->op == OP_fold || n->op == OP_fold_along;
+    const Dims *x = n->n_in ? &g->value[n->in[0]].dims : NULL;
+    if (!splits && !joins) return false;
+    const Dims *y = &g->value[n->out[0]].dims;
+    *out = (ProductView){.dim = n->op == OP_heads || n->op == OP_merge,
+                         .more = splits ? y->ndim - x->ndim : x->ndim - y->ndim,
+                         .factors = splits ? y : x,
+                         .splits = splits};
+    return true;
+}
+
+static StorageView split_dim(StorageView b, const ProductView *v)
+{
+    for (int i = v->factors->ndim - 1; i > v->dim + v->more; i--)
+        b.stride[i] = b.stride[i - v->more];
+    b.stride[v->dim + v->more] = b.stride[v->dim];
+    for (int i = v->dim + v->more - 1; i >= v->dim; i--)
+        b.stride[i] = b.stride[i + 1] * v->factors->dim[i + 1].cap;
     return b;
 }
 
-static StorageView merge_heads(StorageView b)
+static StorageView join_dims(StorageView b, const ProductView *v)
 {
-    b.stride[1] = b.stride[2];
-    b.stride[2] = 0;
+    for (int i = v->dim; i < v->factors->ndim; i++)
+        b.stride[i] = i + v->more < v->factors->ndim ? b.stride[i + v->more] : 0;
     return b;
+}
+
+/* True if the factors are one run of strides, so that they can be joined. */
+static bool is_one_run(const StorageView *b, const ProductView *v)
+{
+    for (int i = v->dim; i < v->dim + v->more; i++)
+        if (v->factors->dim[i].cap > 1 &&
+            b->stride[i] != b->stride[i + 1] * v->factors->dim[i + 1].cap)
+            return false;
+    return true;
 }
 
 /* Gives v this storage. If v is a view of a value, that value gets it too. */
@@ -55,8 +88,11 @@ static Err put_inside(StoragePass *w, Value v, StorageView b)
                         g->kind, v, g->value[v].name);
     w->bytes[v] = b;
     const Node *n = &g->node[maker];
-    if (n->op == OP_heads) return put_inside(w, n->in[0], merge_heads(b));
-    if (n->op == OP_merge) return put_inside(w, n->in[0], split_heads(b, n->attr.heads.size));
+    ProductView view;
+    if (product_view(g, n, &view) && !view.splits)
+        return put_inside(w, n->in[0], split_dim(b, &view));
+    if (product_view(g, n, &view) && is_one_run(&b, &view))
+        return put_inside(w, n->in[0], join_dims(b, &view));
     if (n->op == OP_after) return put_inside(w, n->in[0], b);
     if (op_info(n->op)->class == CLASS_VIEW && n->op != OP_join)
         return err_fail(ERR_CHECK, "graph %s: value %%%d %s cannot be made in place: it is a view",
@@ -275,7 +311,7 @@ static Err place_parts(StoragePass *w)
 
 /* Places the rest, from the first node on: views, results that overwrite an input, and values with
  * storage of their own. */
-static void place_rest(StoragePass *w)
+static Err place_rest(StoragePass *w)
 {
     const Graph *g = w->g;
     for (Value v = 0; v < g->n_values; v++)
@@ -291,19 +327,26 @@ static void place_rest(StoragePass *w)
             if (n->op == OP_wait || n->op == OP_part || n->op == OP_after) w->bytes[v] = in;
             if (n->op == OP_part)
                 w->bytes[v].offset += n->attr.part.from * in.stride[n->attr.part.dim];
-            if (n->op == OP_heads) w->bytes[v] = split_heads(in, n->attr.heads.size);
-            if (n->op == OP_merge) w->bytes[v] = merge_heads(in);
+            ProductView view;
+            if (product_view(g, n, &view)) {
+                if (!view.splits && !is_one_run(&in, &view))
+                    return err_fail(ERR_CHECK,
+                                    "graph %s: value %%%d %s cannot be a view: the dims that it "
+                                    "joins are apart in storage",
+                                    g->kind, v, g->value[v].name);
+                w->bytes[v] = view.splits ? split_dim(in, &view) : join_dims(in, &view);
+            }
             if (dying >= 0) w->bytes[v] = w->bytes[n->in[dying]];
         }
     }
+    return OK;
 }
 
 static Err run_pass(StoragePass *w, Arena *arena)
 {
     TRY(ARENA_NEW(arena, w->g->n_values + 1, &w->bytes));
     TRY(place_parts(w));
-    place_rest(w);
-    return OK;
+    return place_rest(w);
 }
 
 Err lower_bytes(const LowerContext *l, StorageView **out)

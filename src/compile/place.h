@@ -110,6 +110,11 @@ Err split_of_map(PlacementTable *table, const SpanMap *map, int64_t grain, int *
 /* Local. The same split of an extent `by` times as large; by < 0 divides the extent by -by. *out =
  * -1 if a boundary would fall inside of an element. */
 Err split_scaled(PlacementTable *table, int split, int64_t by, int *out);
+/* Local. The split of a product from that of one of its factors: for each of the `outer` elements
+ * before it, the parts of the factor, of `inner` elements each. split_to_factor is the inverse;
+ * *out = -1 if the parts are not the same for each outer element, or not whole inner ones. */
+Err split_of_factor(PlacementTable *table, int split, ProductSides sides, int *out);
+Err split_to_factor(PlacementTable *table, int split, ProductSides sides, int *out);
 /* Local. placement_from_layout returns the placement of a layout along one axis, for a value of
  * these dims; placement_to_layout adds a placement to a layout. axes: bit mask with that one
  * axis. */

@@ -138,18 +138,41 @@ static void localize_heads(const Localizer *l, int index, Attr *attr)
 {
     const Node *old = &l->old[index];
     const Shape *q = &l->p->shape[old->in[0]], *k = &l->p->shape[old->in[1]];
-    const int64_t head = first_of(l, old->in[0], &l->p->want[index][0], 1);
-    const int64_t key = first_of(l, old->in[1], &l->p->want[index][1], 1);
-    attr->attention.group = q->n[1] / k->n[1];
+    const int dim = q->ndim - 2; /* [t,h,c], or [e,b,a,h,c] */
+    const int64_t head = first_of(l, old->in[0], &l->p->want[index][0], dim);
+    const int64_t key = first_of(l, old->in[1], &l->p->want[index][1], dim);
+    attr->attention.group = q->n[dim] / k->n[dim];
     attr->attention.head_at = head - key * attr->attention.group;
     if (attr->attention.head_at < 0) attr->attention.head_at = 0; /* no heads here */
 }
 
-static void localize_attr(const Localizer *l, int index, Attr *attr)
+/* Sets the factors of a product, those of this rank. */
+static void localize_factors(const Localizer *l, int index, Node *n)
+{
+    const Node *old = &l->old[index];
+    const PlacedGraph *p = l->p;
+    const bool splits = old->op == OP_unfold || old->op == OP_unfold_along;
+    const Value v = splits ? old->out[0] : old->in[0];
+    const Dims d =
+        local_dims(&l->global[v], splits ? &p->made[v] : &p->want[index][0], p->mesh, p->rank);
+    n->attr.heads.size = d.dim[1].cap;
+    n->attr.heads.inner = d.ndim > 3 ? d.dim[2].cap : 0;
+}
+
+static void localize_attr(const Localizer *l, int index, Node *n)
 {
     const Node *old = &l->old[index];
     const Layout *want = l->p->want[index];
+    Attr *attr = &n->attr.kernel;
     switch (old->op) {
+    case OP_unfold:
+    case OP_unfold_along:
+    case OP_fold:
+    case OP_fold_along:
+        localize_factors(l, index, n);
+        break;
+    case OP_attention_along:
+    case OP_attention_along_dx:
     case OP_embedding:
         attr->vocab.base = first_of(l, old->in[1], &want[1], 0);
         break;
@@ -194,7 +217,7 @@ static Err localize_node(Localizer *l, int index)
     Graph *g = p->g;
     Node n = l->old[index], *room;
     TRY(read_inputs(l, index, &n));
-    localize_attr(l, index, &n.attr.kernel);
+    localize_attr(l, index, &n);
     for (int j = 0; j < n.n_out; j++) {
         n.out[j] = l->raw[l->old[index].out[j]];
         if (n.chunk || n.op == OP_assign_rows) /* rooms for rows are equal too: compile/route.c */

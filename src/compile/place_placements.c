@@ -120,6 +120,71 @@ Err split_scaled(PlacementTable *table, int split, int64_t by, int *out)
     return split_of_map(table, map, grain, out);
 }
 
+/* Appends a span, or lengthens the last one. */
+static void add_span(Span *span, int *n, Span more)
+{
+    if (*n && span[*n - 1].hi == more.lo && span[*n - 1].step == 1 && more.step == 1)
+        span[*n - 1].hi = more.hi;
+    else
+        span[(*n)++] = more;
+}
+
+Err split_of_factor(PlacementTable *table, int split, ProductSides sides, int *out)
+{
+    const SpanMap *factor = table->split[split].map, *map;
+    const int64_t extent = factor->extent, outer = sides.outer, inner = sides.inner;
+    const int parts = table->parts, spans = factor->first[parts];
+    Span *span;
+    int *n_of, at = 0;
+    *out = outer == 1 && inner == 1 ? split : -1;
+    if (*out == split) return OK;
+    if (outer == 1) return split_scaled(table, split, inner, out);
+    for (int i = 0; i < spans; i++)
+        if (factor->span[i].step != 1) return OK;
+    TRY(ARENA_NEW(table->arena, outer * spans + 1, &span));
+    TRY(ARENA_NEW(table->arena, parts, &n_of));
+    for (int p = 0; p < parts; p++, at += n_of[p - 1])
+        for (int64_t o = 0; o < outer; o++)
+            for (int i = factor->first[p]; i < factor->first[p + 1]; i++) {
+                const Span s = factor->span[i];
+                add_span(span + at, &n_of[p],
+                         (Span){(o * extent + s.lo) * inner, (o * extent + s.hi) * inner, 1});
+            }
+    TRY(map_of_spans(table, outer * extent * inner, span, n_of, &map));
+    return split_of_map(table, map, 0, out);
+}
+
+Err split_to_factor(PlacementTable *table, int split, ProductSides sides, int *out)
+{
+    const SpanMap *product = table->split[split].map, *map;
+    const int64_t whole = sides.outer * sides.inner;
+    const int64_t extent = whole ? product->extent / whole : 0, first = extent * sides.inner;
+    const int parts = table->parts;
+    Span *span;
+    int *n_of, at = 0, factor;
+    *out = whole == 1 ? split : -1;
+    if (whole == 1) return OK;
+    if (whole == 0 || extent * whole != product->extent) return OK;
+    if (sides.outer == 1) return split_scaled(table, split, -sides.inner, out);
+    TRY(ARENA_NEW(table->arena, product->first[parts] + 1, &span));
+    TRY(ARENA_NEW(table->arena, parts, &n_of));
+    for (int p = 0; p < parts; p++)
+        for (int i = product->first[p]; i < product->first[p + 1]; i++) {
+            Span s = product->span[i];
+            if (s.step != 1) return OK;
+            if (s.lo >= first) continue; /* that of a later outer element */
+            if (s.hi > first) s.hi = first;
+            if (s.lo % sides.inner || s.hi % sides.inner) return OK;
+            span[at++] = (Span){s.lo / sides.inner, s.hi / sides.inner, 1};
+            n_of[p]++;
+        }
+    TRY(map_of_spans(table, extent, span, n_of, &map));
+    TRY(split_of_map(table, map, 0, &factor));
+    TRY(split_of_factor(table, factor, sides, &at));
+    if (at == split) *out = factor;
+    return OK;
+}
+
 Err placement_from_layout(PlacementTable *table, const Layout *layout, unsigned axes,
                           const Dims *dims, PlacementId *out)
 {

@@ -37,11 +37,15 @@ static Err operand_placement(const RowTrial *t, int operand, bool copy_sums, Pla
         return placement_intern(table, placement, out);
     }
     placement = (Placement){PLACEMENT_SHARD, dim, with ? t->with : t->split, false};
-    if (o->ndim > 0 && o->second[dim])
-        TRY(split_scaled(table, placement.split, t->size, &placement.split));
+    TRY(split_of_factor(table, placement.split, trial_sides(t, operand, dim), &placement.split));
+    if (placement.split < 0) { /* no list of spans */
+        *out = NO_PLACEMENT;
+        return OK;
+    }
     const bool copies = table->split[placement.split].map->copies;
     /* Each part sums the contributions of its own heads to a key head. */
-    const bool summands = t->row.with && with && output && t->n->op == OP_attention_dx;
+    const bool summands = t->row.with && with && output &&
+                          (t->n->op == OP_attention_dx || t->n->op == OP_attention_along_dx);
     placement.copy_sums =
         copies && (summands || (copy_sums && (output || takes_copy_sums(t, operand))));
     return placement_intern(table, placement, out);
@@ -197,6 +201,10 @@ static Err try_row(RowTrial *t, bool copy_sums, RowChoiceList *out)
     for (int i = 0; i < t->n->n_in; i++) TRY(operand_placement(t, i, copy_sums, &c.in[i]));
     for (int i = 0; i < t->n->n_out; i++)
         TRY(operand_placement(t, t->n->n_in + i, copy_sums, &c.out[i]));
+    for (int i = 0; i < t->n->n_in; i++)
+        if (c.in[i] == NO_PLACEMENT) return OK;
+    for (int i = 0; i < t->n->n_out; i++)
+        if (c.out[i] == NO_PLACEMENT) return OK;
     return is_legal(t, &c) ? add_choice(out, &c) : OK;
 }
 
@@ -240,13 +248,13 @@ static void drop_whole(RowChoiceList *c, double flops)
     c->n = n;
 }
 
-/* The choices of a token, if the node has rows (tk) of experts; else `size`. */
-static int64_t row_choices(const RowTrial *t, int64_t size)
+/* The choices of a token, if the node has rows (tk) of experts; else 0. */
+static int64_t row_choices(const RowTrial *t)
 {
     for (int i = 0; i < t->n->n_in && i < t->sig->n_in; i++)
         if (strcmp(t->sig->in[i].name, "at") == 0 && t->sig->in[i].ndim == 2)
             return trial_dims(t, i)->dim[1].cap;
-    return size;
+    return 0;
 }
 
 Err rows_of_node(PlaceContext *p, int node, const PlacementId avail[][MAX_AVAIL],
@@ -257,8 +265,7 @@ Err rows_of_node(PlaceContext *p, int node, const PlacementId avail[][MAX_AVAIL]
     OpRow row[MAX_ROWS];
     const int n_rows = op_rows(t.n->op, row);
     const RowChoice whole = {.flops = t.flops};
-    if (t.n->op == OP_heads || t.n->op == OP_merge) t.size = t.n->attr.heads.size;
-    t.size = row_choices(&t, t.size);
+    t.choices = row_choices(&t);
     if (is_legal(&t, &whole)) TRY(add_choice(&choices, &whole));
     for (int r = 0; r < n_rows; r++) {
         t.row = row[r];

@@ -12,7 +12,7 @@ typedef struct {
     OpRow row;
     int any;         /* the dim, for a row "*" */
     int split, with; /* of the letter, and of the letter sharded with it; -1: none */
-    int64_t size;    /* of a head, if an operand has (hc) */
+    int64_t choices; /* of a token, if an operand has (tk); 0: products are those of views */
 } RowTrial;
 
 /* Local. The dims and the row of the signature of an operand: inputs, then outputs. */
@@ -20,6 +20,10 @@ const Dims *trial_dims(const RowTrial *t, int operand);
 const Operand *trial_operand(const RowTrial *t, int operand);
 /* Local. The dim of the operand that the row shards, or -1; *with: by the second letter. */
 int trial_dim(const RowTrial *t, int operand, bool *with);
+
+/* Local. The factors before and after the letter that the row shards in dim `dim`, a product; 1 and
+ * 1: it is none. */
+ProductSides trial_sides(const RowTrial *t, int operand, int dim);
 
 /* Candidate splits of a letter: those of the available operands and of pinned outputs, the even
  * split, to scatter a partial sum, and those of pinned values elsewhere with the same extent: a

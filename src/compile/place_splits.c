@@ -26,6 +26,14 @@ int trial_dim(const RowTrial *t, int operand, bool *with)
     return operand_dim(o, t->row.with);
 }
 
+ProductSides trial_sides(const RowTrial *t, int operand, int dim)
+{
+    const Operand *o = trial_operand(t, operand);
+    if (o->ndim <= 0 || !o->second[dim]) return (ProductSides){1, 1};
+    if (t->choices) return (ProductSides){1, t->choices};
+    return operand_sides(o, dim, t->row.letter, &t->n->attr, trial_dims(t, operand)->dim[dim].cap);
+}
+
 static void add_split(SplitList *s, int split)
 {
     for (int i = 0; i < s->n; i++)
@@ -38,18 +46,18 @@ static Err split_of_operand(RowTrial *t, int operand, PlacementId id, bool want_
 {
     PlacementTable *table = &t->p->placements;
     const Placement placement = table->list[id];
-    const Operand *o = trial_operand(t, operand);
     bool with;
     const int dim = trial_dim(t, operand, &with);
     int split = placement.split;
     if (dim < 0 || with != want_with) return OK;
-    if (placement.kind == PLACEMENT_SUM) { /* scatter it evenly */
-        const int64_t unit = o->ndim > 0 && o->second[dim] ? t->size : 1;
-        TRY(split_even(table, trial_dims(t, operand)->dim[dim].cap / unit, 1, &split));
+    const ProductSides sides = trial_sides(t, operand, dim);
+    const int64_t whole = sides.outer * sides.inner;
+    if (placement.kind == PLACEMENT_SUM && whole) { /* scatter it evenly */
+        TRY(split_even(table, trial_dims(t, operand)->dim[dim].cap / whole, 1, &split));
         add_split(out, split);
     }
     if (placement.kind != PLACEMENT_SHARD || placement.dim != dim) return OK;
-    if (o->ndim > 0 && o->second[dim]) TRY(split_scaled(table, split, -t->size, &split));
+    TRY(split_to_factor(table, split, sides, &split));
     add_split(out, split);
     return OK;
 }

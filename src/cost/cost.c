@@ -23,7 +23,7 @@ const CostRates *cost_default_rates(void) { return &default_rates; }
 WorkClass cost_class(OpId op)
 {
     if (op_info(op)->class != CLASS_HEAVY) return WORK_POINTWISE;
-    return op_attends(op) ? WORK_ATTENTION : WORK_GEMM;
+    return op_attends(op) || op_attends_along(op) ? WORK_ATTENTION : WORK_GEMM;
 }
 
 static double operand_bytes(const Operand *o, const Dims *d, DType dtype)
@@ -36,8 +36,8 @@ static double operand_bytes(const Operand *o, const Dims *d, DType dtype)
 static void set_shape(CostWork *w, int ndim, const Dim *d)
 {
     if (op_info(w->op)->class != CLASS_HEAVY || w->heavy <= 0) return;
-    if (op_attends(w->op) && ndim == 3) w->c = (double)d[2].cap;
-    if (op_attends(w->op) || ndim != 2) return;
+    if (cost_class(w->op) == WORK_ATTENTION && ndim >= 3) w->c = (double)d[ndim - 1].cap;
+    if (cost_class(w->op) == WORK_ATTENTION || ndim != 2) return;
     w->m = (double)d[0].cap;
     w->n = (double)d[1].cap;
     w->k = w->heavy / (2 * w->m * w->n);
@@ -79,8 +79,9 @@ static double extra_bytes(const CostRates *r, const CostWork *w)
     if (w->op == OP_loss_dx) return r->logit_bytes * w->light / 4;
     if (w->op == OP_token_loss_dx) return r->logit_bytes * w->light / 9;
     if (w->c <= 0) return 0;
-    return w->op == OP_attention ? r->pair_bytes * w->heavy / (4 * w->c)
-                                 : 2 * r->pair_bytes * w->heavy / (10 * w->c);
+    const bool forward = w->op == OP_attention || w->op == OP_attention_along;
+    return forward ? r->pair_bytes * w->heavy / (4 * w->c)
+                   : 2 * r->pair_bytes * w->heavy / (10 * w->c);
 }
 
 double cost_work_seconds(const CostRates *r, const CostWork *w)

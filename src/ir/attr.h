@@ -11,7 +11,9 @@
 typedef union {
     Attr kernel;
     struct {
-        int64_t size; /* channels of a head; of `heads` and `merge` */
+        /* Of views with a product: extents of its second and third letter. `heads` and `merge`:
+         * size is the channels of a head. */
+        int64_t size, inner;
     } heads;
     struct {
         int64_t dim, from; /* `part` shows the elements from `from` on; `join` reads dim alone */

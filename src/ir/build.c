@@ -108,6 +108,22 @@ Value attention(Graph *g, Value q, Value k, Value v, Value ranges, double factor
     return emit(g, OP_attention, &attr, 4, IN(q, k, v, ranges), 2);
 }
 
+static Value unfold_along(Graph *g, Value x, int64_t length, int64_t inner)
+{
+    const OpAttr attr = {.heads = {length, inner}};
+    return emit(g, OP_unfold_along, &attr, 1, IN(x), 1);
+}
+
+Value attention_along(Graph *g, Value q, Value k, Value v, int64_t length, int64_t inner,
+                      double factor)
+{
+    const OpAttr attr = {.kernel.attention = {.scale = factor}}, dims = {.heads = {length, inner}};
+    const Value qs = unfold_along(g, q, length, inner), ks = unfold_along(g, k, length, inner);
+    const Value vs = unfold_along(g, v, length, inner);
+    const Value o = emit(g, OP_attention_along, &attr, 3, IN(qs, ks, vs), 2);
+    return emit(g, OP_fold_along, &dims, 1, IN(o), 1);
+}
+
 Value second_output(const Graph *g, Value first)
 {
     const int maker = first == NO_VALUE ? NO_NODE : graph_maker(g, first);
@@ -126,6 +142,21 @@ Value merge(Graph *g, Value x)
     const OpAttr attr = {.heads = {g->value[x].dims.dim[2].cap}};
     return emit(g, OP_merge, &attr, 1, IN(x), 1);
 }
+
+Value unfold_rows(Graph *g, Value x, int64_t size)
+{
+    const OpAttr attr = {.heads = {size, 0}};
+    return emit(g, OP_unfold, &attr, 1, IN(x), 1);
+}
+
+Value fold_rows(Graph *g, Value x)
+{
+    if (g->err != OK) return NO_VALUE;
+    const OpAttr attr = {.heads = {g->value[x].dims.dim[1].cap, 0}};
+    return emit(g, OP_fold, &attr, 1, IN(x), 1);
+}
+
+Value transpose_rows(Graph *g, Value x) { return emit(g, OP_transpose, NULL, 1, IN(x), 1); }
 
 Value token_loss(Graph *g, Value x, Value w, Value targets, Value weights)
 {

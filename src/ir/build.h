@@ -34,12 +34,21 @@ Value embedding(Graph *g, Value ids, Value w);
 Value rope(Graph *g, Value x, Value positions, const Attr *rotation);
 /* q[t,h,c], k v[t,g,c] -> [t,h,c]; span: most keys that a query sees, to count flops. */
 Value attention(Graph *g, Value q, Value k, Value v, Value ranges, double factor, int64_t span);
+/* q[t,h,c], k v[t,g,c] -> [t,h,c], tokens t = (outer length inner): each attends, without a mask,
+ * to the `length` tokens that differ from it in that dim alone. */
+Value attention_along(Graph *g, Value q, Value k, Value v, int64_t length, int64_t inner,
+                      double factor);
 /* The second output of the node that makes `first`: the lse of attention, the rstd of an
  * rmsnorm. */
 Value second_output(const Graph *g, Value first);
 /* [t,h*c] as [t,h,c], and back. */
 Value heads(Graph *g, Value x, int64_t size);
 Value merge(Graph *g, Value x);
+/* [(ab),d] as [a,b,d] with b = size, and back. */
+Value unfold_rows(Graph *g, Value x, int64_t size);
+Value fold_rows(Graph *g, Value x);
+/* y[b,a,d] = x[a,b,d] */
+Value transpose_rows(Graph *g, Value x);
 /* The sum of weights[t] * cross entropy of row t of x w^T. All logits never exist at once: the
  * GEMMs of the head and the loss run a chunk of rows at a time, gradients included. */
 Value token_loss(Graph *g, Value x, Value w, Value targets, Value weights);

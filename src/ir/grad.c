@@ -171,6 +171,19 @@ static void grad_attention(Grad *d, const Node *n, const Value *dy)
     grad_add(d, v, dv);
 }
 
+static void grad_attention_along(Grad *d, const Node *n, const Value *dy)
+{
+    const Value q = n->in[0], k = n->in[1], v = n->in[2], o = n->out[0], lse = n->out[1];
+    const OpAttr attr = n->attr;
+    const Node *made =
+        graph_node(d->g, OP_attention_along_dx, &attr, 6, IN(q, k, v, dy[0], lse, o), NULL, 3);
+    if (!made) return;
+    const Value dq = made->out[0], dk = made->out[1], dv = made->out[2];
+    grad_add(d, q, dq);
+    grad_add(d, k, dk);
+    grad_add(d, v, dv);
+}
+
 /* Backward starts from the sum of token losses, with upstream gradient 1, so dlogits needs no dy. z
  * is the output of row_sums, which read the logits. */
 static void grad_loss(Grad *d, const Node *n, const Value *dy)
@@ -303,6 +316,32 @@ static void grad_heads(Grad *d, const Node *n, const Value *dy)
 static void grad_merge(Grad *d, const Node *n, const Value *dy)
 {
     grad_add(d, n->in[0], heads(d->g, dy[0], n->attr.heads.size));
+}
+
+/* Views that split and join token dims are each other's gradient. */
+static void grad_view(Grad *d, const Node *n, const Value *dy, OpId op)
+{
+    const OpAttr attr = n->attr;
+    emit_dx(d, op, &attr, 1, IN(dy[0]), n->in[0]);
+}
+
+static void grad_unfold(Grad *d, const Node *n, const Value *dy) { grad_view(d, n, dy, OP_fold); }
+
+static void grad_fold(Grad *d, const Node *n, const Value *dy) { grad_view(d, n, dy, OP_unfold); }
+
+static void grad_unfold_along(Grad *d, const Node *n, const Value *dy)
+{
+    grad_view(d, n, dy, OP_fold_along);
+}
+
+static void grad_fold_along(Grad *d, const Node *n, const Value *dy)
+{
+    grad_view(d, n, dy, OP_unfold_along);
+}
+
+static void grad_transpose(Grad *d, const Node *n, const Value *dy)
+{
+    emit_dx(d, OP_transpose, NULL, 1, IN(dy[0]), n->in[0]);
 }
 
 typedef void (*Rule)(Grad *d, const Node *n, const Value *dy);

@@ -35,8 +35,9 @@ static const char *read_dims(const char *s, Operand *o)
         MUST(o->ndim < MAX_DIMS, "operand %s", o->name);
         if (*s == '(') {
             o->second[o->ndim] = s[2];
+            if (s[3] != ')') o->third[o->ndim] = s[3];
             o->letter[o->ndim++] = s[1];
-            s += 3;
+            while (*s != ')') s++;
         } else {
             o->letter[o->ndim++] = *s;
         }
@@ -128,21 +129,29 @@ static Err bind_letter(Letters *l, const char *op, const Operand *o, char c, Dim
 }
 
 /* Binds (hc): the attribute has c, unless both are known: (tk) of the rows of experts. */
-static Err bind_product(Letters *l, const char *op, const Operand *o, int i, Dim d, int64_t size)
+static Err bind_product(Letters *l, const char *op, const Operand *o, int i, Dim d,
+                        const OpAttr *attr)
 {
     const int a = o->letter[i] & 127, b = o->second[i] & 127;
-    if (l->known[a] && l->known[b]) {
+    const int64_t last = o->third[i] ? attr->heads.inner : 1, size = attr->heads.size * last;
+    if (l->known[a] && l->known[b] && !o->third[i]) {
         if (d.slot == NO_SLOT && d.cap == l->letter[a].cap * l->letter[b].cap) return OK;
         return err_fail(ERR_CHECK, "%s: extent %lld of %s is not %lld x %lld", op, (long long)d.cap,
                         o->name, (long long)l->letter[a].cap, (long long)l->letter[b].cap);
+    }
+    if (size == 0 && d.cap == 0) { /* a rank without rows: the first factor can be any */
+        if (o->third[i]) TRY(bind_letter(l, op, o, o->third[i], dim_of(last)));
+        return bind_letter(l, op, o, o->second[i], dim_of(attr->heads.size));
     }
     if (d.slot != NO_SLOT)
         return err_fail(ERR_CHECK, "%s: an extent of %s that is split in two cannot be bounded", op,
                         o->name);
     if (size <= 0 || d.cap % size != 0)
-        return err_fail(ERR_CHECK, "%s: extent %lld of %s is no multiple of the head size %lld", op,
-                        (long long)d.cap, o->name, (long long)size);
-    TRY(bind_letter(l, op, o, o->second[i], dim_of(size)));
+        return err_fail(ERR_CHECK, "%s: extent %lld of %s is no multiple of %s %lld", op,
+                        (long long)d.cap, o->name,
+                        o->third[i] ? "the dims within it," : "the head size", (long long)size);
+    if (o->third[i]) TRY(bind_letter(l, op, o, o->third[i], dim_of(last)));
+    TRY(bind_letter(l, op, o, o->second[i], dim_of(attr->heads.size)));
     return bind_letter(l, op, o, o->letter[i], dim_of(d.cap / size));
 }
 
@@ -166,7 +175,7 @@ static Err bind_operand(Letters *l, OpId op, const OpAttr *attr, const Operand *
                         o->ndim);
     for (int i = 0; i < o->ndim; i++) {
         if (o->second[i])
-            TRY(bind_product(l, name, o, i, d->dim[i], attr->heads.size));
+            TRY(bind_product(l, name, o, i, d->dim[i], attr));
         else
             TRY(bind_letter(l, name, o, o->letter[i], d->dim[i]));
     }
@@ -187,8 +196,11 @@ static Err solve_operand(const Letters *l, OpId op, const Operand *o, const Dims
         const int a = o->letter[i] & 127, b = o->second[i] & 127;
         if (isdigit((unsigned char)o->letter[i]))
             out->dim[i] = dim_of(o->letter[i] - '0');
+        else if (l->known[a] && o->second[i])
+            out->dim[i] = dim_of(l->letter[a].cap * l->letter[b].cap *
+                                 (o->third[i] ? l->letter[o->third[i] & 127].cap : 1));
         else if (l->known[a])
-            out->dim[i] = o->second[i] ? dim_of(l->letter[a].cap * l->letter[b].cap) : l->letter[a];
+            out->dim[i] = l->letter[a];
         else if (given && i < given->ndim)
             out->dim[i] = given->dim[i];
         else
@@ -240,7 +252,7 @@ Err op_infer(OpId op, const OpAttr *attr, int n_in, const Dims *in, const Dims *
     const Signature sig = op_signature(op);
     Letters l = {0};
     TRY(bind_inputs(&l, op, attr, n_in, in));
-    if (op_attends(op)) TRY(check_heads(&l, op, attr));
+    if (op_attends(op) || op_attends_along(op)) TRY(check_heads(&l, op, attr));
     MUST(n_out <= sig.n_out, "%s has %d outputs", op_info(op)->name, n_out);
     for (int i = 0; i < n_out; i++)
         TRY(solve_operand(&l, op, &sig.out[i], given ? &given[i] : NULL, &out[i]));
@@ -302,6 +314,18 @@ int op_rows(OpId op, OpRow row[MAX_ROWS])
 int operand_dim(const Operand *operand, char letter)
 {
     for (int i = 0; i < operand->ndim; i++)
-        if (operand->letter[i] == letter) return i;
+        if (operand->letter[i] == letter || operand->second[i] == letter ||
+            operand->third[i] == letter)
+            return i;
     return -1;
+}
+
+ProductSides operand_sides(const Operand *operand, int dim, char letter, const OpAttr *attr,
+                           int64_t extent)
+{
+    const int64_t last = operand->third[dim] ? attr->heads.inner : 1;
+    const int64_t within = attr->heads.size * last, first = within ? extent / within : 0;
+    if (operand->third[dim] == letter) return (ProductSides){first * attr->heads.size, 1};
+    if (operand->second[dim] == letter) return (ProductSides){first, last};
+    return (ProductSides){1, within};
 }

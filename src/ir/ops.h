@@ -49,7 +49,8 @@ typedef struct {
     bool optional, wide, integer; /* wide: statistics and sums, see dtype_wide */
     bool added; /* only added to the output: partial where a row makes the output partial */
     int ndim;   /* -1: any shape, the same for all such operands; -2: given by the builder */
-    char letter[MAX_DIMS], second[MAX_DIMS]; /* second: the other factor of a product, or 0 */
+    char letter[MAX_DIMS];
+    char second[MAX_DIMS], third[MAX_DIMS]; /* further factors of a product, or 0 */
 } Operand;
 
 typedef struct {
@@ -90,6 +91,13 @@ int op_rows(OpId op, OpRow row[MAX_ROWS]);
 /* Local. The dim of an operand along which a letter shards it, or -1: it is replicate in that
  * row. */
 int operand_dim(const Operand *operand, char letter);
+/* Local. The extents of the factors of dim `dim`, a product, that stand before and after the
+ * letter, multiplied. `attr` has those of the second and the third factor. */
+typedef struct {
+    int64_t outer, inner;
+} ProductSides;
+ProductSides operand_sides(const Operand *operand, int dim, char letter, const OpAttr *attr,
+                           int64_t extent);
 
 /* Local. True if the op only begins its work, which is done after a wait. */
 static inline bool op_begins(OpId op) { return op_info(op)->class == CLASS_ORDER && op != OP_wait; }

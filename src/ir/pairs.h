@@ -25,4 +25,10 @@ static inline bool op_attends(OpId op)
            op == OP_attention_part_dx_onto;
 }
 
+/* True for attention along one token dim of several, which has all pairs of its extents. */
+static inline bool op_attends_along(OpId op)
+{
+    return op == OP_attention_along || op == OP_attention_along_dx;
+}
+
 #endif

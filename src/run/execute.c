@@ -117,6 +117,14 @@ static void take_rows(const InstrContext *s, int32_t id, Tensor *whole, int64_t 
     whole->n[0] = rows;
 }
 
+/* Shows x[a,b,..] as [b,a,..]. */
+static void exchange_dims(Tensor *x)
+{
+    const int64_t n = x->n[0], stride = x->stride[0];
+    x->n[0] = x->n[1], x->stride[0] = x->stride[1];
+    x->n[1] = n, x->stride[1] = stride;
+}
+
 static void fill_call(const InstrContext *s, const Instr *in, Call *c)
 {
     *c = (Call){.n_in = in->n_in,
@@ -129,6 +137,7 @@ static void fill_call(const InstrContext *s, const Instr *in, Call *c)
         c->out[i] = resolve(s, in->out[i]);
         c->number[i] = s->r->slot[in->keep[i]];
     }
+    if (in->op == OP_transpose) exchange_dims(&c->in[0]);
     if (in->op == OP_put_rows) take_rows(s, in->out[0], &c->out[0], c->in[0].n[0]);
     if (in->op == OP_get_rows) take_rows(s, in->in[0], &c->in[0], c->out[0].n[0]);
     if (in->prepacked) c->prepacked = prepacked_at(s->r, s->l->action.unit, in->prepacked - 1);

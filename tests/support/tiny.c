@@ -116,7 +116,7 @@ void rank_fill_batch(Rank *r, int micro, const TestBatch *b)
 TestBatch tiny_batch(const TinySpec *spec, int micro)
 {
     return (TestBatch){.seed = (uint64_t)(100 + micro),
-                       .rows = spec->rows - micro,
+                       .rows = spec->rows - (spec->fixed ? 0 : micro),
                        .documents = 2,
                        .two = true,
                        .ids = TINY_IDS,
@@ -127,7 +127,7 @@ TestBatch tiny_batch(const TinySpec *spec, int micro)
 static Err build_model(Tiny *t)
 {
     const TinySpec *s = &t->spec;
-    const Dim rows = dim_rows(s->rows, SLOT_ROWS);
+    const Dim rows = s->fixed ? dim_of(s->rows) : dim_rows(s->rows, SLOT_ROWS);
     static const char *const kind[] = {"embed", "body", "head"};
     Model *m = &t->model;
     const int bodies = s->bodies ? s->bodies : 1;

@@ -44,6 +44,7 @@ typedef struct {
     bool squares; /* the loss is the squared error of x w^T, not a cross entropy */
     DType dtype;
     int64_t rows, width; /* most rows; width of the stream */
+    bool fixed;          /* every micro-batch has all rows */
     CompileOptions compile;
     int micros;
     bool one_by_one; /* a micro-batch's backward follows its forward; else all are in flight */

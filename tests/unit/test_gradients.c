@@ -16,6 +16,7 @@ typedef struct {
     int64_t width;
     int bodies;
     bool squares;
+    int64_t fixed; /* rows, all live; 0: T at most */
 } Case;
 
 static Value body_linear(Graph *g, Dim rows, Value x)
@@ -109,6 +110,34 @@ static Value body_attention(Graph *g, Dim rows, Value x)
     const Value v = heads(g, linear(g, x, wv, NO_VALUE), 3);
     const Value o = attention(g, q, k, v, input(g, INPUT_RANGES, rows), 0.9, T);
     return linear(g, merge(g, o), tiny_param(g, "o", 15, 12), NO_VALUE);
+}
+
+static Value along(Graph *g, Value x, const char *const name[4], int64_t length, int64_t inner)
+{
+    const Value q = heads(g, linear(g, x, tiny_param(g, name[0], 12, 15), NO_VALUE), 3);
+    const Value k = heads(g, linear(g, x, tiny_param(g, name[1], 6, 15), NO_VALUE), 3);
+    const Value v = heads(g, linear(g, x, tiny_param(g, name[2], 6, 15), NO_VALUE), 3);
+    const Value o = attention_along(g, q, k, v, length, inner, 0.9);
+    return linear(g, merge(g, o), tiny_param(g, name[3], 15, 12), NO_VALUE);
+}
+
+/* Tokens (2 frames, 3 rows, 2 columns): attention along columns, rows and frames. */
+static Value body_along(Graph *g, Dim rows, Value x)
+{
+    static const char *const name[3][4] = {
+        {"q", "k", "v", "o"}, {"q2", "k2", "v2", "o2"}, {"q3", "k3", "v3", "o3"}};
+    (void)rows;
+    x = add(g, x, along(g, x, name[0], 2, 1));
+    x = add(g, x, along(g, x, name[1], 3, 2));
+    return add(g, x, along(g, x, name[2], 2, 6));
+}
+
+static Value body_transpose(Graph *g, Dim rows, Value x)
+{
+    (void)rows;
+    const Value y = linear(g, x, tiny_param(g, "w", 15, 15), NO_VALUE);
+    const Value z = fold_rows(g, gelu(g, transpose_rows(g, unfold_rows(g, y, 3))));
+    return linear(g, fold_rows(g, unfold_rows(g, z, 4)), tiny_param(g, "v", 15, 15), NO_VALUE);
 }
 
 /* One matrix in two GEMMs, one vector in two norms: their gradients have two terms. */
@@ -207,6 +236,8 @@ static const Case cases[] = {
     {"capacity", body_dropping_experts, 15, 1},
     {"modulate", body_modulate, 15, 2},
     {"squares", body_linear, 15, 1, .squares = true},
+    {"along", body_along, 15, 1, .fixed = 12},
+    {"transpose", body_transpose, 15, 2, .fixed = 12},
 };
 
 static void compare_all_ways(const TinySpec *spec, const Case *c, const Slope *slope, int n)
@@ -241,7 +272,8 @@ static void check_case(const Case *c)
                            .bodies = c->bodies,
                            .squares = c->squares,
                            .dtype = F64,
-                           .rows = T,
+                           .rows = c->fixed ? c->fixed : T,
+                           .fixed = c->fixed > 0,
                            .width = c->width,
                            .micros = 2};
     Tiny t;

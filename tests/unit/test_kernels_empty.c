@@ -42,7 +42,7 @@ static Attr attr_of(OpId op)
         return (Attr){.gemm = {.tb = true}};
     if (op == OP_linear_dw || op == OP_linear_part_dw) return (Attr){.gemm = {.ta = true}};
     if (op == OP_rope) return (Attr){.rope = {.theta = 100}};
-    if (op_attends(op)) return (Attr){.attention = {.scale = 0.5}};
+    if (op_attends(op) || op_attends_along(op)) return (Attr){.attention = {.scale = 0.5}};
     if (strncmp(op_info(op)->name, "embedding", 9) == 0 ||
         strncmp(op_info(op)->name, "row_", 4) == 0 || op == OP_loss_dx)
         return (Attr){.vocab = {BASE}};
@@ -53,9 +53,13 @@ static Attr attr_of(OpId op)
 static double wanted(OpId op, int out, char empty)
 {
     if (op == OP_row_max && empty == 'v') return -HUGE_VAL;
-    if (op == OP_attention && out == 1 && (empty == 's' || empty == 'g')) return -HUGE_VAL;
+    if ((op == OP_attention || op == OP_attention_along) && out == 1 &&
+        (empty == 's' || empty == 'g'))
+        return -HUGE_VAL;
     if (op == OP_linear_add && empty == 'i') return (double)NAN; /* the addend */
-    if (empty == 'c' && (op == OP_attention || op == OP_attention_merge)) return (double)NAN;
+    if (empty == 'c' &&
+        (op == OP_attention || op == OP_attention_along || op == OP_attention_merge))
+        return (double)NAN;
     return 0;
 }
 
@@ -67,7 +71,8 @@ static bool adds(KernelId kernel, int out)
     if (kernel == KERNEL_token_loss) return true;
     return kernel == KERNEL_gemm || kernel == KERNEL_sum_rows || kernel == KERNEL_add_to ||
            kernel == KERNEL_layernorm_dw || kernel == KERNEL_rmsnorm_dw ||
-           kernel == KERNEL_embedding_dw || kernel == KERNEL_attention_dx || kernel == KERNEL_loss;
+           kernel == KERNEL_embedding_dw || kernel == KERNEL_attention_dx ||
+           kernel == KERNEL_loss || kernel == KERNEL_attention_along_dx;
 }
 
 static void fill_input(Bench *b, const Operand *o, const Tensor *t)
@@ -82,7 +87,8 @@ static void try_empty(Bench *b, const Device *d, OpId op, char empty, DType type
     const Signature sig = op_signature(op);
     const KernelId kernel = op_info(op)->kernel;
     Call c = {.attr = attr_of(op), .n_out = sig.n_out, .number = {keep, keep, keep, keep}};
-    if (kernel == KERNEL_attention) c.number[0] = 0; /* test_kernels_attention carries on */
+    if (kernel == KERNEL_attention || kernel == KERNEL_attention_along)
+        c.number[0] = 0; /* test_kernels_attention carries on */
     double *old[MAX_OUT];
     bench_clear(b);
     for (int i = 0; i < sig.n_in && !sig.in[i].optional; i++) {
@@ -157,6 +163,7 @@ static void all_ops(void **state)
         if (op == OP_put_rows || op == OP_get_rows || op == OP_add_rows)
             continue;                       /* run/ selects the rows: as many of x as of y */
         if (op == OP_put_rows_at) continue; /* writes only the rows of its index */
+        if (op == OP_transpose) continue;   /* run/ exchanges the dims of x */
         if (has_expert_rows((OpId)op)) continue;
         for (const char *l = letters; *l; l++)
             for (int keep = 0; keep < 2 && !is_never_empty((OpId)op, *l); keep++, n_tried++) {

@@ -16,7 +16,9 @@ static void print_operand(Text *t, const Operand *o)
     if (o->ndim < 0) text_add(t, o->ndim == -1 ? "*" : "!");
     for (int i = 0; i < o->ndim; i++) {
         text_add(t, i ? "," : "");
-        text_add(t, o->second[i] ? "(%c%c)" : "%c", o->letter[i], o->second[i]);
+        text_add(t, o->second[i] ? "(%c%c" : "%c", o->letter[i], o->second[i]);
+        if (o->third[i]) text_add(t, "%c", o->third[i]);
+        if (o->second[i]) text_add(t, ")");
     }
     text_add(t, "]");
 }

@@ -19,9 +19,9 @@ enum { CUT = 2, ROW_CUT = 6, N_PARTS = 2 }; /* ROW_CUT: of the rows of experts *
 static int64_t extent(char letter)
 {
     static const int64_t table[128] = {
-        ['t'] = 7, ['i'] = 5, ['o'] = 9,  ['d'] = 10, ['h'] = 6, ['g'] = 3,
-        ['c'] = 4, ['s'] = 8, ['v'] = 11, ['1'] = 1,  ['2'] = 2, ['4'] = 4,
-        ['b'] = 3, ['k'] = 3, ['e'] = 5,  ['m'] = 6,  ['n'] = 7, ['r'] = 21};
+        ['t'] = 7, ['i'] = 5,  ['o'] = 9, ['d'] = 10, ['h'] = 6, ['g'] = 3, ['c'] = 4,
+        ['s'] = 8, ['v'] = 11, ['1'] = 1, ['2'] = 2,  ['4'] = 4, ['a'] = 4, ['b'] = 3,
+        ['k'] = 3, ['e'] = 5,  ['m'] = 6, ['n'] = 7,  ['r'] = 21};
     if (!table[letter & 127]) fail_msg("the test has no extent for letter %c", letter);
     return table[letter & 127];
 }
@@ -34,7 +34,8 @@ static Tensor new_tensor(Bench *b, const Operand *o)
 {
     int64_t n[MAX_DIMS] = {5, 3};
     for (int i = 0; i < o->ndim; i++)
-        n[i] = extent(o->letter[i]) * (o->second[i] ? extent(o->second[i]) : 1);
+        n[i] = extent(o->letter[i]) * (o->second[i] ? extent(o->second[i]) : 1) *
+               (o->third[i] ? extent(o->third[i]) : 1);
     return bench_new(b, is_integer(o) ? I32 : F64, DENSE, n, o->ndim < 0 ? 2 : o->ndim);
 }
 
@@ -139,6 +140,8 @@ static Attr attr_of(OpId op)
     case OP_attention_dx:
     case OP_attention_part_dx:
     case OP_attention_part_dx_onto:
+    case OP_attention_along:
+    case OP_attention_along_dx:
         return (Attr){.attention = {.scale = 0.5, .span = extent('s')}};
     default:
         return (Attr){.gemm = {0}};
@@ -159,14 +162,35 @@ static int cut_dim(const Operand *o, const Slice *s)
     return dim < 0 && s->row.with ? operand_dim(o, s->row.with) : dim;
 }
 
+/* Shows dim `dim`, a product, as its factors: rows of a part along a later factor are no range. */
+static Tensor unfolded(const Operand *o, Tensor t, int dim)
+{
+    const char factor[3] = {o->letter[dim], o->second[dim], o->third[dim]};
+    const int more = factor[2] ? 2 : 1;
+    for (int i = t.ndim - 1; i > dim; i--) t.n[i + more] = t.n[i], t.stride[i + more] = t.stride[i];
+    for (int64_t i = more, step = t.stride[dim]; i >= 0; i--, step *= t.n[dim + i + 1])
+        t.n[dim + i] = extent(factor[i]), t.stride[dim + i] = step;
+    t.ndim += more;
+    return t;
+}
+
 static Tensor slice(const Operand *o, Tensor t, const Slice *s)
 {
-    const int dim = cut_dim(o, s);
+    int dim = cut_dim(o, s);
     if (dim < 0) return t;
+    if (o->ndim > 0 && s->row.letter != o->letter[dim] && s->row.with != o->letter[dim]) {
+        t = unfolded(o, t, dim);
+        dim += s->row.letter == o->second[dim] ? 1 : 2;
+        t.data =
+            (char *)t.data + (size_t)(s->part ? CUT * t.stride[dim] : 0) * dtype_bytes(t.dtype);
+        t.n[dim] = s->part ? t.n[dim] - CUT : CUT;
+        return t;
+    }
     int64_t cut = o->letter[dim] == 'r' ? ROW_CUT : CUT;
     if (s->row.with) /* one key head, and the heads that read it */
         cut = o->letter[dim] == s->row.with ? 1 : extent(s->row.letter) / extent(s->row.with);
     if (o->ndim > 0 && o->second[dim]) cut *= extent(o->second[dim]);
+    if (o->ndim > 0 && o->third[dim]) cut *= extent(o->third[dim]);
     const int64_t from = s->part ? cut : 0, to = s->part ? t.n[dim] : cut;
     t.data = (char *)t.data + (size_t)(from * t.stride[dim]) * dtype_bytes(t.dtype);
     t.n[dim] = to - from;
@@ -177,6 +201,12 @@ static Tensor slice(const Operand *o, Tensor t, const Slice *s)
 static void compute(OpId op, Call *c)
 {
     const KernelId kernel = op_info(op)->kernel;
+    if (op == OP_transpose) { /* as run/execute.c calls it */
+        Tensor *x = &c->in[0];
+        const int64_t n = x->n[0], stride = x->stride[0];
+        x->n[0] = x->n[1], x->stride[0] = x->stride[1];
+        x->n[1] = n, x->stride[1] = stride;
+    }
     if (kernel != KERNEL_NONE) {
         run(kernel, c);
         return;
@@ -317,7 +347,8 @@ static void rows_hold(void **state)
         const Signature sig = op_signature((OpId)op);
         for (int r = 0; r < n_rows && op != OP_assign_rows; r++) /* parts sort their own rows */
             for (int n_in = least_inputs(&sig); n_in <= sig.n_in; n_in++) {
-                if (op == OP_attention && n_in == 5) continue; /* o and lse go together */
+                const bool carries = op == OP_attention || op == OP_attention_along;
+                if (carries && n_in == least_inputs(&sig) + 1) continue; /* o and lse go together */
                 for (int any = 0; any < (row[r].letter == '*' ? 2 : 1); any++, n_proofs++) {
                     const double off = prove(&b, (OpId)op, n_in, row[r], any);
                     if (!(off <= 1e-12))
@@ -337,20 +368,35 @@ static void false_rows_are_found(void **state)
         OpId op;
         OpRow row;
     } wrong[] = {
-        {OP_linear, {'i', 0, 0}},         {OP_rmsnorm, {'d', 0, 0}},
-        {OP_rmsnorm, {'d', 0, '+'}},      {OP_layernorm_dx, {'d', 0, 0}},
-        {OP_rope, {'c', 0, 0}},           {OP_attention, {'s', 0, 0}},
-        {OP_attention, {'s', 0, '+'}},    {OP_attention, {'c', 0, 0}},
-        {OP_row_sums, {'v', 0, '^'}},     {OP_row_max, {'v', 0, '+'}},
-        {OP_loss, {'t', 0, 0}},           {OP_attention_dx, {'t', 0, 0}},
-        {OP_embedding, {'v', 0, 0}},      {OP_headnorm_dw, {'h', 0, 0}},
-        {OP_linear_add, {'i', 0, 0}},     {OP_linear_gelu, {'i', 0, '+'}},
-        {OP_linear_dgelu, {'o', 0, 0}},   {OP_linear_dswiglu, {'o', 0, 0}},
-        {OP_route_dx, {'t', 0, 0}},       {OP_grouped_linear_dw, {'r', 0, 0}},
-        {OP_grouped_linear, {'i', 0, 0}}, {OP_permute_dgate, {'d', 0, 0}},
-        {OP_modulate, {'d', 0, 0}},       {OP_modulate_dw, {'t', 0, 0}},
-        {OP_gate_add_dw, {'t', 0, 0}},    {OP_square_loss, {'c', 0, '+'}},
+        {OP_linear, {'i', 0, 0}},
+        {OP_rmsnorm, {'d', 0, 0}},
+        {OP_rmsnorm, {'d', 0, '+'}},
+        {OP_layernorm_dx, {'d', 0, 0}},
+        {OP_rope, {'c', 0, 0}},
+        {OP_attention, {'s', 0, 0}},
+        {OP_attention, {'s', 0, '+'}},
+        {OP_attention, {'c', 0, 0}},
+        {OP_row_sums, {'v', 0, '^'}},
+        {OP_row_max, {'v', 0, '+'}},
+        {OP_loss, {'t', 0, 0}},
+        {OP_attention_dx, {'t', 0, 0}},
+        {OP_embedding, {'v', 0, 0}},
+        {OP_headnorm_dw, {'h', 0, 0}},
+        {OP_linear_add, {'i', 0, 0}},
+        {OP_linear_gelu, {'i', 0, '+'}},
+        {OP_linear_dgelu, {'o', 0, 0}},
+        {OP_linear_dswiglu, {'o', 0, 0}},
+        {OP_route_dx, {'t', 0, 0}},
+        {OP_grouped_linear_dw, {'r', 0, 0}},
+        {OP_grouped_linear, {'i', 0, 0}},
+        {OP_permute_dgate, {'d', 0, 0}},
+        {OP_modulate, {'d', 0, 0}},
+        {OP_modulate_dw, {'t', 0, 0}},
+        {OP_gate_add_dw, {'t', 0, 0}},
+        {OP_square_loss, {'c', 0, '+'}},
         {OP_square_loss, {'t', 0, 0}},
+        {OP_attention_along, {'s', 0, 0}},
+        {OP_attention_along_dx, {'b', 0, 0}},
     };
     Bench b;
     (void)state;

@@ -83,6 +83,10 @@ static __device__ inline int4 row_ranges(const Attention &a, int row)
 {
     int4 r = make_int4(0, 0, 0, 0);
     if (row >= a.t) return r;
+    if (!a.ranges.data) { /* attention_along: all keys */
+        r.y = a.s;
+        return r;
+    }
     const int32_t *at = (const int32_t *)a.ranges.data + row * a.ranges.stride[0];
     const int64_t step = a.ranges.stride[1];
     r.x = max(at[0] - a.key_at, 0), r.y = min(at[step] - a.key_at, a.s);
