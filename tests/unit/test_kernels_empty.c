@@ -130,11 +130,15 @@ static void letters_of(OpId op, char letters[16])
     }
 }
 
-/* True if the op is undefined for this empty letter: an average, or a choice among nothing. */
+/* True if the op is undefined for this empty letter: an average, a choice among nothing, or a
+ * row of nothing. */
 static bool is_never_empty(OpId op, char letter)
 {
     if (op == OP_route) return letter == 'e' || letter == 'k';
-    const bool forward = op == OP_layernorm || op == OP_rmsnorm || op == OP_headnorm;
+    if (letter == 'b' && (op == OP_modulate || op == OP_modulate_dx || op == OP_gate_add))
+        return true;
+    const bool forward =
+        op == OP_layernorm || op == OP_rmsnorm || op == OP_headnorm || op == OP_modulate;
     if (op == OP_token_loss || op == OP_token_loss_dx) return letter == 'v';
     return forward && letter == (op == OP_headnorm ? 'c' : 'd');
 }
