@@ -72,7 +72,9 @@ static bool adds(KernelId kernel, int out)
     return kernel == KERNEL_gemm || kernel == KERNEL_sum_rows || kernel == KERNEL_add_to ||
            kernel == KERNEL_layernorm_dw || kernel == KERNEL_rmsnorm_dw ||
            kernel == KERNEL_embedding_dw || kernel == KERNEL_attention_dx ||
-           kernel == KERNEL_loss || kernel == KERNEL_attention_along_dx;
+           kernel == KERNEL_loss || kernel == KERNEL_attention_along_dx ||
+           kernel == KERNEL_square_loss || kernel == KERNEL_modulate_dw ||
+           kernel == KERNEL_gate_add_dw;
 }
 
 static void fill_input(Bench *b, const Operand *o, const Tensor *t)
