@@ -91,6 +91,20 @@ static void find_rows(RoutePass *r)
 
 /* ---- shapes of this rank ---- */
 
+/* The most rows of an expert, over all ranks that have tokens of a micro-batch. */
+static int64_t capacity_of(const Graph *g)
+{
+    for (int i = 0; i < g->n_nodes; i++) {
+        const Node *n = &g->node[i];
+        const Dims *kept = &g->value[n->out[0]].dims; /* of all tokens */
+        if (n->op != OP_limit_choices) continue;
+        const double choices = (double)(kept->dim[0].cap * kept->dim[1].cap);
+        return (int64_t)ceil(n->attr.kernel.limit.capacity * choices /
+                             (double)n->attr.kernel.limit.experts);
+    }
+    return INT32_MAX;
+}
+
 /* Rows of a room: as many as the bound says, but no more than there can be. */
 static int64_t room_rows(const RoutePass *r, const Node *assign)
 {
@@ -98,10 +112,8 @@ static int64_t room_rows(const RoutePass *r, const Node *assign)
     const int64_t k = at->dims.dim[1].cap, choices = max_i64(at->max_elements, 1), t = choices / k;
     const int64_t experts = r->g->value[assign->out[1]].dims.dim[0].cap - 1;
     const int64_t each = experts / r->parts;
-    const double capacity = assign->attr.kernel.assign.capacity, factor = r->o->expert_rows;
-    const int64_t most = t * min_i64(k, each);
-    if (capacity > 0)
-        return min_i64(most, each * (int64_t)ceil(capacity * (double)choices / (double)experts));
+    const double factor = r->o->expert_rows;
+    const int64_t most = min_i64(t * min_i64(k, each), each * min_i64(t, capacity_of(r->g)));
     if (factor <= 0) return most;
     return min_i64(most, (int64_t)ceil(factor * (double)choices / r->parts));
 }

@@ -82,9 +82,10 @@ typedef union {
         double aux, z;                 /* coefficients of the router's losses */
     } route;
     struct {
-        double capacity; /* rows of an expert, as a factor of t k / e; 0: as many as choose it */
-        bool by_gate;    /* choices with small gates lose their rows; else those of late tokens */
-    } assign;
+        double capacity; /* choices of an expert, as a factor of t k / experts */
+        int64_t experts;
+        bool by_gate; /* choices with small gates are dropped; else those of late tokens */
+    } limit;
     struct {
         int32_t ep, etp; /* ranks among which experts are sharded; ranks of one expert */
         int32_t part;    /* of the ep parts: whose experts are on this rank */

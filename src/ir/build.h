@@ -67,7 +67,9 @@ Routing route(Graph *g, Value logits, Value bias, int64_t k, const Attr *attr);
 typedef struct {
     Value at, offsets; /* [t,k]: row of each choice, [e + 1]: first row of each expert */
 } RowAssignment;
-RowAssignment assign_rows(Graph *g, const Routing *r, const Attr *attr);
+/* The expert of each choice, or -1 beyond the capacity of attr.limit. */
+Value limit_choices(Graph *g, const Routing *r, const Attr *attr);
+RowAssignment assign_rows(Graph *g, Value expert, int64_t experts);
 /* gate: NO_VALUE: 1. */
 Value permute(Graph *g, Value x, Value at, Value gate);
 Value unpermute(Graph *g, Value at, Value y, Value gate);

@@ -38,13 +38,18 @@ Routing route(Graph *g, Value logits, Value bias, int64_t k, const Attr *attr)
     return n ? (Routing){n->out[0], n->out[1], n->out[2]} : none;
 }
 
-RowAssignment assign_rows(Graph *g, const Routing *r, const Attr *attr)
+Value limit_choices(Graph *g, const Routing *r, const Attr *attr)
 {
     const OpAttr a = {.kernel = *attr};
+    if (g->err != OK) return NO_VALUE;
+    return first(emit(g, OP_limit_choices, &a, 2, IN(r->expert, r->gate), NULL, 1));
+}
+
+RowAssignment assign_rows(Graph *g, Value expert, int64_t experts)
+{
     if (g->err != OK) return (RowAssignment){NO_VALUE, NO_VALUE};
-    const Dims given[] = {g->value[r->expert].dims,
-                          dims1(dim_of(g->value[r->load].dims.dim[0].cap + 1))};
-    const Node *n = emit(g, OP_assign_rows, &a, 2, IN(r->expert, r->gate), given, 2);
+    const Dims given[] = {g->value[expert].dims, dims1(dim_of(experts + 1))};
+    const Node *n = emit(g, OP_assign_rows, NULL, 1, IN(expert), given, 2);
     return n ? (RowAssignment){n->out[0], n->out[1]} : (RowAssignment){NO_VALUE, NO_VALUE};
 }
 

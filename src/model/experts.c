@@ -45,11 +45,12 @@ static Value routed_experts(Graph *g, const ModelBuilder *b, Value a, Value *sha
     const ExpertConfig *x = &c->experts;
     const int64_t D = c->width, F = x->width, E = x->n;
     const Attr route_by = route_attr(x);
-    const Attr assign_by = {.assign = {.capacity = x->capacity, .by_gate = x->drop_by_gate}};
+    const Attr limit = {.limit = {x->capacity, E, x->drop_by_gate}};
     const Value router = weight2(g, "mlp.gate.weight", E, D, c->init_std);
     const Value logits = graph_name(g, linear_wide(g, a, router), "moe.logits");
     const Routing r = route(g, logits, NO_VALUE, x->chosen, &route_by);
-    const RowAssignment rows = assign_rows(g, &r, &assign_by);
+    const Value kept = x->capacity > 0 ? limit_choices(g, &r, &limit) : r.expert;
+    const RowAssignment rows = assign_rows(g, kept, E);
     graph_name(g, r.gate, "moe.gates");
     graph_name(g, r.expert, "moe.experts");
     graph_name(g, r.load, "moe.load");

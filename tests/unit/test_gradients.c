@@ -160,12 +160,14 @@ static Value stack(Graph *g, const char *name, int64_t n, int64_t out, int64_t i
 }
 
 /* Four experts, two of each token, with both losses of the router; a shared expert with a gate. */
-static Value mixture(Graph *g, Value x, const Attr *attr, Attr assign)
+static Value mixture(Graph *g, Value x, const Attr *attr, double capacity)
 {
     enum { D = 15, F = 9, N = 4, K = 2 };
     const Value logits = linear_wide(g, x, tiny_param(g, "router", N, D));
     const Routing r = route(g, logits, NO_VALUE, K, attr);
-    const RowAssignment rows = assign_rows(g, &r, &assign);
+    const Attr limit = {.limit = {capacity, N, false}};
+    const Value kept = capacity > 0 ? limit_choices(g, &r, &limit) : r.expert;
+    const RowAssignment rows = assign_rows(g, kept, N);
     const Value in = permute(g, x, rows.at, NO_VALUE);
     const Value gate = grouped_linear(g, in, stack(g, "gate", N, F, D), rows.offsets);
     const Value up = grouped_linear(g, in, stack(g, "up", N, F, D), rows.offsets);
@@ -180,7 +182,7 @@ static Value body_experts(Graph *g, Dim rows, Value x)
 {
     const Attr attr = {.route = {.score = ROUTE_SOFTMAX, .renormalize = true, .scaling = 1}};
     (void)rows;
-    return mixture(g, x, &attr, (Attr){.assign = {0}});
+    return mixture(g, x, &attr, 0);
 }
 
 static Value body_sigmoid_experts(Graph *g, Dim rows, Value x)
@@ -191,14 +193,14 @@ static Value body_sigmoid_experts(Graph *g, Dim rows, Value x)
                                  .groups = 2,
                                  .chosen_groups = 1}};
     (void)rows;
-    return mixture(g, x, &attr, (Attr){.assign = {0}});
+    return mixture(g, x, &attr, 0);
 }
 
 static Value body_dropping_experts(Graph *g, Dim rows, Value x)
 {
     const Attr attr = {.route = {.score = ROUTE_SOFTMAX_CHOSEN, .scaling = 1}};
     (void)rows;
-    return mixture(g, x, &attr, (Attr){.assign = {.capacity = 0.8}});
+    return mixture(g, x, &attr, 0.8);
 }
 
 static Value clip_vector(Graph *g, Value features, const char *w, const char *b)

@@ -80,10 +80,8 @@ static void open_exchange(Exchange *x, int ep, int etp, int k, DType dtype, Load
             for (int i = 0; i < k; i++) put(&x->expert[r], t * k + i, expert[i]);
             for (int i = 0; i < k; i++) put(&x->gate[r], t * k + i, 1.0 / k);
         }
-        run(KERNEL_assign_rows, &(Call){.in = {x->expert[r], x->gate[r]},
-                                        .n_in = 2,
-                                        .out = {x->at[r], x->offsets[r]},
-                                        .n_out = 2});
+        run(KERNEL_assign_rows,
+            &(Call){.in = {x->expert[r]}, .n_in = 1, .out = {x->at[r], x->offsets[r]}, .n_out = 2});
     }
     x->all = make(x, I32, ranks, x->experts + 1);
     for (int r = 0; r < ranks; r++)
@@ -257,10 +255,12 @@ static void dropped_choices_stay_dropped(void **state)
     assert_int_equal(arena_open(&x.arena, "exchange", (size_t)1 << 26), OK);
     do open_exchange(&x, 2, 1, 2, F32, HOT_EXPERT);
     while (x.tokens[0] < 3);
-    Call call = {
-        .in = {x.expert[0], x.gate[0]}, .n_in = 2, .out = {x.at[0], x.offsets[0]}, .n_out = 2};
-    call.attr.assign.capacity = 1e-9; /* one row of each expert */
-    run(KERNEL_assign_rows, &call);
+    Call call = {.in = {x.expert[0], x.gate[0]}, .n_in = 2, .out = {x.expert[0]}, .n_out = 1};
+    call.attr.limit.capacity = 1e-9; /* one row of each expert */
+    call.attr.limit.experts = x.experts;
+    run(KERNEL_limit_choices, &call);
+    run(KERNEL_assign_rows,
+        &(Call){.in = {x.expert[0]}, .n_in = 1, .out = {x.at[0], x.offsets[0]}, .n_out = 2});
     set_room(&x, x.experts / 2);
     assert_int_equal(send_rows(&x, 0), OK);
     for (int i = 0; i < x.tokens[0] * 2; i++)

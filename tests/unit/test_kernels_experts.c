@@ -33,23 +33,29 @@ static int rank_of(const Tensor *expert, const Tensor *gate, bool by_gate, int64
     return before;
 }
 
-static void check_assignment(const Call *call, double factor, bool by_gate)
+static void check_limit(const Call *call)
 {
-    const Tensor *expert = &call->in[0], *gate = &call->in[1], *at = &call->out[0];
-    const int cap = factor > 0 ? (int)ceil(factor * T * K / E) : T * K;
-    int kept_rows[T * K], n[E] = {0}, next = 0, first[E + 1] = {0};
+    const Tensor *expert = &call->in[0], *kept = &call->out[0];
+    const int cap = (int)ceil(call->attr.limit.capacity * T * K / E);
     for (int i = 0; i < T * K; i++) {
-        kept_rows[i] = rank_of(expert, gate, by_gate, i) < cap;
-        n[expert_of(expert, i)] += kept_rows[i];
+        const bool keep = rank_of(expert, &call->in[1], call->attr.limit.by_gate, i) < cap;
+        assert_int_equal(expert_of(kept, i), keep ? expert_of(expert, i) : -1);
     }
-    for (int e = 0; e < E; e++) first[e + 1] = first[e] + n[e];
-    for (int e = 0; e <= E; e++) assert_int_equal((int)get(&call->out[1], e), first[e]);
-    for (int e = 0; e < E; e++) /* by expert, then token */
-        for (int i = 0; i < T * K; i++) {
-            if (expert_of(expert, i) != e) continue;
-            assert_int_equal((int)get(at, i), kept_rows[i] ? next : -1);
-            next += kept_rows[i];
-        }
+}
+
+/* By expert, then token; choices of expert -1 have no row. */
+static void check_assignment(const Call *call)
+{
+    const Tensor *expert = &call->in[0], *at = &call->out[0];
+    int next = 0;
+    for (int e = 0; e < E; e++) {
+        assert_int_equal((int)get(&call->out[1], e), next);
+        for (int i = 0; i < T * K; i++)
+            if (expert_of(expert, i) == e) assert_int_equal((int)get(at, i), next++);
+    }
+    assert_int_equal((int)get(&call->out[1], E), next);
+    for (int i = 0; i < T * K; i++)
+        if (expert_of(expert, i) < 0) assert_int_equal((int)get(at, i), -1);
 }
 
 static void rows_are_sorted(void **state)
@@ -58,16 +64,23 @@ static void rows_are_sorted(void **state)
     static const double factor[] = {0, 0.5, 1, 1.25};
     for (int c = 0; c < 32; c++) {
         bench_clear(&bench);
-        Call call = {.n_in = 2, .n_out = 2};
-        call.attr.assign.capacity = factor[c % 4];
-        call.attr.assign.by_gate = c / 4 % 2;
-        call.in[0] = choices(c / 8 % 2, c / 16 ? PADDED : DENSE);
-        call.in[1] = RANDOM(&bench, c % 3 ? F32 : F64, PADDED, T, K);
-        for (int i = 0; i < T * K; i += 4) put(&call.in[1], i, 0.5); /* ties */
-        call.out[0] = NEW(&bench, I32, c / 16 ? PADDED : DENSE, T, K);
-        call.out[1] = NEW(&bench, I32, c / 16 ? PADDED : DENSE, E + 1);
+        const Strides strides = c / 16 ? PADDED : DENSE;
+        Call limit = {.n_in = 2, .n_out = 1}, call = {.n_in = 1, .n_out = 2};
+        limit.attr.limit.capacity = factor[c % 4];
+        limit.attr.limit.by_gate = c / 4 % 2;
+        limit.attr.limit.experts = E;
+        limit.in[0] = call.in[0] = choices(c / 8 % 2, strides);
+        limit.in[1] = RANDOM(&bench, c % 3 ? F32 : F64, PADDED, T, K);
+        for (int i = 0; i < T * K; i += 4) put(&limit.in[1], i, 0.5); /* ties */
+        if (factor[c % 4] > 0) {
+            limit.out[0] = call.in[0] = NEW(&bench, I32, strides, T, K);
+            run_twice(&bench, KERNEL_limit_choices, &limit);
+            check_limit(&limit);
+        }
+        call.out[0] = NEW(&bench, I32, strides, T, K);
+        call.out[1] = NEW(&bench, I32, strides, E + 1);
         run_twice(&bench, KERNEL_assign_rows, &call);
-        check_assignment(&call, factor[c % 4], c / 4 % 2);
+        check_assignment(&call);
     }
 }
 
@@ -81,9 +94,12 @@ static Rows make_rows(bool hot, double capacity)
               .gate = RANDOM(&bench, F64, DENSE, T, K),
               .at = NEW(&bench, I32, DENSE, T, K),
               .offsets = NEW(&bench, I32, DENSE, E + 1)};
-    Call call = {.in = {r.expert, r.gate}, .n_in = 2, .out = {r.at, r.offsets}, .n_out = 2};
-    call.attr.assign.capacity = capacity;
-    run(KERNEL_assign_rows, &call);
+    Call limit = {.in = {r.expert, r.gate}, .n_in = 2, .out = {r.expert}, .n_out = 1};
+    limit.attr.limit.capacity = capacity;
+    limit.attr.limit.experts = E;
+    if (capacity > 0) run(KERNEL_limit_choices, &limit);
+    run(KERNEL_assign_rows,
+        &(Call){.in = {r.expert}, .n_in = 1, .out = {r.at, r.offsets}, .n_out = 2});
     return r;
 }
 
@@ -105,7 +121,7 @@ static void there_and_back(void **state)
             put(&gate, i, 1.0 / (double)k);
         }
         run(KERNEL_assign_rows,
-            &(Call){.in = {expert, gate}, .n_in = 2, .out = {at, offsets}, .n_out = 2});
+            &(Call){.in = {expert}, .n_in = 1, .out = {at, offsets}, .n_out = 2});
         run_twice(&bench, KERNEL_permute,
                   &(Call){.in = {x, at}, .n_in = 2, .out = {y}, .n_out = 1});
         run_twice(&bench, KERNEL_unpermute,
@@ -260,7 +276,7 @@ static void no_tokens(void **state)
     const Tensor b = RANDOM(&bench, F64, DENSE, E, O, D), out = NEW(&bench, F64, DENSE, 0, O);
     const Tensor dw = NEW(&bench, F64, DENSE, E, O, D);
     run_twice(&bench, KERNEL_assign_rows,
-              &(Call){.in = {expert, gate}, .n_in = 2, .out = {at, offsets}, .n_out = 2});
+              &(Call){.in = {expert}, .n_in = 1, .out = {at, offsets}, .n_out = 2});
     for (int e = 0; e <= E; e++) assert_int_equal((int)get(&offsets, e), 0);
     run_twice(&bench, KERNEL_permute, &(Call){.in = {x, at}, .n_in = 2, .out = {y}, .n_out = 1});
     run_twice(&bench, KERNEL_unpermute, &(Call){.in = {at, y}, .n_in = 2, .out = {x}, .n_out = 1});

@@ -159,7 +159,7 @@ static void selective_needs_its_inputs(void **state)
 /* Even if everything is recomputed, tokens stay with the experts of the first routing. */
 static void routing_is_kept(void **state)
 {
-    const Attr attr = {.route = {.scaling = 1}}, assign = {.assign = {0}};
+    const Attr attr = {.route = {.scaling = 1}}, limit = {.limit = {0.9, 3, true}};
     GraphTest b;
     (void)state;
     graph_test_open(&b, "u");
@@ -167,12 +167,13 @@ static void routing_is_kept(void **state)
     const Value x = graph_test_x(&b), router = graph_test_w(&b, "router", 3, D);
     const Value w = graph_param(g, (ParamInfo){.name = "w", .ndim = 3, .n = {3, D, D}});
     const Routing r = route(g, linear_wide(g, x, router), NO_VALUE, 2, &attr);
-    const RowAssignment rows = assign_rows(g, &r, &assign);
+    const RowAssignment rows = assign_rows(g, limit_choices(g, &r, &limit), 3);
     const Value in = permute(g, x, rows.at, NO_VALUE);
     stream_out(g, unpermute(g, rows.at, grouped_linear(g, in, w, rows.offsets), r.gate));
     graph_test_prepare(&b, true);
     DO(recompute(g, &(CompileOptions){.recompute = RECOMPUTE_FULL}));
     assert_int_equal(count_nodes(g, OP_route), 1);
+    assert_int_equal(count_nodes(g, OP_limit_choices), 1);
     assert_int_equal(count_nodes(g, OP_assign_rows), 1);
     assert_int_equal(count_nodes(g, OP_grouped_linear), 2); /* the rows are made again */
     graph_test_close(&b);

@@ -19,10 +19,9 @@ static void bound_text(const Job *job, const Instr *send, Text *t)
     const int sources = parts * send->attr.kernel.exchange.etp;
     text_add(t, "             a rank sends at most %lld rows of a micro-batch to each of %d ranks",
              (long long)room, parts);
-    if (x->capacity > 0)
-        text_add(t, ", those of parallel.capacity=%g", x->capacity);
-    else if (job->settings.parallel.expert_rows > 0)
+    if (job->settings.parallel.expert_rows > 0)
         text_add(t, ": parallel.expert_rows=%g", job->settings.parallel.expert_rows);
+    if (x->capacity > 0) text_add(t, ", parallel.capacity=%g", x->capacity);
     text_add(t, "; %lld rows meet here\n", (long long)(room * sources));
 }
 

@@ -1,6 +1,5 @@
-/* experts.cu -- rows of tokens to the rows of their experts, and back; the gate of a shared expert.
- *
- * assign_rows is a stable counting sort: a block per expert walks the choices in order. */
+/* experts.cu -- rows of tokens to the rows of their experts, and back; the gate of a shared
+ * expert. */
 #include "device/cuda/value.cuh"
 
 enum { THREADS = 256, MAX_LEVELS = 11 };
@@ -8,110 +7,6 @@ enum { THREADS = 256, MAX_LEVELS = 11 };
 static __device__ inline int32_t *choice_at(const Tensor &t, int64_t token, int64_t k)
 {
     return (int32_t *)t.data + token * t.stride[0] + k * t.stride[1];
-}
-
-typedef struct {
-    Tensor expert, gate, at, offsets;
-    int64_t choices, width, experts, cap;
-    bool by_gate;
-} AssignArgs;
-
-/* Choices of the block's expert that get a row: at = 0, of the others -1; count[e] of them. */
-static __global__ void __launch_bounds__(THREADS)
-    keep_kernel(const __grid_constant__ AssignArgs a, int32_t *count)
-{
-    const int e = blockIdx.x;
-    __shared__ int seen;
-    if (threadIdx.x == 0) seen = 0;
-    __syncthreads();
-    for (int64_t from = 0; from < a.choices; from += THREADS) {
-        const int64_t i = from + threadIdx.x;
-        const bool mine = i < a.choices && *choice_at(a.expert, i / a.width, i % a.width) == e;
-        int before = 0, all;
-        const unsigned votes = __ballot_sync(0xffffffffu, mine);
-        __shared__ int warp_count[THREADS / 32];
-        if (threadIdx.x % 32 == 0) warp_count[threadIdx.x / 32] = __popc(votes);
-        __syncthreads();
-        all = 0;
-        for (int w = 0; w < THREADS / 32; w++) {
-            if (w < threadIdx.x / 32) before += warp_count[w];
-            all += warp_count[w];
-        }
-        before += seen + __popc(votes & ((1u << threadIdx.x % 32) - 1));
-        if (mine && a.by_gate) {
-            const float own =
-                value_get(a.gate.data, a.gate.dtype,
-                          i / a.width * a.gate.stride[0] + i % a.width * a.gate.stride[1]);
-            before = 0;
-            for (int64_t j = 0; j < a.choices; j++) {
-                if (*choice_at(a.expert, j / a.width, j % a.width) != e) continue;
-                const float other =
-                    value_get(a.gate.data, a.gate.dtype,
-                              j / a.width * a.gate.stride[0] + j % a.width * a.gate.stride[1]);
-                before += other > own || (other == own && j < i);
-            }
-        }
-        if (mine) *choice_at(a.at, i / a.width, i % a.width) = before < a.cap ? 0 : -1;
-        __syncthreads();
-        if (threadIdx.x == 0) seen += all;
-        __syncthreads();
-    }
-    if (threadIdx.x == 0) count[e] = seen < a.cap ? seen : (int)a.cap;
-}
-
-static __global__ void offsets_kernel(const __grid_constant__ AssignArgs a, const int32_t *count)
-{
-    int32_t next = 0;
-    for (int64_t e = 0; e <= a.experts; e++) {
-        ((int32_t *)a.offsets.data)[e * a.offsets.stride[0]] = next;
-        if (e < a.experts) next += count[e];
-    }
-}
-
-/* Numbers the kept choices of the block's expert from its first row on. */
-static __global__ void __launch_bounds__(THREADS)
-    number_kernel(const __grid_constant__ AssignArgs a)
-{
-    const int e = blockIdx.x;
-    __shared__ int next;
-    if (threadIdx.x == 0) next = ((const int32_t *)a.offsets.data)[e * a.offsets.stride[0]];
-    __syncthreads();
-    for (int64_t from = 0; from < a.choices; from += THREADS) {
-        const int64_t i = from + threadIdx.x;
-        const bool mine = i < a.choices && *choice_at(a.expert, i / a.width, i % a.width) == e &&
-                          *choice_at(a.at, i / a.width, i % a.width) == 0;
-        const unsigned votes = __ballot_sync(0xffffffffu, mine);
-        __shared__ int warp_count[THREADS / 32];
-        if (threadIdx.x % 32 == 0) warp_count[threadIdx.x / 32] = __popc(votes);
-        __syncthreads();
-        int before = next + __popc(votes & ((1u << threadIdx.x % 32) - 1)), all = 0;
-        for (int w = 0; w < THREADS / 32; w++) {
-            if (w < threadIdx.x / 32) before += warp_count[w];
-            all += warp_count[w];
-        }
-        if (mine) *choice_at(a.at, i / a.width, i % a.width) = before;
-        __syncthreads();
-        if (threadIdx.x == 0) next += all;
-        __syncthreads();
-    }
-}
-
-extern "C" Err cuda_assign_rows(const Call *call)
-{
-    AssignArgs a = {};
-    int32_t *count;
-    TRY(cuda_begin(call, KERNEL_assign_rows));
-    a.expert = call->in[0], a.gate = call->in[1], a.at = call->out[0], a.offsets = call->out[1];
-    a.width = a.expert.n[1], a.choices = a.expert.n[0] * a.width, a.experts = a.offsets.n[0] - 1;
-    const double factor = call->attr.assign.capacity;
-    a.cap = factor > 0 ? (int64_t)ceil(factor * (double)a.choices / (double)a.experts) : a.choices;
-    a.by_gate = factor > 0 && call->attr.assign.by_gate;
-    TRY(cuda_scratch(call->queue, (size_t)(a.experts + 1) * sizeof *count, (void **)&count));
-    const cudaStream_t stream = call->queue->stream;
-    keep_kernel<<<(unsigned)a.experts, THREADS, 0, stream>>>(a, count);
-    offsets_kernel<<<1, 1, 0, stream>>>(a, count);
-    number_kernel<<<(unsigned)a.experts, THREADS, 0, stream>>>(a);
-    return cuda_launched(KERNEL_assign_rows);
 }
 
 typedef struct {

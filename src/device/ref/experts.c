@@ -8,7 +8,6 @@
  * depend on rows, and 1, 2, 4 or 8 equal summands are exact. */
 #include "device/ref/ref.h"
 
-#include <math.h>
 #include <string.h>
 #include "device/route.h"
 
@@ -25,93 +24,26 @@ static int32_t *choice_at(const Tensor *t, int64_t token, int64_t k)
     return (int32_t *)t->data + token * t->stride[0] + k * t->stride[1];
 }
 
-/* Rows that an expert may have. */
-static int64_t capacity_of(const Call *call)
-{
-    const Tensor *expert = &call->in[0];
-    const int64_t n = call->out[1].n[0] - 1, choices = expert->n[0] * expert->n[1];
-    const double factor = call->attr.assign.capacity;
-    return factor > 0 ? (int64_t)ceil(factor * (double)choices / (double)n) : choices;
-}
-
-/* Gates as integers of the same order. */
-static uint64_t gate_key(double gate)
-{
-    uint64_t bits;
-    gate += 0.0; /* -0 and 0 are equal */
-    memcpy(&bits, &gate, sizeof bits);
-    return bits >> 63 ? ~bits : bits | (uint64_t)1 << 63;
-}
-
-/* Sets key[e] to the cap-th largest key of each expert that has more choices, bit by bit: 64 passes
- * over the choices. Other experts keep all. */
-static void find_thresholds(const Call *call, int64_t cap, int64_t n, uint64_t *key)
-{
-    const Tensor *expert = &call->in[0], *gate = &call->in[1];
-    memset(key, 0, (size_t)n * sizeof *key);
-    for (int bit = 63; bit >= 0; bit--) {
-        int64_t above[MAX_EXPERTS] = {0};
-        const uint64_t one = (uint64_t)1 << bit;
-        for (int64_t t = 0; t < expert->n[0]; t++)
-            for (int64_t k = 0; k < expert->n[1]; k++) {
-                const int64_t e = choice(expert, t, k);
-                above[e] += gate_key(tensor_get(gate, t * expert->n[1] + k)) >= (key[e] | one);
-            }
-        for (int64_t e = 0; e < n; e++)
-            if (above[e] >= cap) key[e] |= one;
-    }
-}
-
-/* Keeps the choices with keys above the threshold of their expert, and of equal ones the first:
- * at is 0, of the others -1. */
-static void drop_by_gate(const Call *call, int64_t cap, int64_t n, int64_t *count)
-{
-    const Tensor *expert = &call->in[0], *gate = &call->in[1], *at = &call->out[0];
-    uint64_t key[MAX_EXPERTS];
-    find_thresholds(call, cap, n, key);
-    for (int equal = 0; equal < 2; equal++)
-        for (int64_t t = 0; t < expert->n[0]; t++)
-            for (int64_t k = 0; k < expert->n[1]; k++) {
-                const int64_t e = choice(expert, t, k);
-                const uint64_t own = gate_key(tensor_get(gate, t * expert->n[1] + k));
-                if (equal ? own != key[e] : own == key[e]) continue;
-                const bool keep = own >= key[e] && count[e] < cap;
-                *choice_at(at, t, k) = keep ? 0 : -1;
-                count[e] += keep;
-            }
-}
-
-static void drop_by_position(const Call *call, int64_t cap, int64_t *count)
-{
-    const Tensor *expert = &call->in[0], *at = &call->out[0];
-    for (int64_t t = 0; t < expert->n[0]; t++)
-        for (int64_t k = 0; k < expert->n[1]; k++) {
-            const int64_t e = choice(expert, t, k);
-            *choice_at(at, t, k) = count[e] < cap ? 0 : -1;
-            count[e] += count[e] < cap;
-        }
-}
-
 Err ref_assign_rows(const Call *call)
 {
     const Tensor *expert = &call->in[0], *at = &call->out[0], *offsets = &call->out[1];
     const int64_t n = offsets->n[0] - 1;
-    int64_t count[MAX_EXPERTS] = {0}, next = 0;
+    int64_t row[MAX_EXPERTS] = {0}, next = 0;
     MUST(n <= MAX_EXPERTS, "%lld experts", (long long)n);
-    if (call->attr.assign.capacity > 0 && call->attr.assign.by_gate)
-        drop_by_gate(call, capacity_of(call), n, count);
-    else
-        drop_by_position(call, capacity_of(call), count);
+    for (int64_t t = 0; t < expert->n[0]; t++)
+        for (int64_t k = 0; k < expert->n[1]; k++)
+            if (choice(expert, t, k) >= 0) row[choice(expert, t, k)]++;
     for (int64_t e = 0; e <= n; e++) {
         ((int32_t *)offsets->data)[e * offsets->stride[0]] = (int32_t)next;
-        const int64_t rows = e < n ? count[e] : 0;
-        if (e < n) count[e] = next;
+        const int64_t rows = e < n ? row[e] : 0;
+        if (e < n) row[e] = next;
         next += rows;
     }
     for (int64_t t = 0; t < expert->n[0]; t++)
-        for (int64_t k = 0; k < expert->n[1]; k++)
-            if (choice(at, t, k) == 0)
-                *choice_at(at, t, k) = (int32_t)count[choice(expert, t, k)]++;
+        for (int64_t k = 0; k < expert->n[1]; k++) {
+            const int64_t e = choice(expert, t, k);
+            *choice_at(at, t, k) = e < 0 ? -1 : (int32_t)row[e]++;
+        }
     return OK;
 }
 
