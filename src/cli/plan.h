@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "cli/config/plan_file.h"
 #include "plan/clock.h"
-#include "plan/search.h"
+#include "plan/mixed.h"
 
 typedef enum { OBJECTIVE_TIME, OBJECTIVE_COST, OBJECTIVE_ENERGY } Objective;
 
@@ -18,8 +18,10 @@ typedef struct {
     int ranks;
     CoarseTime time;
     double memory_bytes, limit_bytes; /* limit: the plan is the best for this much memory */
-    double bound_s;
-    bool complete; /* bound_s is its time: no plan of the space is faster */
+    double bound_s;                   /* no plan of the space is faster */
+    bool complete;                    /* bound_s is its time */
+    double alike_s, alike_bound_s; /* of plans whose layers are alike: the best, and its bound; 0:
+                                    * none fits */
 } PlanRow;
 
 enum { MAX_PLAN_ROWS = 64 };
@@ -37,14 +39,16 @@ typedef struct {
     double left_s;           /* a bound of the meshes that are not among the rows */
     int points;              /* of the space of the chosen number of ranks */
     bool loose_bound;        /* the best plan is not proven optimal only because a bound was high */
-    SearchCounts counts;     /* of all searches */
-    double search_s, link_s; /* seconds of searching; of linking and timing the best plan */
-    Config *best_config;     /* the run under the best plan */
-    StepTime clock;          /* of the best plan, by the clock that `sheaf simulate` uses */
-    double memory_bytes;     /* of the best plan, over all ranks */
-    const char *plan;        /* its plan file */
-    const char *choice;      /* --explain-choice; NULL: none */
-    int n_choice;            /* 0: no plan with this choice fits, or 1 */
+    bool mixes;              /* plans whose layers differ were searched, too: */
+    int families, bounded, solved; /* as in MixedPlan, over all searches */
+    SearchCounts counts;           /* of all searches */
+    double search_s, link_s;       /* seconds of searching; of linking and timing the best plan */
+    Config *best_config;           /* the run under the best plan */
+    StepTime clock;                /* of the best plan, by the clock that `sheaf simulate` uses */
+    double memory_bytes;           /* of the best plan, over all ranks */
+    const char *plan;              /* its plan file */
+    const char *choice;            /* --explain-choice; NULL: none */
+    int n_choice;                  /* 0: no plan with this choice fits, or 1 */
     PlanRow with_choice;
 } PlanReport;
 

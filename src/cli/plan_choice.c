@@ -206,6 +206,37 @@ static Err set_mesh(const PlanPoint *p, Arena *a, Config *c)
     return set_number(KEY_batch_micro, a, c, p->micro);
 }
 
+/* "3,1@layers:0-4,2@layers:5-7,0@head": the words of a key for all units, the embedding's first. */
+static Err unit_values(const UnitOptions *unit, int n, const char *(*word)(const UnitOptions *o),
+                       Arena *a, const char **out)
+{
+    Text t = text_in(a);
+    text_add(&t, "%s", word(&unit[0]));
+    for (int u = 1, end; u < n - 1; u = end) {
+        for (end = u + 1; end < n - 1 && strcmp(word(&unit[u]), word(&unit[end])) == 0;) end++;
+        if (strcmp(word(&unit[u]), word(&unit[0])) == 0) continue;
+        text_add(&t, ",%s@layers:%d-%d", word(&unit[u]), u - 1, end - 2);
+    }
+    if (strcmp(word(&unit[n - 1]), word(&unit[0])) != 0)
+        text_add(&t, ",%s@head", word(&unit[n - 1]));
+    return text_done(&t, out);
+}
+
+static const char *zero_word(const UnitOptions *o)
+{
+    static const char *const word[] = {"0", "1", "2", "3"};
+    return word[o->zero];
+}
+
+static Err set_units(const PlanPoint *p, Arena *a, Config *c)
+{
+    const char *zero, *recompute;
+    TRY(unit_values(p->unit, p->n_units, zero_word, a, &zero));
+    TRY(unit_values(p->unit, p->n_units, job_recompute_text, a, &recompute));
+    TRY(set_text(KEY_parallel_zero, a, c, zero));
+    return set_text(KEY_parallel_recompute, a, c, recompute);
+}
+
 Err plan_config_of(const Config *base, const PlanPoint *p, Arena *a, Config *out)
 {
     static const char *const recompute[] = {"none", "selective", "full"};
@@ -215,15 +246,20 @@ Err plan_config_of(const Config *base, const PlanPoint *p, Arena *a, Config *out
             TRY(key_set((KeyId)k, &(WrittenValue){key_at((KeyId)k)->fallback, .origin = "default"},
                         a, &c));
     TRY(set_mesh(p, a, &c));
-    TRY(set_number(KEY_parallel_zero, a, &c, p->zero));
-    TRY(set_text(KEY_parallel_recompute, a, &c, recompute[p->recompute]));
+    if (p->unit) {
+        TRY(set_units(p, a, &c));
+    } else {
+        TRY(set_number(KEY_parallel_zero, a, &c, p->zero));
+        TRY(set_text(KEY_parallel_recompute, a, &c, recompute[p->recompute]));
+    }
     TRY(set_text(KEY_parallel_sequence, a, &c, p->sequence ? "true" : "false"));
     if (p->mesh.cp > 1) TRY(set_text(KEY_parallel_context, a, &c, context_name(p->context)));
     if (p->mesh.cp == 1) TRY(set_text(KEY_parallel_tokens, a, &c, "auto"));
     if (p->mesh.pp > 1) {
         TRY(set_text(KEY_parallel_schedule, a, &c, p->schedule));
         if (p->chunks) TRY(set_number(KEY_parallel_chunks, a, &c, p->chunks));
-        TRY(set_text(KEY_parallel_split, a, &c, p->by_cost ? "cost" : "even"));
+        const char *split = p->split ? p->split : p->by_cost ? "cost" : "even";
+        TRY(set_text(KEY_parallel_split, a, &c, split));
     }
     c.run_ranks = 0;
     TRY(config_settle_mesh(&c));

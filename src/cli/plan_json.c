@@ -2,7 +2,7 @@
  * set.
  *
  *     version, sheaf, model, cluster, ranks, batch, limit_bytes, best, bound_ms, gap, certificate,
- *     search_s, link_s, searched, plans, frontier, choice
+ *     alike, search_s, link_s, searched, plans, frontier, choice
  *
  * best: step_ms, clock_ms, memory_bytes, words, time, plan (the text of the plan file). */
 #include "cli/explain/json.h"
@@ -71,6 +71,21 @@ static json_t *counts_json(const PlanReport *r)
     set_count(o, "timed", r->counts.timed);
     set_count(o, "linked", r->counts.linked);
     set_count(o, "refused", r->counts.refused);
+    set_count(o, "families", r->families);
+    set_count(o, "bounded", r->bounded);
+    set_count(o, "solved", r->solved);
+    return o;
+}
+
+/* The best plan whose layers are alike, and its bound among such plans; null: none fits. */
+static json_t *alike_json(const PlanReport *r)
+{
+    const PlanRow *best = &r->row[0];
+    if (best->alike_s == 0) return json_null();
+    json_t *o = json_object();
+    set(o, "step_ms", json_real(1e3 * best->alike_s));
+    set(o, "bound_ms", json_real(1e3 * best->alike_bound_s));
+    set_text(o, "certificate", best->alike_bound_s >= best->alike_s ? "optimal" : "gap");
     return o;
 }
 
@@ -89,6 +104,7 @@ static Err fill(const PlanReport *r, Arena *temp, json_t *o)
     set(o, "bound_ms", json_real(1e3 * r->row[0].bound_s));
     set(o, "gap", json_real(plan_gap(r)));
     set_text(o, "certificate", r->row[0].complete ? "optimal" : "gap");
+    set(o, "alike", alike_json(r));
     set(o, "search_s", json_real(r->search_s));
     set(o, "link_s", json_real(r->link_s));
     set(o, "searched", counts_json(r));

@@ -89,23 +89,60 @@ static Err rows_text(const PlanReport *r, Arena *temp, Text *out)
     return OK;
 }
 
+static void limit_text(const PlanReport *r, Text *t)
+{
+    text_add(t, "                %s\n",
+             r->loose_bound ? "a lower bound was above the time that it bounds, by this much"
+                            : "the search ended after its limit of nodes (--nodes)");
+}
+
+/* How good the best plan whose layers are alike is, of all such plans. */
+static void alike_text(const PlanReport *r, Text *t)
+{
+    const PlanRow *best = &r->row[0];
+    const char *scope = r->mixes ? " if all layers are alike" : "";
+    char a[COUNT_BYTES];
+    if (best->alike_bound_s >= best->alike_s) {
+        text_add(t,
+                 "optimal under this cost model%s: each of the %s plans\n                of the "
+                 "space has a lower bound that is no better, is refused by the compiler, or does "
+                 "not fit\n",
+                 scope, grouped_digits(r->points, a));
+    } else {
+        text_add(t,
+                 "within %.2f%% of the optimum under this cost model%s: no plan is faster than "
+                 "%.3f ms;\n",
+                 100 * (1 - best->alike_bound_s / best->alike_s), scope, 1e3 * best->alike_bound_s);
+        limit_text(r, t);
+    }
+}
+
+/* Of plans whose layers may differ; those whose layers are alike are among them. */
+static void mixed_text(const PlanReport *r, Text *t)
+{
+    const PlanRow *best = &r->row[0];
+    if (best->complete)
+        text_add(t, "optimal under this cost model, also if layers differ\n");
+    else
+        text_add(t,
+                 "within %.2f%% of the optimum under this cost model if layers may differ: no plan "
+                 "is faster than %.3f ms\n",
+                 100 * plan_gap(r), 1e3 * best->bound_s);
+}
+
 static void certificate_text(const PlanReport *r, Text *t)
 {
     const PlanRow *best = &r->row[0];
-    char a[COUNT_BYTES];
-    if (best->complete)
-        text_add(t,
-                 "  certificate   optimal under this cost model: each of the %s plans of the "
-                 "space has a lower bound\n                that is no better, is refused by the "
-                 "compiler, or does not fit\n",
-                 grouped_digits(r->points, a));
-    else
-        text_add(t,
-                 "  certificate   within %.2f%% of the optimum under this cost model: no plan is "
-                 "faster than %.3f ms;\n                %s\n",
-                 100 * plan_gap(r), 1e3 * best->bound_s,
-                 r->loose_bound ? "a lower bound was above the time that it bounds, by this much"
-                                : "the search ended after its limit of nodes (--nodes)");
+    text_add(t, "  certificate   ");
+    if (best->point.unit == NULL) alike_text(r, t);
+    if (r->mixes && best->point.unit == NULL) text_add(t, "                ");
+    if (r->mixes) mixed_text(r, t);
+    if (best->point.unit && best->alike_s == 0)
+        text_add(t, "                no plan whose layers are alike fits\n");
+    if (best->point.unit && best->alike_s > 0)
+        text_add(
+            t, "                the best plan whose layers are alike takes %.3f ms, %.2f%% more\n",
+            1e3 * best->alike_s, 100 * (best->alike_s / best->time.step_s - 1));
 }
 
 static void search_text(const PlanReport *r, Text *t)
@@ -115,6 +152,12 @@ static void search_text(const PlanReport *r, Text *t)
     text_add(t, "  search        %s plans; %d compilations, %d played, %d timed, %d linked; ",
              grouped_digits(c->nodes, a), c->compiled, c->played, c->timed, c->linked);
     text_add(t, "%.1f s, and %.1f s to link and time the best\n", r->search_s, r->link_s);
+    if (r->mixes)
+        text_add(
+            t,
+            "                %s families of plans whose layers differ; %d bounded by knapsacks, "
+            "%d solved\n",
+            grouped_digits(r->families, a), r->bounded, r->solved);
 }
 
 static void best_text(const PlanReport *r, Text *t)

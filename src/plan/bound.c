@@ -18,6 +18,7 @@ typedef struct {
     const BoundInput *in;
     int stages, micros;
     bool merged, overlaps;
+    bool late; /* the ends' gradients are reduced beside all others: tied, on two stages */
     double send_s;
     PartBound class[MAX_BOUND_CLASSES];
 } Bounder;
@@ -55,9 +56,31 @@ PackBound pack_bound(const PlanSpace *s, const PlanPoint *p, double pack)
         .work_grad_bytes = zero >= 2 ? pack * wide : 0};
 }
 
+/* The least of each part over the ZeRO levels of the space: units may choose by themselves. */
+static PackBound least_pack_bound(const Bounder *b, double pack)
+{
+    const int fixed = b->in->space->fixed.zero;
+    PlanPoint p = *b->in->point;
+    PackBound least = {0};
+    int n = 0;
+    for (p.zero = 0; p.zero <= (plan_dp(&p) * p.mesh.cp > 1 ? 3 : 0); p.zero++) {
+        if (fixed >= 0 && fixed != p.zero) continue;
+        const PackBound one = pack_bound(b->in->space, &p, pack);
+        if (n++ == 0) least = one;
+        least.reduce_s = smaller(least.reduce_s, one.reduce_s);
+        least.gather_s = smaller(least.gather_s, one.gather_s);
+        least.norm_s = smaller(least.norm_s, one.norm_s);
+        least.update_s = smaller(least.update_s, one.update_s);
+        least.state_bytes = smaller(least.state_bytes, one.state_bytes);
+        least.grad_bytes = smaller(least.grad_bytes, one.grad_bytes);
+    }
+    return least;
+}
+
 static PartBound class_bound(const Bounder *b, const UnitBound *u)
 {
-    const PackBound p = pack_bound(b->in->space, b->in->point, u->pack);
+    const PackBound p = b->in->any_zero ? least_pack_bound(b, u->pack)
+                                        : pack_bound(b->in->space, b->in->point, u->pack);
     const double i = u->run_s[PHASE_I], w = u->run_s[PHASE_W];
     const double back = b->merged ? u->run_s[PHASE_B] : smaller(u->run_s[PHASE_B], i + w);
     return (PartBound){.f = u->run_s[PHASE_F],
@@ -67,7 +90,7 @@ static PartBound class_bound(const Bounder *b, const UnitBound *u)
                        .gather = p.gather_s,
                        .norm = p.norm_s,
                        .update = p.update_s,
-                       .frame = u->frame_bytes,
+                       .frame = b->in->any_zero ? 0 : u->frame_bytes,
                        .state = p.state_bytes + p.grad_bytes};
 }
 
@@ -79,7 +102,7 @@ static void add_unit(const Bounder *b, int unit, bool is_layer, PartBound *to)
     to->back += u->back;
     to->top_f = u->f;
     to->top_b = u->b;
-    to->reduce += u->reduce;
+    if (is_layer || !b->late) to->reduce += u->reduce;
     if (is_layer) to->layer_reduce += u->reduce;
     to->gather += u->gather;
     to->norm += u->norm;
@@ -108,7 +131,7 @@ static double stage_seconds(const Bounder *b, int stage, const PartBound *s,
                             const PartBound *before)
 {
     const bool one = b->in->chunks == b->stages; /* one chunk per stage */
-    const int zero = b->in->point->zero;
+    const int zero = b->in->any_zero ? 1 : b->in->point->zero;
     const double m = b->micros, hops = stage * b->send_s;
     const double head = before->f + hops, busy = m * (s->f + s->b);
     double t = head + busy;
@@ -144,6 +167,7 @@ static Bounder open_bounder(const BoundInput *in)
                  .micros = plan_job(in->space, p).micros,
                  .merged = plan_is_merged(p) && !in->space->base->split,
                  .overlaps = c->overlaps && !(c->serial >> TRANSFER_DP & 1),
+                 .late = in->space->base->config->tied && p->mesh.pp > 1,
                  .send_s = send_seconds(in)};
     for (int k = 0; k < in->layout->n; k++) b.class[k] = class_bound(&b, &in->layout->class[k]);
     return b;

@@ -42,6 +42,8 @@ typedef struct {
     const int16_t *class_of;   /* [units] */
     int chunks;                /* of all stages */
     bool is_v;                 /* chunks lie on a V: schedule/gen/generate.h */
+    bool any_zero;             /* a bound of all ZeRO levels that the space has, and of frames that
+                                * are not saved; the point's recomputation is the fastest one */
 } BoundInput;
 
 typedef struct {

@@ -14,7 +14,7 @@
 #include "schedule/moves.h"
 #include "schedule/passes.h"
 
-enum { KEY_WORDS = 12 };
+enum { KEY_WORDS = 14 };
 
 typedef struct {
     int64_t word[KEY_WORDS];
@@ -263,6 +263,13 @@ Err cache_summary(PlanSearch *s, const PlanPoint *p, const LayoutSummary **out)
 
 /* ---- chunks ---- */
 
+static int64_t hash_text(const char *text)
+{
+    int64_t h = 0;
+    for (int i = 0; text && text[i]; i++) h = h * 131 + text[i];
+    return h;
+}
+
 static Err unit_costs(PlanSearch *s, const PlanPoint *p, double *cost)
 {
     const PlanPoint q = without_data(p);
@@ -279,8 +286,9 @@ static Err split_units(PlanSearch *s, const PlanPoint *p, int chunks, const int1
     const size_t mark = arena_mark(s->temp);
     double *cost;
     TRY(ARENA_NEW(s->temp, units, &cost));
-    if (p->by_cost) TRY(unit_costs(s, p, cost));
-    const ChunkRequest r = {p->by_cost ? "cost" : "even", units, chunks, cost};
+    if (p->by_cost && !p->split) TRY(unit_costs(s, p, cost));
+    const char *split = p->split ? p->split : p->by_cost ? "cost" : "even";
+    const ChunkRequest r = {split, units, chunks, cost};
     const Err err = schedule_chunks(&r, s->cache->arena, out);
     arena_rewind(s->temp, mark);
     return err;
@@ -289,7 +297,8 @@ static Err split_units(PlanSearch *s, const PlanPoint *p, int chunks, const int1
 Err cache_chunks(PlanSearch *s, const PlanPoint *p, int chunks, const int16_t **first_unit,
                  const int16_t **class_of)
 {
-    CacheKey key = {{chunks, p->by_cost, p->by_cost ? p->recompute : 0, p->by_cost ? p->micro : 0}};
+    CacheKey key = {{chunks, p->by_cost, p->by_cost ? p->recompute : 0, p->by_cost ? p->micro : 0,
+                     hash_text(p->split)}};
     CacheEntry *e;
     bool is_new;
     TRY(lookup(&s->cache->chunks, &key, s->cache->arena, &e, &is_new));
@@ -326,7 +335,8 @@ Err cache_moves(PlanSearch *s, const PlanPoint *p, const Schedule **out)
                      p->by_cost ? p->micro : 0, p->mesh.pp, micros}};
     CacheEntry *e;
     bool is_new;
-    for (int i = 0; p->schedule[i]; i++) key.word[6] = key.word[6] * 131 + p->schedule[i];
+    key.word[6] = hash_text(p->schedule);
+    key.word[7] = hash_text(p->split);
     TRY(lookup(&s->cache->moves, &key, s->cache->arena, &e, &is_new));
     if (is_new) {
         Schedule *moves;

@@ -11,16 +11,27 @@ double search_peak_error(const PlanSearch *s, const PlanPoint *p)
     return s->space.base->config->tied && p->mesh.pp > 1 ? 1.25 : 1.05;
 }
 
-Err search_bound(PlanSearch *s, const PlanPoint *p, const LayoutBound *layout, PlanBound *out)
+static Err bound_of(PlanSearch *s, BoundInput in, PlanBound *out)
 {
+    const PlanPoint *p = in.point;
     const GeneratorRow *row;
-    BoundInput in = {.space = &s->space, .point = p, .layout = layout};
     TRY(schedule_generator(p->schedule, s->temp, &row));
     in.is_v = row->order == CHUNKS_V;
     in.chunks = p->mesh.pp * (p->chunks ? p->chunks : row->chunks);
     TRY(cache_chunks(s, p, in.chunks, &in.first_unit, &in.class_of));
     if (!in.first_unit) return err_fail(ERR_CONFIG, "%d chunks: too many", in.chunks);
     return plan_bound(&in, s->temp, out);
+}
+
+Err search_bound(PlanSearch *s, const PlanPoint *p, const LayoutBound *layout, PlanBound *out)
+{
+    return bound_of(s, (BoundInput){.space = &s->space, .point = p, .layout = layout}, out);
+}
+
+Err search_any_bound(PlanSearch *s, const PlanPoint *p, const LayoutBound *layout, PlanBound *out)
+{
+    const BoundInput in = {.space = &s->space, .point = p, .layout = layout, .any_zero = true};
+    return bound_of(s, in, out);
 }
 
 static Err refused(void) { return err_fail(ERR_CONFIG, "the compiler refuses this layout"); }
@@ -32,7 +43,6 @@ Err plan_point_bound(PlanSearch *s, const PlanPoint *p, PlanBound *out)
     return units ? search_bound(s, p, &units->bound, out) : refused();
 }
 
-/* The summary of a layout without dp, with bounds in place of what dp and ZeRO add to it. */
 static void with_packs(const PlanSearch *s, const PlanPoint *p, const LayoutUnits *units,
                        UnitSummary *class, LayoutSummary *out)
 {
@@ -63,31 +73,59 @@ static void with_packs(const PlanSearch *s, const PlanPoint *p, const LayoutUnit
     }
 }
 
-static Err play(PlanSearch *s, const PlanPoint *p, const LayoutSummary *sum, CoarseTime *out)
+Err search_play(PlanSearch *s, const PlanPoint *p, const LayoutSummary *sum,
+                const UnitSummary *const *unit, CoarseTime *out)
 {
     const Schedule *moves;
     TRY(cache_moves(s, p, &moves));
     if (!moves) return refused();
-    const CoarseInput in = {.cluster = s->space.cluster, .layout = sum, .moves = moves};
+    const CoarseInput in = {
+        .cluster = s->space.cluster, .layout = sum, .unit = unit, .moves = moves};
     return clock_coarse_step(&in, s->temp, out);
 }
 
-Err plan_play(PlanSearch *s, const PlanPoint *p, CoarseTime *out)
+Err search_pack_bounds(PlanSearch *s, const PlanPoint *p, UnitSummary *class, LayoutSummary *out)
 {
     const LayoutUnits *units;
     TRY(cache_units(s, p, &units));
     if (!units) return refused();
+    with_packs(s, p, units, class, out);
+    return OK;
+}
+
+Err plan_play(PlanSearch *s, const PlanPoint *p, CoarseTime *out)
+{
     UnitSummary class[MAX_BOUND_CLASSES];
     LayoutSummary sum;
-    with_packs(s, p, units, class, &sum);
-    return play(s, p, &sum, out);
+    TRY(search_pack_bounds(s, p, class, &sum));
+    return search_play(s, p, &sum, NULL, out);
+}
+
+/* Each unit has the summary of the point whose units all have its choice. */
+static Err time_mixed(PlanSearch *s, const PlanPoint *p, CoarseTime *out)
+{
+    const int n = (int)s->space.base->config->n_layers + 2;
+    const size_t mark = arena_mark(s->temp);
+    const LayoutSummary *sum = NULL;
+    const UnitSummary **unit;
+    TRY(ARENA_NEW(s->temp, n, &unit));
+    for (int u = 0; u < n; u++) {
+        const PlanPoint q = plan_uniform(p, &p->unit[u]);
+        TRY(cache_summary(s, &q, &sum));
+        if (!sum) return refused();
+        unit[u] = &sum->class[sum->class_of[u]];
+    }
+    TRY(search_play(s, p, sum, unit, out));
+    arena_rewind(s->temp, mark);
+    return OK;
 }
 
 Err plan_time(PlanSearch *s, const PlanPoint *p, CoarseTime *out)
 {
     const LayoutSummary *sum;
+    if (p->unit) return time_mixed(s, p, out);
     TRY(cache_summary(s, p, &sum));
-    return sum ? play(s, p, sum, out) : refused();
+    return sum ? search_play(s, p, sum, NULL, out) : refused();
 }
 
 static Err link_rank(const PlanSearch *s, const Job *shared, const Job *valid, int rank,

@@ -32,9 +32,18 @@ Err cache_moves(PlanSearch *s, const PlanPoint *p, const Schedule **out);
 /* Local. The factor by which the coarse clock's memory may be above that of linked programs: it
  * counts the gradients of tied weights on both of their stages. test_plan_bound compares them. */
 double search_peak_error(const PlanSearch *s, const PlanPoint *p);
+/* Local. The summary of a layout without dp, with bounds in place of what dp and ZeRO add to it;
+ * class: [MAX_BOUND_CLASSES], which *out points to. ERR_CONFIG: the compiler refuses the layout. */
+Err search_pack_bounds(PlanSearch *s, const PlanPoint *p, UnitSummary *class, LayoutSummary *out);
+/* Local. Plays the point's schedule; unit: as CoarseInput.unit. */
+Err search_play(PlanSearch *s, const PlanPoint *p, const LayoutSummary *sum,
+                const UnitSummary *const *unit, CoarseTime *out);
 /* Local. Raises the node to its next level. */
 Err search_raise(PlanSearch *s, PlanNode *node);
 /* Local. The bound of a point from these kinds of units. */
 Err search_bound(PlanSearch *s, const PlanPoint *p, const LayoutBound *layout, PlanBound *out);
+/* Local. The same of all plans that differ from the point in ZeRO and recomputation, if the point's
+ * recomputation is the fastest. */
+Err search_any_bound(PlanSearch *s, const PlanPoint *p, const LayoutBound *layout, PlanBound *out);
 
 #endif

@@ -34,6 +34,15 @@ PlanFixed plan_fixed_none(void)
 
 int plan_dp(const PlanPoint *p) { return p->mesh.dp_replicate * p->mesh.dp_shard; }
 
+PlanPoint plan_uniform(const PlanPoint *p, const UnitOptions *o)
+{
+    PlanPoint q = *p;
+    q.zero = o->zero;
+    q.recompute = o->recompute;
+    q.unit = NULL;
+    return q;
+}
+
 bool plan_has_schedule(const char *name)
 {
     for (int i = 0; i < N_SCHEDULES; i++)
@@ -173,10 +182,9 @@ JobSettings plan_job(const PlanSpace *s, const PlanPoint *p)
     job.compile.recompute = p->recompute;
     job.compile.recompute_names = NULL;
     job.n_stage_rules = 0;
-    job.parallel.units = NULL; /* all units of a point are alike */
     job.parallel.mesh = p->mesh;
     job.parallel.rank = 0;
-    job.parallel.units = NULL;
+    job.parallel.units = p->unit;
     job.parallel.zero = p->zero;
     job.parallel.reduce_each = p->zero >= 2;
     job.parallel.sequence = p->sequence;
@@ -184,8 +192,30 @@ JobSettings plan_job(const PlanSpace *s, const PlanPoint *p)
     job.parallel.schedule = p->schedule;
     job.parallel.chunks = p->chunks;
     job.parallel.slices = job.parallel.group = 0;
-    job.parallel.split = p->by_cost ? "cost" : "even";
+    job.parallel.split = p->split ? p->split : p->by_cost ? "cost" : "even";
     return job;
+}
+
+static bool same_words(const UnitOptions *a, const UnitOptions *b)
+{
+    return a->zero == b->zero && strcmp(job_recompute_text(a), job_recompute_text(b)) == 0;
+}
+
+/* "layers=12x(zero 0, recompute none)+36x(zero 3, recompute none)", in the order in which they
+ * first occur. */
+static void units_text(const UnitOptions *unit, int n, Text *t)
+{
+    const char *join = " layers=";
+    for (int u = 1; u < n - 1; u++) {
+        int first = 1, count = 0;
+        while (!same_words(&unit[first], &unit[u])) first++;
+        for (int k = u; k < n - 1; k++) count += same_words(&unit[k], &unit[u]);
+        if (first < u) continue;
+        text_add(t, "%s%dx(zero %d, recompute %s)", join, count, unit[u].zero,
+                 job_recompute_text(&unit[u]));
+        join = "+";
+    }
+    text_add(t, " embed=(zero %d) head=(zero %d)", unit[0].zero, unit[n - 1].zero);
 }
 
 void plan_point_text(const PlanPoint *p, Text *t)
@@ -198,7 +228,10 @@ void plan_point_text(const PlanPoint *p, Text *t)
     if (p->mesh.cp > 1) text_add(t, " cp=%d context=%s", p->mesh.cp, context_name(p->context));
     if (p->mesh.pp > 1) text_add(t, " pp=%d %s", p->mesh.pp, p->schedule);
     if (p->mesh.pp > 1 && p->chunks) text_add(t, " chunks=%d", p->chunks);
-    if (p->by_cost) text_add(t, " split=cost");
-    text_add(t, " micro=%lld zero=%d recompute=%s", (long long)p->micro, p->zero,
-             recompute[p->recompute]);
+    if (p->by_cost) text_add(t, " split=%s", p->split ? p->split : "cost");
+    text_add(t, " micro=%lld", (long long)p->micro);
+    if (p->unit)
+        units_text(p->unit, p->n_units, t);
+    else
+        text_add(t, " zero=%d recompute=%s", p->zero, recompute[p->recompute]);
 }

@@ -8,6 +8,8 @@
  *       sequence parallelism            tp > 1
  *       context gather ring ulysses     cp > 1
  *
+ * Plans whose layers differ have ZeRO and recomputation of their own in each layer (mixed.h).
+ *
  * tp stays inside the narrowest level of the machine, since its transfers are within layers. A rank
  * of cp has at least min_tokens tokens of a sequence. All else is as in `base`. */
 #ifndef PLAN_SPACE_H
@@ -24,8 +26,13 @@ typedef struct {
     bool sequence;
     ContextKind context; /* CONTEXT_AUTO: cp is 1 */
     const char *schedule;
-    int chunks;   /* 0: the schedule's default */
-    bool by_cost; /* layers are divided among chunks by flops, not evenly */
+    int chunks;        /* 0: the schedule's default */
+    bool by_cost;      /* layers are divided among chunks by flops, not evenly */
+    const char *split; /* units of each chunk, as "9,8,9"; NULL: even, or by cost */
+    /* [layers + 2]: ZeRO, recomputation and offload of each unit, in place of the point's. NULL:
+     * all units have zero and recompute. */
+    const UnitOptions *unit;
+    int n_units; /* of unit */
 } PlanPoint;
 
 /* Choices that are given. */
@@ -56,6 +63,8 @@ Err plan_points(const PlanSpace *s, Arena *arena, PlanPoint **out, int *n);
 /* Local. The job of a point, for rank 0. */
 JobSettings plan_job(const PlanSpace *s, const PlanPoint *p);
 int plan_dp(const PlanPoint *p);
+/* Local. The point with these options for all units. */
+PlanPoint plan_uniform(const PlanPoint *p, const UnitOptions *o);
 /* Local. True if the space has plans with this schedule. */
 bool plan_has_schedule(const char *name);
 /* Local. True if backward phases of the schedule run as B, not as I and W. */

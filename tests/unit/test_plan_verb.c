@@ -3,6 +3,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "explain_test.h"
 
+#include <math.h>
 #include <unistd.h>
 
 static const char *const run[] = {"model.name=llama-tiny", "data.seq_len=32", "batch.global=6"};
@@ -29,7 +30,8 @@ static double real(const json_t *o, const char *key)
 static void json_has_the_certificate(void **state)
 {
     (void)state;
-    assert_int_equal(sheaf_verb(1, "plan", cluster, "--gpus=2", "--json", "--top=2", NULL), 0);
+    assert_int_equal(
+        sheaf_verb(1, "plan", cluster, "--gpus=2", "--json", "--top=2", "--alike", NULL), 0);
     json_t *all = parsed();
     const json_t *best = json_object_get(all, "best"), *plans = json_object_get(all, "plans");
     assert_int_equal(number(all, "ranks"), 2);
@@ -52,6 +54,39 @@ static void json_has_the_certificate(void **state)
     assert_true((double)number(best, "memory_bytes") <= 0.8 * bytes);
     assert_true(real(best, "step_ms") > step);
     json_decref(all);
+}
+
+/* A limit between two recomputations of all layers: some layers recompute. The gap of the
+ * certificate is that of the bound, and other verbs read the plan. */
+static void layers_may_differ(void **state)
+{
+    char path[] = "/tmp/sheaf-plan-mixed-XXXXXX", out[64], plan[64], memory[32];
+    static const char layers[] = "model.num_hidden_layers=6";
+    (void)state;
+    assert_true(close(mkstemp(path)) == 0);
+    snprintf(out, sizeof out, "-o=%s", path);
+    snprintf(plan, sizeof plan, "--plan=%s", path);
+    assert_int_equal(sheaf_verb(1, "plan", cluster, "--gpus=2", "--json", "mesh.dp=2", "--alike",
+                                "batch.micro=2", "parallel.recompute=none", layers, NULL),
+                     0);
+    json_t *all = parsed();
+    const double bytes = (double)number(json_object_get(all, "best"), "memory_bytes");
+    json_decref(all);
+    snprintf(memory, sizeof memory, "--memory=%.9g", 0.89 * bytes / 0x1p30);
+    assert_int_equal(sheaf_verb(1, "plan", cluster, "--gpus=2", "--json", "mesh.dp=2",
+                                "batch.micro=2", memory, out, layers, NULL),
+                     0);
+    all = parsed();
+    const json_t *best = json_object_get(all, "best");
+    const double step = real(best, "step_ms"), bound = real(all, "bound_ms");
+    assert_non_null(strstr(json_string_value(json_object_get(best, "words")), " layers="));
+    assert_true(step < real(json_object_get(all, "alike"), "step_ms"));
+    assert_true(bound <= step && fabs(real(all, "gap") - (1 - bound / step)) < 1e-9);
+    assert_true((double)number(best, "memory_bytes") <= 0.89 * bytes);
+    json_decref(all);
+    assert_int_equal(sheaf_verb(1, "explain", plan, layers, NULL), 0);
+    assert_int_equal(sheaf_verb(1, "simulate", plan, layers, NULL), 0);
+    unlink(path);
 }
 
 /* The memory of the best plan, of one micro-batch size so that other clusters choose it too. */
@@ -171,6 +206,7 @@ static void unwritable_files(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(json_has_the_certificate),
+                                       cmocka_unit_test(layers_may_differ),
                                        cmocka_unit_test(saves_count_in_host_memory),
                                        cmocka_unit_test(fixed_keys_and_choices),
                                        cmocka_unit_test(written_plans_are_read),

@@ -1,0 +1,40 @@
+/* plan_verb.h -- internal to `sheaf plan`.
+ *
+ *     plan.c          the verb: flags, then the parts below, then the output
+ *     plan_flags.c    the space and its limits
+ *     plan_search.c   searches: for each number of ranks, for the frontier, for a choice
+ *     plan_best.c     the best plan as `sheaf train --plan` would read it */
+#ifndef CLI_PLAN_VERB_H
+#define CLI_PLAN_VERB_H
+
+#include "cli/args.h"
+#include "cli/plan.h"
+#include "cli/progress.h"
+
+typedef struct {
+    const char *cluster, *gpus, *memory, *objective, *choice, *out, *svg, *top, *nodes;
+    bool json, frontier, alike;
+} PlanFlags;
+
+typedef struct {
+    PlanFlags flag;
+    Args args;
+    Arena *arena, *temp;
+    JobSettings job; /* the run's, of which the search changes the distribution */
+    PlanSpace space;
+    PlanCache *cache;
+    int ranks[32], n_ranks, top, max_nodes;
+    ProgressLine line;
+    PlanReport report;
+} PlanVerb;
+
+/* Local. Opens the space of the request, and reads the flags that limit it. */
+Err plan_open_space(PlanVerb *v);
+/* Local. Fills the rows and the frontier of the report. */
+Err plan_search_all(PlanVerb *v);
+/* Local. Writes the best plan, reads it again, links it on all ranks, and times it. */
+Err plan_finish(PlanVerb *v);
+/* Local. The copies of state that saves hold in the cluster's memory. */
+SaveMemory plan_saves(const PlanVerb *v);
+
+#endif

@@ -1,0 +1,267 @@
+/* mixed.c -- families of plans, best-first.
+ *
+ *     level      bound of a family                     cost
+ *     ideal      flops alone                           a microsecond
+ *     scaled     one sequence of the layout            a compilation for each layout
+ *     units      compiled units, any ZeRO level        one for each micro-batch
+ *     played     the coarse clock, each number of a unit the least of its choices
+ *     bounded    relaxed knapsacks of its stages       one for each recomputation
+ *     solved     exact knapsacks; its plans are played a hundred milliseconds */
+#include "plan/mixed_parts.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef enum {
+    FAMILY_IDEAL,
+    FAMILY_SCALED,
+    FAMILY_UNITS,
+    FAMILY_PLAYED,
+    FAMILY_BOUNDED,
+    FAMILY_SOLVED
+} FamilyLevel;
+
+enum { MAX_LINKS = 6 };
+/* The search ends when the best bound left is this close to the best time. */
+static const double CLOSE = 1e-3;
+/* A plan that leaves less of the memory is not solved again. */
+static const double SLACK = 0.005;
+
+typedef struct {
+    PlanSearch *s;
+    const MixedRequest *r;
+    MixedFamily *family;
+    int n;
+    MixedPlan *best;
+    double best_s; /* of this search and of plans whose layers are alike */
+} MixedSearch;
+
+static bool same_family(const PlanPoint *a, const PlanPoint *b)
+{
+    return memcmp(&a->mesh, &b->mesh, sizeof a->mesh) == 0 && a->micro == b->micro &&
+           a->sequence == b->sequence && a->context == b->context && a->schedule == b->schedule &&
+           a->chunks == b->chunks && a->by_cost == b->by_cost;
+}
+
+/* The nodes of a family follow each other. */
+static Err list_families(MixedSearch *m)
+{
+    const PlanSearch *s = m->s;
+    const int fixed = s->space.fixed.recompute;
+    TRY(ARENA_NEW(s->arena, s->n + 1, &m->family));
+    for (int i = 0; i < s->n; i++) {
+        if (i > 0 && same_family(&s->node[i].point, &s->node[i - 1].point)) continue;
+        MixedFamily *f = &m->family[m->n++];
+        *f = (MixedFamily){.point = s->node[i].point, .level = FAMILY_IDEAL};
+        f->point.zero = 0;
+        f->point.recompute = fixed >= 0 ? (Recompute)fixed : RECOMPUTE_NONE;
+        LayoutBound layout;
+        PlanBound bound;
+        TRY(cache_ideal(m->s, &f->point, &layout));
+        const Err err = search_any_bound(m->s, &f->point, &layout, &bound);
+        if (err != OK && err != ERR_CONFIG) return err;
+        if (err == OK && bound.memory_bytes <= m->r->limit_bytes)
+            f->bound_s = bound.step_s;
+        else
+            m->n--; /* none fits */
+    }
+    return OK;
+}
+
+/* The plan with numbers of units in place of a split by cost, which recomputation would move. */
+static Err fix_split(MixedSearch *m, PlanPoint *p)
+{
+    const int16_t *first, *class_of;
+    const Schedule *moves;
+    Text t = text_in(m->s->arena);
+    if (!p->by_cost) return OK;
+    TRY(cache_moves(m->s, p, &moves));
+    TRY(cache_chunks(m->s, p, moves->chunks, &first, &class_of));
+    for (int k = 0; k < moves->chunks; k++)
+        text_add(&t, "%s%d", k ? "," : "", first[k + 1] - first[k]);
+    return text_done(&t, &p->split);
+}
+
+/* Times and links a plan; *bytes is INFINITY if the compiler refuses it. */
+static Err examine(MixedSearch *m, const PlanPoint *p, CoarseTime *time, double *bytes)
+{
+    PlanSearch *s = m->s;
+    *bytes = INFINITY;
+    s->counts.timed++;
+    Err err = plan_time(s, p, time);
+    if (err == OK && time->step_s >= m->best_s) return OK;
+    if (err == OK) {
+        s->counts.linked++;
+        err = plan_link(s, p, bytes);
+    }
+    if (err == ERR_CONFIG) *bytes = INFINITY;
+    return err == ERR_CONFIG ? OK : err;
+}
+
+static void keep_best(MixedSearch *m, const PlanPoint *p, const CoarseTime *time, double bytes)
+{
+    m->best_s = time->step_s;
+    m->best->found = true;
+    m->best->point = *p;
+    m->best->time = *time;
+    m->best->memory_bytes = bytes;
+}
+
+/* Solves with limits that fall until the linked plan fits, or rise while it leaves memory. */
+static Err solve(MixedSearch *m, const MixedCosts *c, MixedFamily *f)
+{
+    const double most = m->r->limit_bytes;
+    double limit = most;
+    bool fits = false;
+    for (int i = 0; i < MAX_LINKS; i++) {
+        PlanPoint p;
+        CoarseTime time;
+        double bytes, bound_s = f->bound_s;
+        TRY(mixed_solve(c, limit, &bound_s, &p, &time));
+        if (i == 0) f->bound_s = bound_s;
+        if (time.step_s >= m->best_s) return OK;
+        TRY(fix_split(m, &p));
+        TRY(examine(m, &p, &time, &bytes));
+        if (time.step_s >= m->best_s || !isfinite(bytes)) return OK;
+        if (bytes <= most) keep_best(m, &p, &time, bytes);
+        if (bytes > most && fits) return OK; /* the limit has risen too far */
+        fits = fits || bytes <= most;
+        if (fits && most - bytes < SLACK * most) return OK;
+        limit += most - bytes;
+    }
+    return OK;
+}
+
+/* Bounds the family by knapsacks, or solves it. Schedules that add up micro-batches in another
+ * order refuse ZeRO 2 and 3: then the levels below are tried too. */
+static Err raise_costs(MixedSearch *m, MixedFamily *f)
+{
+    PlanSearch *s = m->s;
+    const size_t mark = arena_mark(s->temp);
+    const int linked = s->counts.linked;
+    const bool found = m->best->found;
+    MixedCosts *c;
+    double bound = 0;
+    TRY(ARENA_NEW(s->temp, 1, &c));
+    TRY(mixed_open(s, &f->point, 3, c));
+    if (f->level == FAMILY_PLAYED) {
+        TRY(mixed_bound(c, m->r->limit_bytes, s->temp, &bound));
+        if (bound > f->bound_s) f->bound_s = bound;
+        f->level = FAMILY_BOUNDED;
+    } else {
+        m->best->solved++;
+        const double best_s = m->best_s;
+        TRY(solve(m, c, f));
+        if (m->best_s == best_s && s->counts.linked > linked && m->best->found == found) {
+            TRY(mixed_open(s, &f->point, 1, c));
+            TRY(solve(m, c, f));
+        }
+        f->level = FAMILY_SOLVED;
+    }
+    arena_rewind(s->temp, mark);
+    return OK;
+}
+
+static Err raise_bound(MixedSearch *m, MixedFamily *f)
+{
+    LayoutBound layout;
+    PlanBound bound;
+    if (f->level == FAMILY_IDEAL) {
+        TRY(cache_scaled(m->s, &f->point, &layout));
+        TRY(search_any_bound(m->s, &f->point, &layout, &bound));
+    } else {
+        const LayoutUnits *units;
+        TRY(cache_units(m->s, &f->point, &units));
+        if (!units) return err_fail(ERR_CONFIG, "the compiler refuses this layout");
+        TRY(search_any_bound(m->s, &f->point, &units->bound, &bound));
+    }
+    f->level++;
+    if (bound.memory_bytes > m->r->limit_bytes) f->bound_s = INFINITY;
+    if (bound.step_s > f->bound_s) f->bound_s = bound.step_s;
+    return OK;
+}
+
+static double smaller(double a, double b) { return a < b ? a : b; }
+
+/* The least of each number of a unit under any ZeRO level. */
+static void take_least(const UnitSummary *u, UnitSummary *least)
+{
+    if (u->gather_s <= least->gather_s) least->switches = u->switches;
+    least->switches.reduce = REDUCE_AFTER_LAST;
+    least->gather_s = smaller(least->gather_s, u->gather_s);
+    least->reduce_s = smaller(least->reduce_s, u->reduce_s);
+    least->norm_s = smaller(least->norm_s, u->norm_s);
+    least->update_s = smaller(least->update_s, u->update_s);
+}
+
+/* Plays the family's schedule: no choice of its units is faster. */
+static Err raise_played(MixedSearch *m, MixedFamily *f)
+{
+    PlanSearch *s = m->s;
+    UnitSummary least[MAX_BOUND_CLASSES], class[MAX_BOUND_CLASSES];
+    LayoutSummary sum;
+    CoarseTime time;
+    PlanPoint p = f->point;
+    int n = 0;
+    for (p.zero = 0; p.zero <= (plan_dp(&p) * p.mesh.cp > 1 ? 3 : 0); p.zero++) {
+        if (s->space.fixed.zero >= 0 && s->space.fixed.zero != p.zero) continue;
+        TRY(search_pack_bounds(s, &p, n ? class : least, &sum));
+        for (int k = 0; k < sum.n_classes && n; k++) take_least(&class[k], &least[k]);
+        n++;
+    }
+    sum.class = least;
+    m->best->bounded++;
+    s->counts.played++;
+    TRY(search_play(s, &f->point, &sum, NULL, &time));
+    if (time.step_s > f->bound_s) f->bound_s = time.step_s;
+    f->level = FAMILY_PLAYED;
+    return OK;
+}
+
+static Err raise(MixedSearch *m, MixedFamily *f)
+{
+    const size_t mark = arena_mark(m->s->temp);
+    Err (*const next)(MixedSearch * m, MixedFamily * f) = f->level < FAMILY_UNITS    ? raise_bound
+                                                          : f->level == FAMILY_UNITS ? raise_played
+                                                                                     : raise_costs;
+    const Err err = next(m, f);
+    arena_rewind(m->s->temp, mark);
+    if (err == ERR_CONFIG) f->bound_s = INFINITY;
+    return err == ERR_CONFIG ? OK : err;
+}
+
+/* The family with the smallest bound that is not solved; NULL: none is left below the best. */
+static MixedFamily *next_family(const MixedSearch *m)
+{
+    MixedFamily *next = NULL;
+    for (int i = 0; i < m->n; i++) {
+        MixedFamily *f = &m->family[i];
+        if (f->level == FAMILY_SOLVED || f->bound_s >= m->best_s * (1 - CLOSE)) continue;
+        if (!next || f->bound_s < next->bound_s) next = f;
+    }
+    return next;
+}
+
+static bool is_spent(const MixedSearch *m, const MixedFamily *f)
+{
+    if (f->level == FAMILY_BOUNDED) return m->best->solved >= m->r->max_solved;
+    return f->level >= FAMILY_UNITS && m->best->bounded >= m->r->max_bounded;
+}
+
+Err plan_mixed(PlanSearch *s, const MixedRequest *r, MixedPlan *out)
+{
+    MixedSearch m = {.s = s, .r = r, .best = out, .best_s = r->best_s};
+    const size_t mark = arena_mark(s->temp);
+    *out = (MixedPlan){0};
+    TRY(list_families(&m));
+    out->families = m.n;
+    for (MixedFamily *f; (f = next_family(&m)) && !is_spent(&m, f);) {
+        TRY(raise(&m, f));
+        if (s->progress) s->progress(s->context, &s->counts);
+    }
+    out->bound_s = m.best_s;
+    for (int i = 0; i < m.n; i++)
+        if (m.family[i].bound_s < out->bound_s) out->bound_s = m.family[i].bound_s;
+    arena_rewind(s->temp, mark);
+    return OK;
+}

@@ -1,0 +1,261 @@
+/* mixed_costs.c -- what each choice of a unit costs, and what each stage holds.
+ *
+ *     stage 0 of 2, 1f1b     F0 F1 | B0 F2 B1 ...      frames of two micro-batches at the peak
+ *     groups                 embed, layers 0 to 15     units of one class in one chunk */
+#include "plan/mixed_parts.h"
+
+#include <math.h>
+#include <string.h>
+#include "schedule/gen/generate.h"
+
+static double larger(double a, double b) { return a > b ? a : b; }
+static double smaller(double a, double b) { return a < b ? a : b; }
+
+double choice_bytes(const StageGroup *g, const UnitChoice *c)
+{
+    const UnitSummary *u = &c->summary;
+    const double bytes = c->still_bytes + g->held_i * c->frame_i + g->held_w * c->frame_w;
+    return g->top ? bytes + (double)u->scratch_bytes[PHASE_F] + (double)u->pack_bytes : bytes;
+}
+
+/* Copies of tied gradients are counted on both of their stages. */
+double stage_limit(const MixedCosts *c, int stage, double limit_bytes)
+{
+    const bool tied = c->s->space.base->config->tied && c->stages > 1;
+    return (tied ? search_peak_error(c->s, &c->point) : 1) * limit_bytes +
+           c->stage[stage].sent_bytes;
+}
+
+double choice_seconds(const SumWeights *w, const UnitChoice *c)
+{
+    double seconds = 0;
+    for (int i = 0; i < N_SUMS; i++) seconds += w->of[i] * c->sum[i];
+    return seconds;
+}
+
+double stage_before(const SumWeights *w, const MixedStage *stage)
+{
+    double seconds = 0;
+    for (int i = 0; i < N_SUMS; i++)
+        if (w->of[i] > 0) seconds += w->of[i] * stage->before[i];
+    return seconds;
+}
+
+/* ---- choices ---- */
+
+typedef struct {
+    int micros;
+    bool merged, overlaps;
+} ChoiceTerms;
+
+/* RUNs of a backward phase that need the unit's pack gathered, and the F. */
+static int count_uses(const UnitSummary *u, bool merged)
+{
+    const Phase back = merged ? PHASE_B : PHASE_I;
+    return (u->reads >> PHASE_F & 1) + (u->reads >> back & 1);
+}
+
+static void fill_sums(const ChoiceTerms *t, UnitChoice *c)
+{
+    const UnitSummary *u = &c->summary;
+    const double m = t->micros, i = u->run[PHASE_I].seconds, w = u->run[PHASE_W].seconds,
+                 f = u->run[PHASE_F].seconds, both = u->run[PHASE_B].seconds;
+    const double b = t->merged ? both : smaller(both, i + w), back = t->merged ? b : smaller(i, b),
+                 end = u->norm_s + u->update_s;
+    const bool each = u->switches.reduce == REDUCE_AFTER_EACH;
+    const double gathers = u->gather_s * (u->switches.keep == KEEP_NO ? m * count_uses(u, t->merged)
+                                                                      : u->gather_s > 0),
+                 reduce = u->late ? 0 : u->reduce_s, reduces = reduce * (each ? m : 1);
+    c->sum[SUM_WORK] = m * (f + b) + end;
+    c->sum[SUM_DRAIN] = m * (f + back) + end;
+    c->sum[SUM_ENDS] = m * (f + b) - b + reduce + end;
+    c->sum[SUM_GATHER] = gathers + end;
+    c->sum[SUM_REDUCE] = reduces + end;
+    c->sum[SUM_FILL] = u->gather_s + reduces + end;
+    if (t->overlaps) return;
+    c->sum[SUM_WORK] += gathers + reduces;
+    c->sum[SUM_DRAIN] = c->sum[SUM_ENDS] = c->sum[SUM_GATHER] = 0;
+    c->sum[SUM_REDUCE] = c->sum[SUM_FILL] = 0;
+}
+
+static void fill_choice(const ChoiceTerms *t, UnitChoice *c)
+{
+    const UnitSummary *u = &c->summary;
+    fill_sums(t, c);
+    c->still_bytes = (double)u->state_bytes + (double)u->grad_bytes;
+    c->frame_i = (double)u->region_bytes[REGION_FRAME_I];
+    c->frame_w = (double)u->region_bytes[REGION_FRAME_W] + (double)u->y_bytes;
+}
+
+/* Adds a choice of ZeRO and recomputation to all classes. */
+static Err add_choice(MixedCosts *c, const ChoiceTerms *t, const UnitOptions *o)
+{
+    const PlanPoint q = plan_uniform(&c->point, o);
+    UnitSummary class[MAX_BOUND_CLASSES];
+    LayoutSummary sum;
+    const Err err = search_pack_bounds(c->s, &q, class, &sum);
+    if (err == ERR_CONFIG) return OK;
+    TRY(err);
+    if (c->n_classes == 0) c->base = sum;
+    c->n_classes = sum.n_classes;
+    c->base.class = NULL;
+    for (int k = 0; k < sum.n_classes; k++) {
+        UnitChoice *to = &c->choice[k][c->n[k]++];
+        *to = (UnitChoice){.options = *o, .summary = class[k]};
+        fill_choice(t, to);
+    }
+    return OK;
+}
+
+static bool allows(int fixed, int value) { return fixed < 0 || fixed == value; }
+
+bool plan_mixes(const PlanSpace *s) { return s->fixed.zero < 0 || s->fixed.recompute < 0; }
+
+static Err add_choices(MixedCosts *c, const ChoiceTerms *t, int most_zero)
+{
+    const PlanSpace *space = &c->s->space;
+    const PlanPoint *p = &c->point;
+    const JobSettings job = plan_job(space, p);
+    const int zeros = plan_dp(p) * p->mesh.cp > 1 ? most_zero : 0;
+    UnitOptions o = job_unit_options(&job, 0);
+    o.reduce_each = false;
+    for (int r = RECOMPUTE_NONE; r <= RECOMPUTE_FULL; r++)
+        for (o.zero = 0; o.zero <= zeros; o.zero++) {
+            o.recompute = (Recompute)r;
+            if (allows(space->fixed.recompute, r) && allows(space->fixed.zero, o.zero))
+                TRY(add_choice(c, t, &o));
+        }
+    return c->n_classes ? OK : err_fail(ERR_CONFIG, "the compiler refuses this layout");
+}
+
+/* ---- stages ---- */
+
+/* Micro-batches of each chunk of the stage whose frames are held when most are. */
+static void count_held(const MixedCosts *c, int stage, double *held_i, double *held_w, double *now)
+{
+    const Schedule *s = c->moves;
+    double most = -1;
+    double *now_i = now, *now_w = now + s->chunks;
+    memset(now, 0, 2 * (size_t)s->chunks * sizeof *now);
+    for (int i = 0; i < s->n[stage]; i++) {
+        const Action *a = &s->list[stage][i];
+        double all = 0;
+        if (a->kind != A_RUN) continue;
+        const double share = 1.0 / s->slices;
+        if (a->phase == PHASE_F) now_i[a->unit] += share, now_w[a->unit] += share;
+        for (int k = 0; k < s->chunks && a->phase == PHASE_F; k++)
+            all += (now_i[k] + now_w[k]) * (c->first_unit[k + 1] - c->first_unit[k]);
+        if (a->phase == PHASE_F && all > most) {
+            most = all;
+            memcpy(held_i, now_i, (size_t)s->chunks * sizeof *held_i);
+            memcpy(held_w, now_w, (size_t)s->chunks * sizeof *held_w);
+        }
+        if (a->phase == PHASE_I || a->phase == PHASE_B) now_i[a->unit] -= share;
+        if (a->phase == PHASE_W || a->phase == PHASE_B) now_w[a->unit] -= share;
+    }
+}
+
+static Err add_groups(const MixedCosts *c, int chunk, double held_i, double held_w, MixedStage *to)
+{
+    for (int u = c->first_unit[chunk], end; u < c->first_unit[chunk + 1]; u = end) {
+        for (end = u + 1; end < c->first_unit[chunk + 1]; end++)
+            if (c->class_of[end] != c->class_of[u]) break;
+        if (to->n == MAX_STAGE_GROUPS)
+            return err_fail(ERR_CONFIG, "plan: more than %d kinds of units on a stage",
+                            MAX_STAGE_GROUPS);
+        const bool top = end - u == 1 && end == c->first_unit[chunk + 1];
+        to->group[to->n++] = (StageGroup){
+            c->class_of[u], u, end - u, held_i, held_w, top && c->moves->chunks == c->stages};
+    }
+    return OK;
+}
+
+/* The least seconds of a phase of a class under any choice. */
+static double least(const MixedCosts *c, int class, Phase phase)
+{
+    double seconds = HUGE_VAL;
+    for (int i = 0; i < c->n[class]; i++)
+        seconds = smaller(seconds, c->choice[class][i].summary.run[phase].seconds);
+    return seconds;
+}
+
+static double least_of_chunk(const MixedCosts *c, int chunk, Phase phase)
+{
+    double seconds = 0;
+    for (int u = c->first_unit[chunk]; u < c->first_unit[chunk + 1]; u++)
+        seconds += least(c, c->class_of[u], phase);
+    return seconds;
+}
+
+/* At most `live` packs stay gathered between two visits of a stage's units. */
+static double saved_gathers(const MixedCosts *c, int visits)
+{
+    double longest = 0;
+    for (int k = 0; k < c->n_classes; k++)
+        for (int i = 0; i < c->n[k]; i++)
+            longest = larger(longest, c->choice[k][i].summary.gather_s);
+    return (visits - 1) * c->base.live * longest;
+}
+
+/* Seconds beside the sums: of the chunks before the stage's first one, in and out. */
+static void fill_before(const MixedCosts *c, const ChoiceTerms *t, int stage, MixedStage *to)
+{
+    const Schedule *s = c->moves;
+    const bool one = s->chunks == s->stages;
+    const int top = c->class_of[c->first_unit[stage + 1] - 1];
+    double in = 0, out = 0;
+    for (int k = 0; k < stage; k++) {
+        in += least_of_chunk(c, k, PHASE_F);
+        out += smaller(least_of_chunk(c, k, PHASE_B),
+                       t->merged ? HUGE_VAL : least_of_chunk(c, k, PHASE_I));
+    }
+    const double saved = saved_gathers(c, 2 * t->micros * (s->chunks / s->stages));
+    to->before[SUM_WORK] = in + (one && t->merged ? out : 0) - (t->overlaps ? 0 : saved);
+    to->before[SUM_DRAIN] = one && t->overlaps ? in + out : -HUGE_VAL;
+    to->before[SUM_ENDS] =
+        one && t->overlaps
+            ? in + smaller(least(c, top, PHASE_B),
+                           t->merged ? HUGE_VAL : least(c, top, PHASE_I) + least(c, top, PHASE_W))
+            : -HUGE_VAL;
+    to->before[SUM_GATHER] = t->overlaps ? -saved : -HUGE_VAL;
+    to->before[SUM_REDUCE] = t->overlaps ? in : -HUGE_VAL;
+    to->before[SUM_FILL] = one && t->overlaps ? 0 : -HUGE_VAL;
+}
+
+static Err open_stages(MixedCosts *c, const ChoiceTerms *t)
+{
+    const Schedule *s = c->moves;
+    double *held;
+    TRY(ARENA_NEW(c->s->temp, 4 * s->chunks, &held));
+    TRY(ARENA_NEW(c->s->temp, s->stages, &c->stage));
+    c->stages = s->stages;
+    for (int i = 0; i < s->stages; i++) {
+        count_held(c, i, held, held + s->chunks, held + 2 * s->chunks);
+        for (int k = 0; k < s->chunks; k++)
+            if (s->stage_of[k] == i)
+                TRY(add_groups(c, k, held[k], held[s->chunks + k], &c->stage[i]));
+        const MixedStage *g = &c->stage[i];
+        const StageGroup *last = &g->group[g->n - 1];
+        for (int k = 0; k < c->n[last->class] && s->stages > 1; k++)
+            c->stage[i].sent_bytes =
+                larger(c->stage[i].sent_bytes,
+                       last->held_w * (double)c->choice[last->class][k].summary.y_bytes);
+        fill_before(c, t, i, &c->stage[i]);
+    }
+    return OK;
+}
+
+Err mixed_open(PlanSearch *s, const PlanPoint *family, int most_zero, MixedCosts *out)
+{
+    const Cluster *cluster = s->space.cluster;
+    *out = (MixedCosts){.s = s, .point = *family};
+    out->point.recompute = RECOMPUTE_NONE;
+    TRY(cache_moves(s, &out->point, &out->moves));
+    if (!out->moves) return err_fail(ERR_CONFIG, "the compiler refuses this schedule");
+    const ChoiceTerms t = {.micros = out->moves->micros,
+                           .merged = plan_is_merged(family) && !s->space.base->split,
+                           .overlaps = cluster->overlaps && !(cluster->serial >> TRANSFER_DP & 1)};
+    TRY(add_choices(out, &t, most_zero));
+    TRY(cache_chunks(s, &out->point, out->moves->chunks, &out->first_unit, &out->class_of));
+    return open_stages(out, &t);
+}

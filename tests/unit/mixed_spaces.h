@@ -1,0 +1,136 @@
+/* mixed_spaces.h -- plans whose layers differ, in spaces small enough to time all of them. */
+#ifndef UNIT_MIXED_SPACES_H
+#define UNIT_MIXED_SPACES_H
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "plan_spaces.h"
+#include "plan/mixed.h"
+
+typedef struct {
+    PlanPoint point;
+    double step_s;
+} KnownMixed;
+
+typedef struct {
+    KnownMixed *at;
+    int n, cap;
+} KnownList;
+
+static inline int by_step(const void *a, const void *b)
+{
+    const KnownMixed *x = a, *y = b;
+    return x->step_s < y->step_s ? -1 : x->step_s > y->step_s;
+}
+
+/* Times all values of the units from `unit` on. */
+static inline void know_units(SmallSpace *t, PlanPoint *p, UnitOptions *o, int unit, KnownList *l)
+{
+    const PlanFixed *f = &t->s.space.fixed;
+    if (unit == p->n_units) {
+        KnownMixed *k = &l->at[l->n];
+        CoarseTime time;
+        UnitOptions *copy;
+        const Err err = plan_time(&t->s, p, &time);
+        if (err != OK && err != ERR_CONFIG) fail_msg("%s", err_text());
+        if (err != OK) return;
+        assert_true(l->n < l->cap);
+        DO(ARENA_NEW(&t->arena, p->n_units, &copy));
+        memcpy(copy, o, (size_t)p->n_units * sizeof *o);
+        *k = (KnownMixed){*p, time.step_s};
+        k->point.unit = copy;
+        l->n++;
+        return;
+    }
+    const bool layer = unit > 0 && unit < p->n_units - 1;
+    const int zeros = plan_dp(p) * p->mesh.cp > 1 ? 3 : 0;
+    for (int z = 0; z <= zeros; z++)
+        for (int r = RECOMPUTE_NONE; r <= RECOMPUTE_FULL; r++) {
+            if ((f->zero >= 0 && z != f->zero) || (f->recompute >= 0 && r != f->recompute))
+                continue;
+            if (!layer && f->recompute < 0 && r != RECOMPUTE_NONE) continue;
+            o[unit].zero = z;
+            o[unit].recompute = (Recompute)r;
+            know_units(t, p, o, unit + 1, l);
+        }
+}
+
+/* All plans of the space, the fastest first. A family's nodes follow each other. */
+static inline void know_mixed(SmallSpace *t, KnownList *l)
+{
+    const PlanPoint *before = NULL;
+    l->cap = 200000;
+    l->n = 0;
+    DO(ARENA_NEW(&t->arena, l->cap, &l->at));
+    for (int i = 0; i < t->s.n; i++) {
+        PlanPoint p = t->s.node[i].point;
+        const JobSettings job = plan_job(&t->s.space, &p);
+        UnitOptions o[16];
+        const bool same = before && memcmp(&before->mesh, &p.mesh, sizeof p.mesh) == 0 &&
+                          before->schedule == p.schedule && before->chunks == p.chunks &&
+                          before->context == p.context && before->sequence == p.sequence &&
+                          before->micro == p.micro;
+        before = &t->s.node[i].point;
+        if (same) continue;
+        p.n_units = (int)t->config.n_layers + 2;
+        p.unit = o;
+        for (int u = 0; u < p.n_units; u++) o[u] = job_unit_options(t->s.space.base, u);
+        for (int u = 0; u < p.n_units; u++) o[u].sequence = job.parallel.sequence;
+        for (int u = 0; u < p.n_units; u++) o[u].context = job.parallel.context;
+        know_units(t, &p, o, 0, l);
+    }
+    qsort(l->at, (size_t)l->n, sizeof *l->at, by_step);
+}
+
+/* The time of the fastest plan that fits, and the bytes that it needs. */
+static inline double best_mixed(SmallSpace *t, const KnownList *l, double limit, double *bytes)
+{
+    for (int i = 0; i < l->n; i++) {
+        const Err err = plan_link(&t->s, &l->at[i].point, bytes);
+        if (err != OK && err != ERR_CONFIG) fail_msg("%s", err_text());
+        if (err == OK && *bytes <= limit) return l->at[i].step_s;
+    }
+    return HUGE_VAL;
+}
+
+/* The planner's answer is the optimum of brute force or within its gap, and fits. Returns the
+ * number of limits at which plans whose layers differ are faster. */
+static inline int check_mixed(int n, const PlanFixed *fixed)
+{
+    static const double share[] = {1, 0.85, 0.7, 0.55};
+    SmallSpace known, t;
+    KnownList list;
+    double most = 0;
+    int faster = 0;
+    open_small(&known, n, fixed);
+    open_small(&t, n, fixed);
+    know_mixed(&known, &list);
+    assert_true(list.n > 20);
+    for (int i = 0; i < 4; i++) {
+        const double limit = i == 0 ? 1e12 : most * share[i];
+        double bytes;
+        const double best = best_mixed(&known, &list, limit, &bytes);
+        PlanRanking r;
+        MixedPlan m;
+        DO(plan_search(&t.s, limit, 1, false, &r));
+        const double alike = r.n ? t.s.node[r.node[0]].key_s : HUGE_VAL;
+        const MixedRequest request = {limit, alike, 100000, 100000};
+        DO(plan_mixed(&t.s, &request, &m));
+        const double answer = m.found ? m.time.step_s : alike;
+        if (i == 0) most = bytes;
+        if (m.found) assert_true(m.memory_bytes <= limit && answer < alike);
+        if (m.bound_s > best * (1 + 1e-12))
+            fail_msg("space %d, limit %g: bound %.9g s, but a plan takes %.9g s", n, limit,
+                     m.bound_s, best);
+        if (answer < best * (1 - 1e-12))
+            fail_msg("space %d, limit %g: %.9g s is faster than all plans, %.9g s", n, limit,
+                     answer, best);
+        faster += m.found;
+    }
+    close_small(&t);
+    close_small(&known);
+    return faster;
+}
+
+#endif

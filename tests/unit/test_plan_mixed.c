@@ -1,0 +1,166 @@
+/* test_plan_mixed.c -- plans whose layers differ: against brute force, and their bounds. */
+#include "mixed_spaces.h"
+
+#include "model/config.h"
+#include "plan/mixed_parts.h"
+
+static void is_within_its_gap(void **state)
+{
+    static const int space[] = {0, 1, 3};
+    int faster = 0;
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        const int n = space[i];
+        PlanFixed fixed = plan_fixed_none();
+        fixed.micro = fixed.tp = fixed.cp = 1;
+        fixed.pp = n == 1 ? 2 : 1;
+        fixed.schedule = "1f1b";
+        fixed.sequence = fixed.by_cost = 0;
+        if (n == 1)
+            fixed.zero = 0;
+        else
+            fixed.recompute = RECOMPUTE_NONE;
+        faster += check_mixed(n, &fixed);
+    }
+    assert_true(faster > 0);
+}
+
+static void random_units(uint64_t *seed, const MixedCosts *c, UnitOptions *o)
+{
+    for (int u = 0; u < c->base.n_units; u++) {
+        const int class = c->class_of[u];
+        o[u] = c->choice[class][next_random(seed) % (uint64_t)c->n[class]].options;
+    }
+}
+
+/* The bytes of a stage's units under their choices. */
+static double stage_bytes(const MixedCosts *c, const MixedStage *s, const UnitOptions *o)
+{
+    double bytes = 0;
+    for (int g = 0; g < s->n; g++)
+        for (int u = s->group[g].first; u < s->group[g].first + s->group[g].n; u++)
+            for (int k = 0; k < c->n[s->group[g].class]; k++) {
+                const UnitChoice *choice = &c->choice[s->group[g].class][k];
+                if (job_same_options(&choice->options, &o[u]))
+                    bytes += choice_bytes(&s->group[g], choice);
+            }
+    return bytes;
+}
+
+/* A family's bound at the memory of a random plan is not above the plan's time, nor are the bytes
+ * of its stages above those of linked programs. */
+static bool check_plan(SmallSpace *t, const PlanPoint *family, uint64_t *seed)
+{
+    const size_t mark = arena_mark(&t->temp);
+    PlanPoint p = *family;
+    MixedCosts *c;
+    UnitOptions o[16];
+    CoarseTime time, played;
+    double bytes, bound, solved;
+    DO(ARENA_NEW(&t->temp, 1, &c));
+    Err err = mixed_open(&t->s, family, 3, c);
+    if (err == OK) {
+        random_units(seed, c, o);
+        p.unit = o;
+        p.n_units = c->base.n_units;
+        p.zero = p.recompute = 0;
+        err = plan_time(&t->s, &p, &time);
+    }
+    if (err == OK) err = plan_link(&t->s, &p, &bytes);
+    if (err != OK && err != ERR_CONFIG) fail_msg("%s", err_text());
+    if (err == OK) {
+        DO(mixed_bound(c, bytes, &t->temp, &bound));
+        if (bound > time.step_s * (1 + 1e-12))
+            fail_msg("bound %.9g s above %.9g s", bound, time.step_s);
+        assert_true(bound > 0.1 * time.step_s);
+        for (int i = 0; i < c->stages; i++)
+            if (stage_bytes(c, &c->stage[i], o) > stage_limit(c, i, bytes))
+                fail_msg("stage %d: %.0f bytes, linked %.0f", i, stage_bytes(c, &c->stage[i], o),
+                         bytes);
+        solved = bound;
+        PlanPoint best;
+        DO(mixed_solve(c, bytes, &solved, &best, &played));
+        assert_true(solved >= bound);
+        if (solved > time.step_s * (1 + 1e-12))
+            fail_msg("exact bound %.9g s above %.9g s", solved, time.step_s);
+    }
+    arena_rewind(&t->temp, mark);
+    return err == OK;
+}
+
+static void bounds_hold(void **state)
+{
+    const PlanFixed none = plan_fixed_none();
+    uint64_t seed = 3;
+    int checked = 0;
+    (void)state;
+    for (int n = 0; n < 10; n++) {
+        SmallSpace t;
+        open_small(&t, n, &none);
+        for (int i = 0; i < 9; i++) {
+            PlanPoint p = t.s.node[next_random(&seed) % (uint64_t)t.s.n].point;
+            p.by_cost = false;
+            checked += check_plan(&t, &p, &seed);
+        }
+        close_small(&t);
+    }
+    assert_true(checked >= 60);
+}
+
+/* OSDP's case: GPT-2 of 48 layers of width 2,048 on 8 ranks of 8 GB, data parallel. Links are slow
+ * and do not overlap, so layers are sharded only as far as the memory demands. */
+static void shards_what_it_must(void **state)
+{
+    static const ModelField set[] = {{"n_embd", "2048", "test", 4}, {"n_head", "16", "test", 4}};
+    PlanFixed fixed = plan_fixed_none();
+    SmallSpace t = {0};
+    PlanRanking r;
+    MixedPlan m;
+    (void)state;
+    DO(arena_open(&t.arena, "plans", ARENA_PLENTY));
+    DO(arena_open(&t.temp, "compiler", ARENA_PLENTY));
+    DO(model_config_load("gpt2-xl", set, 2, &t.arena, &t.config));
+    t.job = test_job_settings("gpt2", JOB_STEP);
+    t.job.config = &t.config;
+    t.job.dtype = BF16;
+    t.job.batch.seq_len = 128;
+    t.job.optim.block = 1024;
+    t.job.compile.chunk_elements = 32000000;
+    t.cluster = slow_cluster(false);
+    t.cluster.rates.flops_per_s[WORK_GEMM][BF16] = 75e12;
+    t.cluster.rates.flops_per_s[WORK_ATTENTION][BF16] = 40e12;
+    t.cluster.rates.flops_per_s[WORK_POINTWISE][BF16] = 7e12;
+    t.cluster.rates.memory_Bps = 720e9;
+    t.cluster.rates.level[0] = (CostLink){.ranks = 8, .latency_s = 9e-6, .Bps = 10e9};
+    fixed.tp = fixed.pp = fixed.cp = 1;
+    t.s = (PlanSearch){
+        .space = {.base = &t.job, .cluster = &t.cluster, .global = 64, .ranks = 8, .fixed = fixed},
+        .max_played = 1000,
+        .max_linked = 1000,
+        .arena = &t.arena,
+        .temp = &t.temp};
+    DO(plan_cache_open(&t.arena, &t.s.cache));
+    DO(plan_search_open(&t.s));
+    const double limit = 8 * 0x1p30;
+    DO(plan_search(&t.s, limit, 1, false, &r));
+    assert_true(r.n == 1 && r.complete);
+    const PlanNode *alike = &t.s.node[r.node[0]];
+    const MixedRequest request = {limit, alike->key_s, 1000, 1000};
+    DO(plan_mixed(&t.s, &request, &m));
+    assert_true(m.found && m.memory_bytes <= limit && m.memory_bytes > 0.95 * limit);
+    assert_int_equal(alike->point.zero, 3);
+    assert_true(m.time.step_s < 0.95 * alike->key_s);
+    assert_true(m.bound_s <= m.time.step_s && m.bound_s > 0.85 * m.time.step_s);
+    int sharded = 0;
+    for (int u = 1; u <= 48; u++) sharded += m.point.unit[u].zero == 3;
+    assert_true(sharded > 5 && sharded < 43);
+    close_small(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(is_within_its_gap),
+                                       cmocka_unit_test(bounds_hold),
+                                       cmocka_unit_test(shards_what_it_must)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
