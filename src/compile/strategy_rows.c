@@ -35,6 +35,8 @@ static const StrategyRow tensor_rows[] = {
     /* Over cp too, where the mesh has the weight view (compile/weights.c): weights of GEMMs whose
      * rows are tokens. */
     {"*experts.*", "weight", 0, BY_NOTHING},
+    {"cross_attn.k_proj.weight", "weight", 0, BY_NOTHING}, /* of states of a text */
+    {"cross_attn.v_proj.weight", "weight", 0, BY_NOTHING},
     {"*q_proj.weight", "weight", 0, BY_ONE},
     {"*k_proj.weight", "weight", 0, BY_ONE},
     {"*v_proj.weight", "weight", 0, BY_ONE},

@@ -29,7 +29,9 @@ Value sinusoid(Graph *g, Value time, int64_t width, double rate)
     if (time == NO_VALUE || g->err != OK) return NO_VALUE;
     const Dims given = dims2(g->value[time].dims.dim[0], dim_of(width));
     const Node *n = graph_node(g, OP_sinusoid, &attr, 1, IN(time), &given, 1);
-    return n ? n->out[0] : NO_VALUE;
+    if (!n) return NO_VALUE;
+    g->value[n->out[0]].dtype = g->dtype; /* the times are wide */
+    return n->out[0];
 }
 
 Value square_loss(Graph *g, Value x, Value target, Value weights)

@@ -52,7 +52,7 @@ static const FamilyBuilder *builder_of(const ModelConfig *c)
         [FAMILY_MISTRAL] = &llama_builder,   [FAMILY_QWEN2] = &llama_builder,
         [FAMILY_QWEN3] = &llama_builder,     [FAMILY_MIXTRAL] = &llama_builder,
         [FAMILY_QWEN2_MOE] = &llama_builder, [FAMILY_QWEN3_MOE] = &llama_builder,
-        [FAMILY_OLMOE] = &llama_builder};
+        [FAMILY_OLMOE] = &llama_builder,     [FAMILY_STDIT] = &stdit_builder};
     return c->builder ? c->builder : builder[c->family];
 }
 
@@ -109,6 +109,9 @@ static Err check_batch(const ModelConfig *c, BatchShape batch)
                         "a micro-batch of %lld sequences of %lld tokens: more than %d tokens, the "
                         "limit of 32-bit positions; set a smaller batch.micro or data.seq_len",
                         (long long)batch.sequences, (long long)batch.seq_len, INT32_MAX);
+    if (c->frames && batch.seq_len != c->max_positions)
+        return err_fail(ERR_CONFIG, "data.seq_len=%lld: a clip of %s has %lld tokens",
+                        (long long)batch.seq_len, c->name, (long long)c->max_positions);
     if (batch.seq_len > c->max_positions)
         return err_fail(
             ERR_CONFIG,
@@ -162,6 +165,13 @@ static void mark_sequences(Model *m, int64_t seq_len, bool full)
         }
 }
 
+/* Clips have fixed shapes: a loader gives weight 0 to the clips that a short batch lacks. */
+static void set_clips(ModelBuilder *b, int64_t clips)
+{
+    b->clips = dim_of(clips);
+    b->rows = dim_of(clips * b->config->max_positions);
+}
+
 Err model_build(const ModelConfig *c, DType dtype, BatchShape batch, Arena *arena, Model *out)
 {
     ModelBuilder b = {.config = c, .span = batch.seq_len};
@@ -169,15 +179,16 @@ Err model_build(const ModelConfig *c, DType dtype, BatchShape batch, Arena *aren
     TRY(check_batch(c, batch));
     if (c->window) b.span = min_i64(b.span, c->window);
     b.rows = dim_rows(batch.sequences * batch.seq_len, SLOT_ROWS);
+    if (c->frames) set_clips(&b, batch.sequences);
     TRY(build_units(&b, dtype, arena, &m));
-    mark_sequences(&m, batch.seq_len, c->full_mask);
+    if (!c->frames) mark_sequences(&m, batch.seq_len, c->full_mask);
     *out = m;
     return OK;
 }
 
 static Err check_session(const ModelConfig *c, const SessionShape *s)
 {
-    if (c->full_mask)
+    if (c->full_mask && !c->frames)
         return err_fail(ERR_CONFIG,
                         "%s has a full attention mask: a token depends on later ones, so text "
                         "cannot be generated token by token",
@@ -209,6 +220,11 @@ Err model_build_session(const ModelConfig *c, DType dtype, const SessionShape *s
     if (c->window) b.span = min_i64(b.span, c->window);
     b.rows = dim_rows(shape->rows, SLOT_ROWS);
     b.logit_rows = dim_rows(shape->logit_rows, SLOT_LOGIT_ROWS);
+    if (c->frames) {
+        MUST(!shape->cached && shape->rows == shape->sequences * c->max_positions,
+             "a session of clips has all rows of its clips in a call");
+        set_clips(&b, shape->sequences);
+    }
     TRY(build_units(&b, dtype, arena, &m));
     *out = m;
     return OK;

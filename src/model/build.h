@@ -41,6 +41,7 @@ typedef struct {
     const ModelConfig *config;
     Dim rows;       /* tokens, T; the runtime scalar SLOT_ROWS bounds the live ones */
     Dim logit_rows; /* rows whose logits the head outputs, A; cap 0: the head outputs the loss */
+    Dim clips;      /* of a model of clips: T / (frames * places) */
     int64_t span;   /* maximum number of keys that a query attends to */
 } ModelBuilder;
 
@@ -58,7 +59,7 @@ typedef struct FamilyBuilder {
     const char *layer_prefix;                              /* for example "model.layers.%d." */
 } FamilyBuilder;
 
-extern const FamilyBuilder gpt2_builder, llama_builder;
+extern const FamilyBuilder gpt2_builder, llama_builder, stdit_builder;
 
 /* head_in returns the input of a head: the residual stream [T, D], or its requested rows [A, D].
  * head_out ends a head. It applies the weight w [V, D] and adds the token loss, or outputs logits

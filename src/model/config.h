@@ -8,8 +8,8 @@
  * key or an unsupported feature is an error that names it, unless the caller ignores the key: no
  * model is built that differs from the requested one.
  *
- * All families but GPT-2 are options of the llama builder. Code tests the options, not the
- * family. */
+ * All families but GPT-2 and stdit are options of the llama builder. Code tests the options, not
+ * the family. */
 #ifndef MODEL_CONFIG_H
 #define MODEL_CONFIG_H
 
@@ -29,6 +29,7 @@ typedef enum {
     FAMILY_QWEN2_MOE,
     FAMILY_QWEN3_MOE,
     FAMILY_OLMOE,
+    FAMILY_STDIT,
     N_FAMILIES
 } Family;
 
@@ -59,6 +60,23 @@ typedef struct {
     int view; /* of the mesh, that of the experts' weights: the job's choice (layout/mesh.h) */
 } ExpertConfig;
 
+/* The latents of a clip and their tokens, and its text; of a diffusion model (model/stdit.c). */
+typedef struct {
+    int64_t height, width, channels; /* latents of a frame */
+    int64_t patch;                   /* a token is patch x patch latents of a frame */
+    int64_t dims;        /* of attention: 2: space and time; 3: height, width and time */
+    int64_t text_length; /* states of a clip's text; 0: no text */
+    int64_t text_width;  /* of a state */
+} ClipConfig;
+
+enum { MAX_PATCH = 1 << 14, MAX_TEXT_WIDTH = 1 << 14 }; /* elements of a patch, of a state */
+
+/* Elements of a token's patch. */
+static inline int64_t clip_patch_size(const ClipConfig *c)
+{
+    return c->channels * c->patch * c->patch;
+}
+
 struct FamilyBuilder; /* model/build.h */
 
 typedef struct {
@@ -86,6 +104,9 @@ typedef struct {
     bool full_mask;  /* a query attends to all keys of its sequence, also to later ones */
     double init_std; /* standard deviation of initial weights */
     ExpertConfig experts;
+    /* A sequence is a clip of frames x places tokens; 0 in models of text. */
+    int64_t frames, places;
+    ClipConfig clip;
 } ModelConfig;
 
 /* One setting model.KEY=VALUE. Keys are those of config.json, nested ones with a dot

@@ -148,9 +148,43 @@ static Err resolve_dense_layers(ModelConfig *c)
     return OK;
 }
 
+/* A patch covers whole latents; a token's place is its patch of the frame. */
+static Err resolve_clip(ModelConfig *c)
+{
+    const ClipConfig *x = &c->clip;
+    const struct {
+        const char *key;
+        int64_t n;
+    } side[] = {{"latent_height", x->height}, {"latent_width", x->width}};
+    for (int i = 0; i < 2; i++)
+        if (side[i].n % x->patch != 0)
+            return err_fail(ERR_CONFIG,
+                            "%s: patch_size=%lld does not divide %s=%lld; set a patch_size that "
+                            "divides both latent_height and latent_width",
+                            c->name, (long long)x->patch, side[i].key, (long long)side[i].n);
+    if (clip_patch_size(x) > MAX_PATCH)
+        return err_fail(ERR_CONFIG,
+                        "%s: patch_size=%lld: a patch has %lld numbers, the most is %d; set a "
+                        "smaller patch_size",
+                        c->name, (long long)x->patch, (long long)clip_patch_size(x), MAX_PATCH);
+    if ((x->text_length > 0) != (x->text_width > 0))
+        return err_fail(ERR_CONFIG,
+                        "%s: text_length=%lld and text_width=%lld: set both, or none for a model "
+                        "without text",
+                        c->name, (long long)x->text_length, (long long)x->text_width);
+    c->full_mask = true;
+    c->places = x->height / x->patch * (x->width / x->patch);
+    c->max_positions = c->frames * c->places;
+    if (c->max_positions > INT32_MAX)
+        return err_fail(ERR_CONFIG, "%s: a clip of %lld tokens; the most is %d", c->name,
+                        (long long)c->max_positions, INT32_MAX);
+    return OK;
+}
+
 Err draft_resolve(Draft *d)
 {
     TRY(resolve_heads(&d->c));
+    if (d->c.family == FAMILY_STDIT) return resolve_clip(&d->c);
     if (d->c.family == FAMILY_GPT2) return OK;
     /* attention_bias covers all four projections in the families that have this key */
     if (d->c.family == FAMILY_LLAMA || d->c.family == FAMILY_QWEN3 ||
@@ -184,7 +218,7 @@ static Err check_positive(const ModelConfig *c)
                  {"num_key_value_heads", c->n_kv_heads},
                  {"head_dim", c->head_size},
                  {"intermediate_size", c->ff_width},
-                 {"vocab_size", c->vocab},
+                 {"vocab_size", c->frames ? 1 : c->vocab},
                  {"max_position_embeddings", c->max_positions}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         if (sizes[i].value < 1)
@@ -214,7 +248,11 @@ Err model_config_check(const ModelConfig *c)
     if (c->family == FAMILY_GPT2 && c->n_heads * c->head_size != c->width)
         return err_fail(ERR_CONFIG, "%s: n_head=%lld heads of %lld are not n_embd=%lld", c->name,
                         (long long)c->n_heads, (long long)c->head_size, (long long)c->width);
-    if (c->family != FAMILY_GPT2 && c->head_size % 2 != 0)
+    if (c->family == FAMILY_STDIT && c->n_heads * c->head_size != c->width)
+        return err_fail(ERR_CONFIG, "%s: %lld heads of %lld are not hidden_size=%lld", c->name,
+                        (long long)c->n_heads, (long long)c->head_size, (long long)c->width);
+    if (c->family == FAMILY_GPT2 || c->family == FAMILY_STDIT) return OK;
+    if (c->head_size % 2 != 0)
         return err_fail(ERR_CONFIG,
                         "%s: a head size of %lld is odd, and rope rotates pairs; the nearest even "
                         "head_dim: %s",

@@ -37,8 +37,31 @@ static void print_experts(const ExpertConfig *x, Text *out)
     text_add(out, "\n");
 }
 
+static void print_clip_model(const ModelConfig *c, Text *out)
+{
+    const ClipConfig *x = &c->clip;
+    text_add(out, "%s: %s, %lld layers, clips of %lld tokens\n", c->name, family_name(c->family),
+             (long long)c->n_layers, (long long)c->max_positions);
+    text_add(out, "  width %lld, feed-forward %lld, %lld heads of %lld; attention %s\n",
+             (long long)c->width, (long long)c->ff_width, (long long)c->n_heads,
+             (long long)c->head_size,
+             x->dims == 3 ? "along height, width and frames in turn"
+                          : "within frames and across frames in turn");
+    text_add(out, "  %lld frames of %lld x %lld latents of %lld channels, patches of %lld x %lld\n",
+             (long long)c->frames, (long long)x->height, (long long)x->width,
+             (long long)x->channels, (long long)x->patch, (long long)x->patch);
+    if (x->text_length)
+        text_add(out, "  text of %lld states of %lld\n", (long long)x->text_length,
+                 (long long)x->text_width);
+    text_add(out, "  norm eps %g; init std %g\n", c->norm_eps, c->init_std);
+}
+
 void model_config_print(const ModelConfig *c, Text *out)
 {
+    if (c->frames) {
+        print_clip_model(c, out);
+        return;
+    }
     text_add(out, "%s: %s, %lld layers, vocabulary %lld, up to %lld positions\n", c->name,
              family_name(c->family), (long long)c->n_layers, (long long)c->vocab,
              (long long)c->max_positions);

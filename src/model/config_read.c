@@ -12,8 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const family_names[N_FAMILIES] = {
-    "gpt2", "llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen2_moe", "qwen3_moe", "olmoe"};
+static const char *const family_names[N_FAMILIES] = {"gpt2",  "llama",   "mistral",   "qwen2",
+                                                     "qwen3", "mixtral", "qwen2_moe", "qwen3_moe",
+                                                     "olmoe", "stdit"};
 
 /* Defaults for missing keys, as in Hugging Face's classes. Zero sizes are resolved later. */
 #define ROTARY_DEFAULTS .norm_eps = 1e-6, .init_std = 0.02, .rope = {.theta = 10000, .factor = 1}
@@ -39,6 +40,12 @@ static const ModelConfig defaults[N_FAMILIES] = {
                       .rope = {.theta = 10000, .factor = 1},
                       .q_norm = true,
                       .experts = {.scaling = 1}},
+    [FAMILY_STDIT] = {.norm_eps = 1e-6,
+                      .init_std = 0.02,
+                      .qkv_bias = true,
+                      .o_bias = true,
+                      .mlp_bias = true,
+                      .clip = {.dims = 2}},
 };
 
 /* The chosen entry of each row; NULL: the key is not set. */
@@ -70,7 +77,9 @@ static Err find_family(const Entries *e, const char *name, Family *out)
         if (strcmp(e->at[i].key, "model_type") == 0) type = &e->at[i];
     if (!type)
         return err_fail(ERR_CONFIG,
-                        "%s: no model_type; add one of gpt2, llama, mistral, qwen2, qwen3", name);
+                        "%s: no model_type; add one of gpt2, llama, mistral, qwen2, qwen3, "
+                        "stdit",
+                        name);
     for (int f = 0; f < N_FAMILIES; f++) {
         if (strcmp(type->text, family_names[f]) != 0) continue;
         *out = (Family)f;
@@ -78,7 +87,7 @@ static Err find_family(const Entries *e, const char *name, Family *out)
     }
     return refuse(type,
                   "a family that this version does not build; it builds gpt2, llama, mistral, "
-                  "qwen2, qwen3");
+                  "qwen2, qwen3, stdit");
 }
 
 static Err refuse_unknown(const Entry *e, Family family)

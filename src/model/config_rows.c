@@ -21,7 +21,9 @@ enum {
     MOE = MIXTRAL | QWEN_MOE | OLMOE,
     QWEN = QWEN2 | QWEN3 | QWEN_MOE,
     ROTARY = LLAMA | MISTRAL | QWEN | MOE,
-    ALL = GPT2 | ROTARY
+    STDIT = 1 << FAMILY_STDIT,
+    TEXT = GPT2 | ROTARY,
+    ALL = TEXT | STDIT
 };
 
 #define AT(member) offsetof(Draft, member)
@@ -49,9 +51,10 @@ enum {
 /* The limits follow from index types (tokens and positions are i32) and catch typing errors. */
 static const Row rows[] = {
     {"model_type", ALL, ALL, ROW_TEXT, false, AT(model_type), 0, 0, NULL,
-     "the family: gpt2, llama, mistral, qwen2, qwen3, mixtral, qwen2_moe, qwen3_moe or olmoe"},
-    INT("vocab_size", ALL, ALL, c.vocab, 1, 1 << 24, "tokens in the vocabulary"),
-    BOOL("tie_word_embeddings", ALL, c.tied, "whether the head is the embedding's weight"),
+     "the family: gpt2, llama, mistral, qwen2, qwen3, mixtral, qwen2_moe, qwen3_moe, olmoe or "
+     "stdit"},
+    INT("vocab_size", TEXT, TEXT, c.vocab, 1, 1 << 24, "tokens in the vocabulary"),
+    BOOL("tie_word_embeddings", TEXT, c.tied, "whether the head is the embedding's weight"),
     FLOAT("initializer_range", ALL, c.init_std, 0, 10, "standard deviation of initial weights"),
 
     INT("n_layer", GPT2, GPT2, c.n_layers, 1, 4096, "layers"),
@@ -71,15 +74,18 @@ static const Row rows[] = {
     ONLY("reorder_and_upcast_attn", GPT2, "false", "attention in another order and in f32"),
     ONLY("add_cross_attention", GPT2, "false", "attention to an encoder"),
 
-    INT("num_hidden_layers", ROTARY, ROTARY, c.n_layers, 1, 4096, "layers"),
-    INT("hidden_size", ROTARY, ROTARY, c.width, 1, 1 << 20, "width of the residual stream"),
-    INT("num_attention_heads", ROTARY, ROTARY, c.n_heads, 1, 1 << 16, "query heads"),
+    INT("num_hidden_layers", ROTARY | STDIT, ROTARY | STDIT, c.n_layers, 1, 4096, "layers"),
+    INT("hidden_size", ROTARY | STDIT, ROTARY | STDIT, c.width, 1, 1 << 20,
+        "width of the residual stream"),
+    INT("num_attention_heads", ROTARY | STDIT, ROTARY | STDIT, c.n_heads, 1, 1 << 16,
+        "query heads"),
     INT_OR_NULL("num_key_value_heads", ROTARY, ROTARY & ~(LLAMA | OLMOE), c.n_kv_heads, 1, 1 << 16,
                 "key and value heads; null: as many as query heads"),
     INT_OR_NULL("head_dim", ROTARY, QWEN3, c.head_size, 1, 1 << 16,
                 "size of a head; null: hidden_size / num_attention_heads"),
-    INT("intermediate_size", ROTARY, ROTARY, c.ff_width, 1, 1 << 24,
-        "width of the feed-forward part; of mixtral and olmoe: of an expert"),
+    INT("intermediate_size", ROTARY | STDIT, ROTARY, c.ff_width, 1, 1 << 24,
+        "width of the feed-forward part; of mixtral and olmoe: of an expert; of "
+        "stdit by default four times hidden_size"),
     INT("num_local_experts", MIXTRAL, MIXTRAL, c.experts.n, 1, 1024, "experts of a layer"),
     INT("num_experts", QWEN_MOE | OLMOE, QWEN_MOE | OLMOE, c.experts.n, 1, 1024,
         "experts of a layer"),
@@ -111,6 +117,20 @@ static const Row rows[] = {
     ONLY("partial_rotary_factor", ROTARY, "1", "the fraction of a head that rope rotates"),
     ONLY("rope_interleaved", ROTARY, "false null", "rope of adjacent elements instead of halves"),
     ONLY("use_mrope", QWEN, "false", "multimodal rope"),
+    INT("num_frames", STDIT, STDIT, c.frames, 1, 1 << 20, "frames of a clip"),
+    INT("latent_height", STDIT, STDIT, c.clip.height, 1, 1 << 16, "rows of latents of a frame"),
+    INT("latent_width", STDIT, STDIT, c.clip.width, 1, 1 << 16, "columns of latents of a frame"),
+    INT("latent_channels", STDIT, STDIT, c.clip.channels, 1, 1 << 12, "channels of a latent"),
+    INT("patch_size", STDIT, STDIT, c.clip.patch, 1, 1 << 10,
+        "a token is this many rows and columns of latents"),
+    INT("attention_dims", STDIT, 0, c.clip.dims, 2, 3,
+        "2: layers attend within frames and across frames in turn; 3: along height, width and "
+        "frames in turn"),
+    INT("text_length", STDIT, 0, c.clip.text_length, 0, 1 << 16,
+        "states of a clip's text, which each layer attends to; 0: no text"),
+    INT("text_width", STDIT, 0, c.clip.text_width, 0, MAX_TEXT_WIDTH,
+        "numbers of a state of the text"),
+    FLOAT("layer_norm_eps", STDIT, c.norm_eps, 1e-20, 0.1, "added to the variance"),
     ONLY("quantization_config", ALL, "null", "quantized weights"),
     ONLY("auto_map", ALL, "null", "custom model code"),
     ONLY("pruned_heads", ALL, "null {}", "heads removed from some layers"),
@@ -276,7 +296,7 @@ int row_find(const char *key, Family family)
     for (int i = 0; i < N_ROWS; i++)
         if ((rows[i].families >> family & 1) && strcmp(rows[i].key, own) == 0) return i;
     const bool rope = strcmp(key, "rope_scaling") == 0 || strcmp(key, "rope_parameters") == 0;
-    if (rope && family != FAMILY_GPT2) return ROW_OBJECT;
+    if (rope && (ROTARY >> family & 1)) return ROW_OBJECT;
     for (size_t i = 0; i < sizeof bookkeeping / sizeof *bookkeeping; i++)
         if (text_glob(bookkeeping[i], key)) return ROW_BOOKKEEPING;
     return ROW_UNKNOWN;

@@ -74,7 +74,7 @@ typedef struct {
     const char *meaning;
 } Row;
 
-enum { MAX_CONFIG_ROWS = 80, ROW_UNKNOWN = -1, ROW_BOOKKEEPING = -2, ROW_OBJECT = -3 };
+enum { MAX_CONFIG_ROWS = 96, ROW_UNKNOWN = -1, ROW_BOOKKEEPING = -2, ROW_OBJECT = -3 };
 
 int row_count(void);
 const Row *row_at(int i);

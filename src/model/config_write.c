@@ -65,7 +65,7 @@ void model_config_json(const ModelConfig *c, Text *out)
     bool first = true;
     text_add(out, "{");
     put_rows(&d, false, out, &first);
-    if (c->family != FAMILY_GPT2 && c->rope.scaling != ROPE_PLAIN) {
+    if (c->rope.scaling != ROPE_PLAIN) {
         put_key(out, "rope_scaling", &first);
         text_add(out, "{");
         first = true;

@@ -4,6 +4,11 @@
  * tiny presets train on bytes (vocabulary 256) in seconds. */
 #include "model/config_rows.h"
 
+/* Latents of 51 frames of 512 x 512 pixels, as an autoencoder with factors 8 and 1 makes them. */
+#define STDIT(layers, width, heads)                                                                \
+    "model_type=stdit num_frames=51 latent_height=64 latent_width=64 latent_channels=4 "           \
+    "patch_size=2 num_hidden_layers=" layers " hidden_size=" width " num_attention_heads=" heads
+
 #define GPT2(layers, width, heads)                                                                 \
     "model_type=gpt2 vocab_size=50257 n_positions=1024 n_layer=" layers " n_embd=" width           \
     " n_head=" heads
@@ -81,6 +86,11 @@ static const struct {
                       "rms_norm_eps=1e-6 rope_theta=1000000 num_experts=128 "
                       "num_experts_per_tok=8 moe_intermediate_size=768 norm_topk_prob=true "
                       "decoder_sparse_step=1"},
+    {"stdit-tiny", "model_type=stdit num_frames=6 latent_height=8 latent_width=8 "
+                   "latent_channels=1 patch_size=2 num_hidden_layers=4 hidden_size=64 "
+                   "num_attention_heads=4 intermediate_size=128"},
+    {"stdit-720m", STDIT("30", "1152", "16")},
+    {"stdit-3b", STDIT("40", "2048", "32")},
 };
 
 enum { N_PRESETS = sizeof presets / sizeof *presets };
