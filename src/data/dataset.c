@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "data/encoded.h"
+#include "data/map.h"
 
 enum { HASHED_TOKENS = 4096, HASHED_SAMPLES = 256 };
 enum { MAX_SCANNED_TOKENS = 1 << 28 }; /* scanned in about a second */
@@ -78,15 +79,30 @@ static Err open_files(Dataset *d, Arena *a)
                     s->path[0], s->n_paths > 1 ? " and the others" : "", (long long)d->n_tokens);
 }
 
+static Err open_clips(Dataset *d, Dataset *out)
+{
+    const DatasetSettings *s = &d->settings;
+    for (int f = 0; f < s->n_paths; f++) {
+        TRY(clip_file_check(&s->clip_file[f], s->model));
+        d->first[f + 1] = d->first[f] + clip_file_samples(&s->clip_file[f], s->model);
+    }
+    d->n_samples = d->first[s->n_paths];
+    d->n_tokens = d->n_samples * s->seq_len;
+    if (d->n_samples < 1) return err_fail(ERR_CONFIG, "%s: has no clip", s->path[0]);
+    *out = *d;
+    return OK;
+}
+
 Err dataset_open(const DatasetSettings *settings, Arena *a, Dataset *out)
 {
     Dataset d = {.settings = *settings};
-    MUST(settings->seq_len >= 1 && settings->vocab >= 1, "seq_len %lld, vocab %lld",
-         (long long)settings->seq_len, (long long)settings->vocab);
+    MUST(settings->seq_len >= 1 && (settings->vocab >= 1 || settings->clip_file),
+         "seq_len %lld, vocab %lld", (long long)settings->seq_len, (long long)settings->vocab);
     if (settings->n_paths < 1)
         return err_fail(ERR_CONFIG, "no data files; name some, as data.train=corpus.txt");
-    TRY(ARENA_NEW(a, settings->n_paths, &d.file));
     TRY(ARENA_NEW(a, settings->n_paths + 1, &d.first));
+    if (settings->clip_file) return open_clips(&d, out);
+    TRY(ARENA_NEW(a, settings->n_paths, &d.file));
     const Err err = open_files(&d, a);
     if (err != OK) {
         dataset_close(&d);
@@ -99,7 +115,7 @@ Err dataset_open(const DatasetSettings *settings, Arena *a, Dataset *out)
 
 void dataset_close(Dataset *d)
 {
-    for (int f = 0; f < d->settings.n_paths; f++) tokens_close(&d->file[f]);
+    for (int f = 0; d->file && f < d->settings.n_paths; f++) tokens_close(&d->file[f]);
 }
 
 int64_t dataset_sample(const Dataset *d, int64_t cursor)
@@ -136,9 +152,49 @@ static uint64_t mix_file(uint64_t hash, const Tokens *t)
     return hash;
 }
 
+/* Shapes, and patches of some tokens. */
+static uint64_t mix_clips(uint64_t hash, const ClipFile *file, const ModelConfig *m)
+{
+    const int64_t n = clip_file_samples(file, m) * m->max_positions;
+    const int64_t P = clip_patch_size(&m->clip);
+    float patch[MAX_PATCH];
+    for (int i = 0; i < file->latents.ndim; i++) hash = mix(hash, file->latents.n[i]);
+    for (int64_t k = 0; k < HASHED_SAMPLES; k++) {
+        const int64_t at = (n - 1) * k / (HASHED_SAMPLES - 1);
+        const ClipSample s = clip_sample(file, m, at / m->max_positions);
+        clip_sample_patch(&s, at % m->max_positions, patch);
+        for (int64_t i = 0; i < P; i++) {
+            uint32_t bits;
+            memcpy(&bits, &patch[i], sizeof bits);
+            hash = mix(hash, bits);
+        }
+    }
+    return hash;
+}
+
 uint64_t dataset_fingerprint(const Dataset *d)
 {
     uint64_t hash = mix(0x5368656166u, d->settings.n_paths);
+    for (int f = 0; dataset_has_clips(d) && f < d->settings.n_paths; f++)
+        hash = mix_clips(hash, &d->settings.clip_file[f], d->settings.model);
+    if (dataset_has_clips(d)) return hash;
     for (int f = 0; f < d->settings.n_paths; f++) hash = mix_file(hash, &d->file[f]);
     return hash;
+}
+
+Err dataset_fill_clip(const Dataset *d, int64_t cursor, const ClipRows *in, int64_t clip)
+{
+    const DatasetSettings *s = &d->settings;
+    const int64_t sample = dataset_sample(d, cursor);
+    int f = 0;
+    while (d->first[f + 1] <= sample) f++;
+    const ClipSample at = clip_sample(&s->clip_file[f], s->model, sample - d->first[f]);
+    clip_fill(s->model,
+              &(ClipSource){.patch = clip_sample_patch,
+                            .text = clip_sample_text,
+                            .context = &at,
+                            .seed = s->seed,
+                            .number = cursor},
+              in, clip);
+    return map_check();
 }

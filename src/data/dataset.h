@@ -16,12 +16,15 @@
  * Everything is a function of the sample's number. The order of an epoch is a keyed permutation of
  * the sample numbers. One cursor (samples since the start of the run) is therefore the whole state,
  * and any rank can read any part of cursor .. cursor + batch.global. A stream is identified by
- * (fingerprint, seq_len, pack, seed). */
+ * (fingerprint, seq_len, pack, seed).
+ *
+ * A dataset of clips (data/clips.h) has the same order and cursor; a sample is a clip. */
 #ifndef DATA_DATASET_H
 #define DATA_DATASET_H
 
 #include "base/dtype.h"
 #include "base/philox.h"
+#include "data/clips.h"
 #include "data/tokens.h"
 #include "ir/graph.h"
 
@@ -35,6 +38,10 @@ typedef struct {
     uint64_t seed;         /* seed of the sample order */
     const char *tokenizer; /* tokenizer.json that encodes text and JSONL; NULL: bytes */
     int threads;           /* that encode; 0: one */
+    /* Of a model of clips, instead of tokens: [n_paths] files, open and checked; path, n_paths and
+     * seed are used too. */
+    const ClipFile *clip_file;
+    const ModelConfig *model;
 } DatasetSettings;
 
 typedef struct {
@@ -43,6 +50,7 @@ typedef struct {
     int64_t *first; /* [n_paths + 1] position of each file's first token in the stream */
     int64_t n_tokens, n_samples;
     int n_encoded; /* files that the tokenizer encoded */
+    /* Of clips, first[] counts samples, and file is NULL. */
 } Dataset;
 
 /* Local. Paths must outlive *out. ERR_CONFIG if there is nothing to learn, or if bytes exceed
@@ -50,6 +58,7 @@ typedef struct {
  * sample is filled. */
 Err dataset_open(const DatasetSettings *settings, Arena *a, Dataset *out);
 void dataset_close(Dataset *d);
+static inline bool dataset_has_clips(const Dataset *d) { return d->settings.clip_file != NULL; }
 
 /* Local. Returns the sample at the cursor, in [0, n_samples). O(1). */
 int64_t dataset_sample(const Dataset *d, int64_t cursor);
@@ -74,5 +83,8 @@ typedef struct {
  * O(rows held), plus O(log documents) per border. */
 Err dataset_fill(const Dataset *d, int64_t sample, int64_t window, const InputRows *in,
                  int64_t row);
+/* Local. The same for a dataset of clips: writes clip `clip` of the micro-batch from the sample at
+ * the cursor, with the noise of this cursor. ERR_IO if a file has been truncated. */
+Err dataset_fill_clip(const Dataset *d, int64_t cursor, const ClipRows *in, int64_t clip);
 
 #endif

@@ -14,36 +14,11 @@
 
 #include <string.h>
 #include "data/map.h"
-
-static const HeldSpans all_rows = {.count = INT64_MAX / 2};
-
-static const HeldSpans *rows_of(const InputRows *in, Input which)
-{
-    return in->held ? &in->held[which] : &all_rows;
-}
-
-/* A walk over the rows of [lo, hi) that an array holds: at[i] is row lo of its span. */
-typedef struct {
-    const HeldSpans *rows;
-    int64_t at, end; /* index of the next row in the array, and of the last one */
-    Span span;       /* rows from the next one on */
-} RowWalk;
+#include "data/row_walk.h"
 
 static RowWalk walk_rows(const InputRows *in, Input which, int64_t lo, int64_t hi)
 {
-    const HeldSpans *rows = rows_of(in, which);
-    return (RowWalk){.rows = rows, .at = held_below(rows, lo), .end = held_below(rows, hi)};
-}
-
-/* Sets the next row and its index in the array; false: there is none. */
-static bool next_row(RowWalk *w, int64_t *at, int64_t *row)
-{
-    if (w->at >= w->end) return false;
-    if (w->span.lo >= w->span.hi) w->span = held_span(w->rows, w->at);
-    *row = w->span.lo;
-    *at = w->at++;
-    w->span.lo += w->span.step;
-    return true;
+    return row_walk(in->held ? &in->held[which] : NULL, lo, hi);
 }
 
 static void put_weight(const InputRows *in, int64_t at, int weight)

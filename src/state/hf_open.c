@@ -194,6 +194,10 @@ Err hf_open(const char *dir, const ModelConfig *c, DType wide, Arena *a, Manifes
 {
     HfOpener o = {.dir = dir, .config = c, .arena = a, .m = out};
     int64_t parts = 0;
+    if (c->frames)
+        return err_fail(ERR_CONFIG,
+                        "%s: %s has no Hugging Face form; give a run folder or a checkpoint", dir,
+                        family_name(c->family));
     TRY(hf_files_open(dir, a, &o.files));
     TRY(model_build(c, F32, (BatchShape){1, 1}, a, &o.model));
     *out = (Manifest){.dir = o.files.dir, .n_files = o.files.n_files};

@@ -11,7 +11,7 @@ static Dataset open_text(int64_t seq_len, uint64_t seed)
     for (int i = 0; i < 1000; i++) text[i] = (char)('a' + i % 26);
     text[1000] = '\0';
     path[0] = scratch_text("order.txt", text);
-    const DatasetSettings s = {path, 1, FORMAT_AUTO, seq_len, true, 256, seed, NULL, 0};
+    const DatasetSettings s = {path, 1, FORMAT_AUTO, seq_len, true, 256, seed, NULL, 0, NULL, NULL};
     DO(dataset_open(&s, &arena, &d));
     return d;
 }
@@ -88,7 +88,7 @@ static void who_reads_changes_nothing(void **state)
 
 static uint64_t fingerprint(const char *path, TokenFormat format)
 {
-    const DatasetSettings s = {&path, 1, format, 8, true, 60000, 1, NULL, 0};
+    const DatasetSettings s = {&path, 1, format, 8, true, 60000, 1, NULL, 0, NULL, NULL};
     Dataset d;
     DO(dataset_open(&s, &arena, &d));
     const uint64_t hash = dataset_fingerprint(&d);
