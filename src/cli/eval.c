@@ -232,6 +232,12 @@ static Err prepare(EvalRequest *e, int argc, char **argv)
     TRY(check_flags(&f));
     TRY(infer_open(&e->infer, &args, f.tokenizer));
     const Source *s = &e->infer.source;
+    if (s->model.frames)
+        return err_fail(
+            ERR_CONFIG,
+            "eval: the model of %s is one of clips, and eval measures text; train "
+            "with data.valid=CLIPS.npy run.valid_every=N for the loss of held-out clips",
+            s->dir);
     const int64_t most = s->model.max_positions;
     e->tasks = f.tasks != NULL;
     e->what = f.text ? f.text : f.tokens ? f.tokens : f.tasks;

@@ -106,6 +106,11 @@ static Err write_hf(Reshape *r, HfWriteSettings *w, int threads)
     const StateTensors *t = &r->from.manifest.tensors;
     HfWriteResult result;
     int64_t weights = 0;
+    if (r->from.model.frames)
+        return err_fail(ERR_CONFIG,
+                        "--hf: %s is a %s, which has no Hugging Face form; leave out --hf to write "
+                        "a checkpoint",
+                        r->from.dir, family_name(r->from.model.family));
     for (int i = 0; i < t->n; i++)
         if (t->tensor[i].role == STATE_WEIGHT)
             weights += shape_count(&t->tensor[i].shape) * (int64_t)dtype_bytes(t->tensor[i].dtype);

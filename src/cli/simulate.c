@@ -68,8 +68,7 @@ static Err check_flags(const SimulateFlags *flags)
     return flags->svg ? new_file_try("--svg", flags->svg) : OK;
 }
 
-static Err simulate_config(const Config *config, const SimulateFlags *flags, Arena *arena,
-                           Arena *temp)
+static Err simulate_config(Config *config, const SimulateFlags *flags, Arena *arena, Arena *temp)
 {
     ModelConfig model;
     JobSettings settings;

@@ -26,11 +26,51 @@
 
 enum { IN_FLIGHT = 64, RECORDS = 4096, VALID_SEQUENCES = 64 };
 
+/* Opens the files of a list as clips. */
+static Err open_clips(TrainSession *s, DatasetSettings *set)
+{
+    ClipFile *file;
+    TRY(ARENA_NEW(&s->arena, set->n_paths, &file));
+    for (int i = 0; i < set->n_paths; i++) {
+        if (!clip_path_is(set->path[i]))
+            return err_fail(ERR_CONFIG,
+                            "%s: %s is a model of clips, and reads .npy and .safetensors; `sheaf "
+                            "data build` makes such files",
+                            set->path[i], s->model.name);
+        TRY(clip_open(set->path[i], &s->arena, &s->clips[s->n_clips]));
+        file[i] = s->clips[s->n_clips++].clips;
+    }
+    set->clip_file = file;
+    set->model = &s->model;
+    return OK;
+}
+
+/* Refuses clips for a model of text. */
+static Err refuse_clips(const TrainSession *s, const DatasetSettings *set)
+{
+    for (int i = 0; i < set->n_paths; i++)
+        if (clip_path_is(set->path[i]) && set->format == FORMAT_AUTO)
+            return err_fail(ERR_CONFIG,
+                            "%s: an array of latents, and %s is a model of text; train a "
+                            "model.name=stdit-tiny on it, or set data.format to read the file as "
+                            "tokens",
+                            set->path[i], s->model.name);
+    return OK;
+}
+
+static Err open_dataset(TrainSession *s, DatasetSettings *set, Dataset *out)
+{
+    TRY(s->model.frames ? open_clips(s, set) : refuse_clips(s, set));
+    TRY(dataset_open(set, &s->arena, out));
+    return s->model.frames ? OK : train_check_bytes(s, out);
+}
+
 static Err open_data(TrainSession *s)
 {
     const Config *c = &s->config;
-    const char *tokenizer;
-    TRY(train_tokenizer(s, &tokenizer));
+    const char *tokenizer = NULL;
+    if (!s->model.frames) TRY(train_tokenizer(s, &tokenizer));
+    TRY(ARENA_NEW(&s->arena, c->data_train.n + c->data_valid.n, &s->clips));
     DatasetSettings set = {.path = c->data_train.at,
                            .n_paths = c->data_train.n,
                            .format = config_token_format(c),
@@ -44,8 +84,7 @@ static Err open_data(TrainSession *s)
         return err_fail(ERR_CONFIG,
                         "data.train: no file is set; set it to a text or a token file, as in "
                         "`sheaf train run.yaml data.train=mytext.txt`");
-    TRY(dataset_open(&set, &s->arena, &s->train));
-    TRY(train_check_bytes(s, &s->train));
+    TRY(open_dataset(s, &set, &s->train));
     if (c->run_valid_every > 0 && c->data_valid.n == 0)
         return err_fail(ERR_CONFIG,
                         "run.valid_every=%lld: data.valid is not set; set it, or "
@@ -55,8 +94,7 @@ static Err open_data(TrainSession *s)
     set.path = c->data_valid.at;
     set.n_paths = c->data_valid.n;
     set.seed = 0; /* the same samples in every run, for any run.seed */
-    TRY(dataset_open(&set, &s->arena, &s->valid));
-    return train_check_bytes(s, &s->valid);
+    return open_dataset(s, &set, &s->valid);
 }
 
 /* True if a line of standard output can be overwritten. A launcher may give a rank a terminal of
@@ -189,7 +227,8 @@ static void print_summary(const TrainSession *s)
            (long long)r->steps, r->first_loss, r->first == 1 ? "the start" : "step ");
     if (r->first > 1) printf("%lld, where it resumed", (long long)r->first);
     printf(", %.4f at the end", r->last_loss);
-    if (r->has_valid) printf(", %.4f on held-out text", r->valid_loss);
+    if (r->has_valid)
+        printf(", %.4f on held-out %s", r->valid_loss, s->model.frames ? "clips" : "text");
     printf("; %s tokens, %s tok/s, memory %s%s; metrics in %s/metrics.jsonl\n",
            text_count((double)r->tokens, count),
            text_count((double)r->tokens_here / r->seconds, rate), text_bytes(r->peak_bytes, bytes),
@@ -238,6 +277,7 @@ static int train(int argc, char **argv, FlightRecorder *recorder)
     launch_close(&s.launch);
     dataset_close(&s.train);
     dataset_close(&s.valid);
+    for (int i = 0; i < s.n_clips; i++) clip_close(&s.clips[i]);
     arena_close(&s.arena);
     return status;
 }

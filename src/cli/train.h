@@ -8,6 +8,7 @@
 #include "cli/config/job.h"
 #include "cli/launch.h"
 #include "device/registry.h"
+#include "state/clip_open.h"
 #include "state/source.h"
 #include "train/run.h"
 
@@ -31,6 +32,8 @@ typedef struct {
     ModelConfig model;
     Source *init; /* opened model.init; NULL: not set, or the run has a checkpoint */
     Dataset train, valid;
+    OpenClips *clips; /* [n_clips]: of both datasets, of a model of clips */
+    int n_clips;
     const Device *device;
     char device_text[DEVICE_TEXT_BYTES];
     FlightRecorder *recorder;

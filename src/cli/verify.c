@@ -84,7 +84,8 @@ static Err choose_layouts(const Config *c, const VerifyFlags *want, Arena *a, Ve
                                  .key_heads = v->trial_model.n_kv_heads,
                                  .strength = 2,
                                  .experts = v->trial_model.experts.n,
-                                 .head_size = v->trial_model.head_size};
+                                 .head_size = v->trial_model.head_size,
+                                 .frames = v->trial_model.frames};
     TRY(layouts_covering(&limits, a, &cover, &n_cover));
     TRY(ARENA_NEW(a, n_cover + 1, out));
     *n = 0;
@@ -122,6 +123,14 @@ static Err shrink_units(const Config *c, const JobSettings *job, Verification *v
     return OK;
 }
 
+/* Tokens of a sequence of the trials. */
+static int64_t trial_length(const Verification *v, int64_t seq_len)
+{
+    enum { SHORT = 12 };
+    if (v->trial_model.frames) return v->trial_model.max_positions;
+    return v->shrunken && seq_len > SHORT ? SHORT : seq_len;
+}
+
 /* A shrunken model with short sequences and blocks of 16 elements has all the seams of a large one,
  * and runs in seconds. */
 static Err verify_settings(const Config *c, const VerifyFlags *want, Verification *v)
@@ -133,20 +142,19 @@ static Err verify_settings(const Config *c, const VerifyFlags *want, Verificatio
     v->shrunken = !want->full && verify_shrink(&v->model, &v->trial_model);
     if (!v->shrunken) v->trial_model = v->model;
     if (job.parallel.units) TRY(shrink_units(c, &job, v));
-    v->set = (VerifySettings){
-        .config = &v->trial_model,
-        .batch = {2, v->shrunken && job.batch.seq_len > 12 ? 12 : job.batch.seq_len},
-        .device = v->device,
-        .dtype = job.dtype,
-        .compile = job.compile,
-        .stage = v->stage,
-        .n_stage_rules = job.n_stage_rules,
-        .schedule = "1f1b",
-        .optim = job.optim,
-        .lr = c->optim_lr,
-        .seed = (uint64_t)c->run_seed,
-        .steps = 3,
-        .is_plain = job.dtype == F64};
+    v->set = (VerifySettings){.config = &v->trial_model,
+                              .batch = {2, trial_length(v, job.batch.seq_len)},
+                              .device = v->device,
+                              .dtype = job.dtype,
+                              .compile = job.compile,
+                              .stage = v->stage,
+                              .n_stage_rules = job.n_stage_rules,
+                              .schedule = "1f1b",
+                              .optim = job.optim,
+                              .lr = c->optim_lr,
+                              .seed = (uint64_t)c->run_seed,
+                              .steps = 3,
+                              .is_plain = job.dtype == F64};
     if (v->shrunken) v->set.optim.block = 16;
     return OK;
 }

@@ -11,18 +11,22 @@ void verify_print_head(const Verification *v)
     const ModelConfig *c = &v->trial_model;
     const char *grade = grade_name(dtype_is_narrow(v->set.dtype) ? GRADE_BF16 : GRADE_BOUNDED);
     char device[DEVICE_TEXT_BYTES];
-    printf("%s%s: %lld layers, width %lld, %lld heads and %lld of keys, vocabulary %lld; "
-           "sequences of %lld\n",
-           v->model.name, v->shrunken ? ", a shrunken copy" : "", (long long)c->n_layers,
-           (long long)c->width, (long long)c->n_heads, (long long)c->n_kv_heads,
-           (long long)c->vocab, (long long)v->set.batch.seq_len);
+    printf("%s%s: %lld layers, width %lld, %lld heads", v->model.name,
+           v->shrunken ? ", a shrunken copy" : "", (long long)c->n_layers, (long long)c->width,
+           (long long)c->n_heads);
+    if (c->frames)
+        printf("; clips of %lld frames of %lld tokens\n", (long long)c->frames,
+               (long long)c->places);
+    else
+        printf(" and %lld of keys, vocabulary %lld; sequences of %lld\n", (long long)c->n_kv_heads,
+               (long long)c->vocab, (long long)v->set.batch.seq_len);
     printf("f64 on ref: 1 step of SGD and %d of AdamW; %s", v->set.steps,
            v->set.is_plain ? "\n" : "");
     if (!v->set.is_plain)
         printf("exact and %s in %s on %s\n", grade, dtype_name(v->set.dtype),
                device_text(v->device, device));
-    printf("loss is the worse of training and validation; gradients include their norm; f64 also "
-           "compares generated text\n");
+    printf("loss is the worse of training and validation; gradients include their norm%s\n",
+           c->full_mask ? "" : "; f64 also compares generated text");
     printf("deviations are relative to the largest entry of each tensor%s\n\n",
            dtype_is_narrow(v->set.dtype)
                ? "; those of grade bf16 are errors against f64, as multiples of "

@@ -40,8 +40,28 @@ static InputRows rows_of(Rank *r, int micro)
                        .held = r->settings.program->input_rows};
 }
 
+/* Micro-batches of clips have all their rows; those that the batch lacks have weight 0. */
+static Err fill_clips(const Job *job, const Dataset *data, Rank *r, int64_t cursor, int64_t count)
+{
+    const BatchSplit split = batch_split(job);
+    const ModelConfig *c = job->settings.config;
+    for (int m = 0; m < split.micros; m++) {
+        const BatchPart part = batch_part(&split, count, m);
+        const ClipRows in = clip_rows(r, m);
+        for (int64_t i = 0; i < split.each; i++) {
+            if (i < part.n)
+                TRY(dataset_fill_clip(data, cursor + part.first + i, &in, i));
+            else
+                clip_fill_padding(c, &in, i);
+        }
+        rank_set_rows(r, m, split.each * c->max_positions);
+    }
+    return OK;
+}
+
 Err loop_fill(const Job *job, const Dataset *data, Rank *r, int64_t cursor, int64_t count)
 {
+    if (dataset_has_clips(data)) return fill_clips(job, data, r, cursor, count);
     const BatchSplit split = batch_split(job);
     const int64_t seq = job->settings.batch.seq_len;
     for (int m = 0; m < split.micros; m++) {

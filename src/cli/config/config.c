@@ -8,6 +8,7 @@
 #include "cli/config/print.h"
 #include "cli/config/renamed.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include "job/batch.h"
@@ -293,7 +294,37 @@ static Err set_experts(const Config *c, ModelConfig *m)
     return OK;
 }
 
-Err config_model(const Config *c, Arena *a, ModelConfig *out)
+/* Keys of text and of causal attention, which mean nothing to clips. */
+static Err set_clips(Config *c, const ModelConfig *m)
+{
+    const struct {
+        int key;
+        const char *name, *cure;
+        bool set;
+    } refused[] = {
+        {KEY_data_tokenizer, "data.tokenizer", "clips have no tokens to encode",
+         strcmp(c->data_tokenizer, "auto") != 0},
+        {KEY_data_format, "data.format", "files of clips are .npy or .safetensors by their names",
+         c->data_format != DATA_AUTO},
+        {KEY_data_pack, "data.pack", "clips are not packed documents", !c->data_pack},
+        {KEY_data_seq_len, "data.seq_len",
+         "a clip has frames x places tokens: set model.num_frames and the sizes of the latents",
+         c->data_seq_len != m->max_positions &&
+             c->data_seq_len != strtoll(key_at(KEY_data_seq_len)->fallback, NULL, 10)},
+        {KEY_parallel_slices, "parallel.slices",
+         "frames see later frames, so no slice can run "
+         "before the next",
+         c->parallel_slices > 1},
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        if (refused[i].set)
+            return err_fail(ERR_CONFIG, "%s: %s is not for %s: %s; remove it",
+                            c->origin[refused[i].key], refused[i].name, m->name, refused[i].cure);
+    c->data_seq_len = m->max_positions;
+    return OK;
+}
+
+Err config_model(Config *c, Arena *a, ModelConfig *out)
 {
     ModelConfig m;
     const ModelSource from = {.name = c->model_name,
@@ -302,6 +333,7 @@ Err config_model(const Config *c, Arena *a, ModelConfig *out)
                               .ignore = {c->model_ignore.at, c->model_ignore.n}};
     TRY(model_config_open(&from, a, &m));
     TRY(set_experts(c, &m));
+    if (m.frames) TRY(set_clips(c, &m));
     if (c->data_seq_len > m.max_positions)
         return err_fail(ERR_CONFIG,
                         "%s: data.seq_len=%lld is more than the %lld positions of %s; set "

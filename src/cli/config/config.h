@@ -96,9 +96,10 @@ Err config_load(const char *path, const char *const *set, int n_set, Arena *a, C
 /* Local. The keys of model.ignore among arguments, for a folder that is opened before the other
  * keys can be read. */
 Err config_ignored_keys(const char *const *set, int n_set, Arena *a, IgnoredKeys *out);
-/* Local. The model of the run. ERR_CONFIG if a sequence has more tokens than the model has
- * positions, or if the configuration has a plan that was made for another run. */
-Err config_model(const Config *c, Arena *a, ModelConfig *out);
+/* Local. The model of the run. A model of clips sets data_seq_len to the tokens of a clip.
+ * ERR_CONFIG if a sequence has more tokens than the model has positions, if keys are set that mean
+ * nothing to the model, or if the configuration has a plan that was made for another run. */
+Err config_model(Config *c, Arena *a, ModelConfig *out);
 /* Local. Micro-batches per step of each rank; the last one may be short or empty. */
 int64_t config_micros(const Config *c);
 

@@ -121,7 +121,7 @@ static Err compile_facts(const JobSettings *settings, const ExplainFlags *want, 
     return err;
 }
 
-static Err explain(const Config *config, const ExplainFlags *want, Arena *arena, Arena *temp)
+static Err explain(Config *config, const ExplainFlags *want, Arena *arena, Arena *temp)
 {
     const char *text;
     ModelConfig model;
