@@ -26,6 +26,7 @@ typedef struct {
     int strength;             /* 2: every pair of values, 3: every triple */
     int64_t experts;          /* of a layer; 0: the model is dense */
     int64_t head_size;        /* rows of a key head: weights=stream shards them over cp */
+    int64_t frames;           /* of a clip; 0: a model of text */
 } LayoutLimits;
 
 /* Local. Layouts such that every possible pair (or triple) of values of (dp_replicate, dp_shard,

@@ -101,6 +101,7 @@ static bool may(const void *context, const int *value, int n)
     if (world > limits->ranks) return false;
     if (n < N_OPTIONS) return true;
     const ParallelSettings p = settings_of(value);
+    if (value[CP] && limits->frames) return false;
     if (!value[CP] && (value[TOKENS] || value[CONTEXT])) return false;
     if (p.context == CONTEXT_ULYSSES && !shares_heads(p.mesh.cp, &p.mesh, limits)) return false;
     if (p.context == CONTEXT_LIGHTSEQ && p.tokens != TOKENS_CONTIGUOUS) return false;

@@ -62,6 +62,10 @@ static void fill_sequence(Rank *r, const TrialSettings *s, int micro, int64_t ro
 
 void trial_fill(Rank *r, const Job *job, const TrialSettings *s, int64_t step)
 {
+    if (s->job.config->frames) {
+        trial_fill_clips(r, job, s, step);
+        return;
+    }
     const BatchSplit split = batch_split(job);
     for (int m = 0; m < job->settings.micros; m++) {
         const BatchPart part = batch_part(&split, s->global, m);

@@ -1,4 +1,5 @@
-/* trial_parts.h -- private to verify/: trial.c trains, trial_infer.c validates and generates. */
+/* trial_parts.h -- private to verify/: trial.c trains, trial_infer.c validates and generates,
+ * trial_clips.c has the data of models of clips. */
 #ifndef VERIFY_TRIAL_PARTS_H
 #define VERIFY_TRIAL_PARTS_H
 
@@ -9,6 +10,8 @@ enum { TRIAL_IN_FLIGHT = 64, TRIAL_RECORDS = 64, TRIAL_TIMEOUT_S = 120 };
 
 /* Local. Writes the rank's sequences of a step to its inputs. */
 void trial_fill(Rank *r, const Job *job, const TrialSettings *s, int64_t step);
+/* Local. The same for a model of clips: random latents and texts. */
+void trial_fill_clips(Rank *r, const Job *job, const TrialSettings *s, int64_t step);
 /* Collective over all ranks. The loss of the sequences that follow those of the last step, by a
  * program without backward phases that shares the weights of `trained`. */
 Err trial_validate(WorldRank *w, const Job *job, const TrialSettings *s, const Rank *trained,

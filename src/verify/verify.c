@@ -260,18 +260,35 @@ Err verify_layout(const VerifySettings *s, const ParallelSettings *given, Arena 
     return OK;
 }
 
+/* Frames, rows and columns of different numbers. */
+static void shrink_clips(ModelConfig *c)
+{
+    enum { FRAMES = 3, TOKEN_ROWS = 2, TOKEN_COLUMNS = 4, TEXT = 3 };
+    ClipConfig *x = &c->clip;
+    c->frames = min_i64(c->frames, FRAMES);
+    x->patch = min_i64(x->patch, 2);
+    x->height = min_i64(x->height / x->patch, TOKEN_ROWS) * x->patch;
+    x->width = min_i64(x->width / x->patch, TOKEN_COLUMNS) * x->patch;
+    x->channels = min_i64(x->channels, 3);
+    x->text_length = min_i64(x->text_length, TEXT);
+    x->text_width = min_i64(x->text_width, TEXT + 2);
+    c->places = x->height / x->patch * (x->width / x->patch);
+    c->max_positions = c->frames * c->places;
+}
+
 bool verify_shrink(const ModelConfig *config, ModelConfig *out)
 {
     enum { LAYERS = 2, HEAD_SIZE = 8, HEADS = 8, VOCAB = 211, EXPERTS = 8 };
     ModelConfig c = *config;
     const int64_t group = c.n_heads / c.n_kv_heads;
-    c.n_layers = min_i64(c.n_layers, LAYERS);
+    c.n_layers = min_i64(c.n_layers, c.frames ? c.clip.dims : LAYERS); /* a layer of each kind */
     c.head_size = min_i64(c.head_size, HEAD_SIZE);
     c.n_heads = min_i64(c.n_heads, group > HEADS ? group : HEADS / group * group);
     c.n_kv_heads = c.n_heads / group;
     c.width = min_i64(c.width, c.n_heads * c.head_size);
     c.ff_width = min_i64(c.ff_width, 2 * c.width + 3); /* has few divisors */
     c.vocab = min_i64(c.vocab, VOCAB);
+    if (c.frames) shrink_clips(&c);
     c.experts.n = min_i64(c.experts.n, EXPERTS);
     c.experts.chosen = min_i64(c.experts.chosen, (c.experts.n + 1) / 2);
     c.experts.width = min_i64(c.experts.width, c.width + 3);
