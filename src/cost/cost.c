@@ -1,5 +1,5 @@
 /* cost.c -- rooflines of ops. */
-#include "cost/cost.h"
+#include "cost/cost_parts.h"
 
 #include "ir/pairs.h"
 
@@ -53,6 +53,7 @@ CostWork cost_work(OpId op, const OpAttr *attr, DType dtype, int n_in, const Dim
         w.bytes += operand_bytes(&sig.in[i < sig.n_in ? i : sig.n_in - 1], &in[i], dtype);
     for (int i = 0; i < n_out; i++) w.bytes += operand_bytes(&sig.out[i], &out[i], dtype);
     if (n_out > 0) set_shape(&w, out[0].ndim, out[0].dim);
+    if (cost_is_grouped(op)) cost_set_grouped(&w, in, out);
     return w;
 }
 
@@ -66,7 +67,7 @@ static double heavy_seconds(const CostRates *r, const CostWork *w)
     if (class == WORK_ATTENTION && r->attention[w->dtype])
         rate = cost_curve_at(r->attention[w->dtype], w->heavy);
     if (class == WORK_GEMM && w->m > 0) {
-        waste = cost_tile_waste(&r->tiles, w->m, w->n, w->k);
+        waste = cost_tile_waste(&r->tiles, w->experts, w->m, w->n, w->k);
         if (r->gemm[w->dtype]) rate = cost_grid_at(r->gemm[w->dtype], &r->tiles, w->m, w->n, w->k);
     }
     return w->heavy * waste / rate;
@@ -103,6 +104,7 @@ CostWork cost_instr_work(const Program *p, const Instr *i)
                   .light = i->flops - i->heavy_flops,
                   .bytes = (double)i->bytes};
     if (i->n_out > 0) set_shape(&w, p->tensor[i->out[0]].ndim, p->tensor[i->out[0]].dim);
+    cost_set_experts(&w, p, i);
     return w;
 }
 

@@ -111,6 +111,7 @@ typedef struct {
     double light;   /* all other flops: epilogues, norms, pointwise ops */
     double bytes;   /* read and written */
     double m, n, k; /* extents of a GEMM; 0: not known, counted as a multiple of its tiles */
+    double experts; /* as many such GEMMs in one call: over the rows of all experts; 0: one */
     double c;       /* width of the heads of an attention; 0: not known */
 } CostWork;
 
@@ -126,7 +127,7 @@ double cost_work_seconds(const CostRates *r, const CostWork *w);
 CostWork cost_instr_work(const Program *p, const Instr *i);
 double cost_instr_seconds(const CostRates *r, const Program *p, const Instr *i);
 /* Local. A GEMM's flops with whole tiles in whole waves, over its flops: at least 1. */
-double cost_tile_waste(const CostTiles *t, double m, double n, double k);
+double cost_tile_waste(const CostTiles *t, double experts, double m, double n, double k);
 /* Local. Interpolates in log space. */
 double cost_curve_at(const CostCurve *c, double x);
 /* Local. The rate of a GEMM's flops with whole tiles. */

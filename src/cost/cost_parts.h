@@ -9,4 +9,12 @@ int64_t cost_position(const CostRates *r, int rank);
 /* Local. Sets the links of a group that crosses nodes; r->nodes has links. */
 void cost_find_links(const CostRates *r, RankList ranks, CostGroup *g);
 
+/* Local. Whether the op is a GEMM over the rows of all experts. */
+bool cost_is_grouped(OpId op);
+/* Local. Sets the extents of a grouped GEMM's w from those of its operands. */
+void cost_set_grouped(CostWork *w, const Dims *in, const Dims *out);
+/* Local. Leaves other ops as they are. Ops over the rows of experts: sets the extents of GEMMs, and
+ * scales the work from rooms to rows. */
+void cost_set_experts(CostWork *w, const Program *p, const Instr *i);
+
 #endif

@@ -15,27 +15,33 @@
 /* Parts of k are added up through memory. */
 #define SPLIT_SHARE 0.9
 
-/* The flops of tiles of this size, over those of the GEMM. */
-static double waste_of(const CostTiles *t, double tm, double tn, double split, const double mnk[3])
+/* GEMMs of one call: how many, and their extents. */
+typedef struct {
+    double count, m, n, k;
+} GemmBatch;
+
+/* The flops of tiles of this size, over those of the GEMMs. */
+static double waste_of(const CostTiles *t, double tm, double tn, double split, const GemmBatch *g)
 {
-    const double tiles = ceil(mnk[0] / tm) * ceil(mnk[1] / tn) * split;
+    const double tiles = g->count * ceil(g->m / tm) * ceil(g->n / tn) * split;
     const double waves = ceil(tiles / t->units);
-    return waves * t->units * tm * tn * (mnk[2] / split + t->fill_k) / (mnk[0] * mnk[1] * mnk[2]);
+    return waves * t->units * tm * tn * (g->k / split + t->fill_k) /
+           (g->count * g->m * g->n * g->k);
 }
 
-double cost_tile_waste(const CostTiles *t, double m, double n, double k)
+double cost_tile_waste(const CostTiles *t, double experts, double m, double n, double k)
 {
     /* Parts of a tile and their share of the rate: operands are read 1/tm + 1/tn times a flop. */
     static const struct {
         double m, n, share;
     } size[] = {{1, 1, 1}, {0.5, 1, 0.95}, {0.5, 0.5, 0.85}, {0.25, 0.5, 0.7}};
-    const double mnk[] = {m, n, k};
+    const GemmBatch g = {experts > 0 ? experts : 1, m, n, k};
     double least = INFINITY;
     if (t->units == 0 || m <= 0 || n <= 0 || k <= 0) return 1;
     for (size_t i = 0; i < sizeof size / sizeof *size; i++)
         for (double split = 1; split <= 8; split *= 2) {
             const double share = size[i].share * (split > 1 ? SPLIT_SHARE : 1);
-            const double waste = waste_of(t, t->m * size[i].m, t->n * size[i].n, split, mnk);
+            const double waste = waste_of(t, t->m * size[i].m, t->n * size[i].n, split, &g);
             if (waste / share < least) least = waste / share;
         }
     return least;
@@ -64,7 +70,7 @@ double cost_curve_at(const CostCurve *c, double x)
 static double rate_at(const CostGrid *g, const CostTiles *t, const int i[3])
 {
     const double rate = g->rate[(i[0] * g->n_n + i[1]) * g->n_k + i[2]];
-    return rate * cost_tile_waste(t, g->m[i[0]], g->n[i[1]], g->k[i[2]]);
+    return rate * cost_tile_waste(t, 1, g->m[i[0]], g->n[i[1]], g->k[i[2]]);
 }
 
 double cost_grid_at(const CostGrid *g, const CostTiles *t, double m, double n, double k)

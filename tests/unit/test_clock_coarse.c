@@ -1,21 +1,26 @@
 /* test_clock_coarse.c -- the coarse clock against the clock, and its speed.
  *
  * Both play the same seconds of the same programs, so with transfers that overlap they agree to
- * 0.5%; the rest is the position of waits within a stage. Two things are beyond a summary:
+ * 0.5%; the rest is the position of waits within a stage. Some things are beyond a summary:
  *
  *     carried out    without overlap a rank carries out transfers in the order of its waits, and
  *                    both ends of a send wait for it; the coarse clock has one order for a stage
  *     uneven nodes   if the axes cut across nodes (tp=3 on nodes of 2), ranks along dp have other
  *                    positions; a summary has those of the first
+ *     experts        a unit with experts has two packs, reduced over other ranks at the same time;
+ *                    a summary adds their seconds. The loads of routers, summed at the end, are
+ *                    left out
  *     far apart      tied weights are summarized on neighboring stages, which may be on one node
  *                    although the first and the last are not */
 #include <math.h>
 #include <time.h>
 
 #include "clock_cases.h"
+#include "support/models.h"
 #include "plan/clock_coarse.h"
 
-static const double OVERLAPS = 0.005, CARRIED_OUT = 0.05, UNEVEN_NODES = 0.10, FAR_APART = 0.02;
+static const double OVERLAPS = 0.005, CARRIED_OUT = 0.05, UNEVEN_NODES = 0.10, FAR_APART = 0.02,
+                    EXPERTS = 0.05;
 
 /* Clusters with launches by the host, serial axes, and transfers that slow work down: the host runs
  * ahead within a RUN, and slow-downs move waits. */
@@ -125,6 +130,69 @@ static void tied_weights_are_reduced_at_the_end(void **state)
     }
 }
 
+/* A mixture of experts on these axes; balance loss, so its load is summed over ranks. */
+static void open_experts(Fixture *f, const MeshSizes *mesh, double rows)
+{
+    const ClockCase of = {.mesh = *mesh, .micros = 4, .schedule = "1f1b", .zero = 1};
+    open_case(f, &of);
+    f->config = *test_model("qwen2_moe");
+    f->config.n_layers = 4;
+    f->config.experts.n = 8;
+    f->config.experts.chosen = 2;
+    f->config.experts.width = 20;
+    f->config.experts.dense_layers = NULL;
+    f->config.experts.aux_loss = 0.1;
+    f->set.config = &f->config;
+    f->set.parallel.expert_rows = rows;
+    f->set.parallel.sequence = mesh->tp > 1;
+}
+
+static void experts_agree_with_the_clock(void **state)
+{
+    static const MeshSizes mesh[] = {{.dp_shard = 4, .ep = 2},
+                                     {.dp_shard = 4, .ep = 4},
+                                     {.dp_shard = 2, .tp = 2, .ep = 4},
+                                     {.dp_shard = 2, .tp = 2, .ep = 2, .etp = 2},
+                                     {.dp_shard = 2, .cp = 2, .ep = 4},
+                                     {.pp = 2, .dp_shard = 4, .ep = 2},
+                                     {.pp = 2, .dp_shard = 2, .tp = 2, .ep = 4}};
+    static CoarseCase c;
+    (void)state;
+    for (size_t i = 0; i < 2 * sizeof mesh / sizeof *mesh; i++) {
+        const Cluster cluster = slow_cluster(i % 2 == 0);
+        Fixture f;
+        StepTime fine;
+        open_experts(&f, &mesh[i / 2], 2);
+        const ClockInput in = {.cluster = &cluster, .job = &f.set, .mesh = &f.mesh};
+        DO(clock_step(&in, &f.arena, &f.temp, &fine));
+        open_coarse(&f, &cluster, &c);
+        const CoarseTime coarse = coarse_step(&f, &cluster, &c);
+        const double gap = coarse.step_s / fine.step_s - 1;
+        if (fabs(gap) > EXPERTS)
+            fail_msg("case %zu: coarse %.6g s, clock %.6g s: %+.2f%%", i, coarse.step_s,
+                     fine.step_s, 100 * gap);
+        close_case(&f);
+    }
+}
+
+/* Room for more rows is sent, and not computed. */
+static void rooms_are_sent_and_rows_computed(void **state)
+{
+    const MeshSizes mesh = {.dp_shard = 4, .ep = 4};
+    const Cluster cluster = slow_cluster(true);
+    StepTime time[2];
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        Fixture f;
+        open_experts(&f, &mesh, i ? 3 : 1);
+        const ClockInput in = {.cluster = &cluster, .job = &f.set, .mesh = &f.mesh};
+        DO(clock_step(&in, &f.arena, &f.temp, &time[i]));
+        close_case(&f);
+    }
+    assert_true(fabs(time[1].spent_s[TIME_GEMM] / time[0].spent_s[TIME_GEMM] - 1) < 1e-9);
+    assert_true(time[1].step_s > 1.05 * time[0].step_s);
+}
+
 /* llama3.1-405b on 16,384 ranks. */
 static void open_405b(Fixture *f, const char *schedule)
 {
@@ -219,6 +287,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(agrees_with_the_clock),
                                        cmocka_unit_test(tied_weights_are_reduced_at_the_end),
+                                       cmocka_unit_test(experts_agree_with_the_clock),
+                                       cmocka_unit_test(rooms_are_sent_and_rows_computed),
                                        cmocka_unit_test(knows_bytes),
                                        cmocka_unit_test(is_fast_at_scale)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -227,23 +227,46 @@ static void work_of_a_node_follows_its_row(void **state)
     assert_true(norm.heavy == 0 && norm.light == 5 * 60 && norm.bytes == 4 * (60 + 10 + 60 + 6));
 }
 
+/* A grouped GEMM is as many GEMMs as experts, each with its share of the rows; a GEMM of few rows
+ * wastes most of a tile. */
+static void experts_share_the_rows(void **state)
+{
+    enum { R = 1200, I = 256, O = 384, E = 6 };
+    const OpAttr none = {0};
+    const Dims w = {.ndim = 3, .dim = {dim_of(E), dim_of(O), dim_of(I)}};
+    const Dims x = dims2(dim_of(R), dim_of(I)), y = dims2(dim_of(R), dim_of(O));
+    const Dims at = dims1(dim_of(E + 1)), in[] = {x, w, at}, dw_in[] = {y, x, at};
+    const CostWork f = cost_work(OP_grouped_linear, &none, BF16, 3, in, 1, &y);
+    const CostWork dw = cost_work(OP_grouped_linear_dw, &none, BF16, 3, dw_in, 1, &w);
+    (void)state;
+    assert_true(f.experts == E && f.m == R / E && f.n == O && f.k == I);
+    assert_true(dw.experts == E && dw.m == O && dw.n == I && dw.k == R / E);
+    assert_true(f.heavy == 2.0 * R * I * O && dw.heavy == f.heavy);
+    const CostTiles t = {.units = 18, .m = 256, .n = 128, .fill_k = 0};
+    /* 200 rows in tiles of 256, three columns of tiles each: 18 tiles on 18 units. */
+    assert_true(fabs(cost_tile_waste(&t, E, 200, 384, 4096) - 256.0 / 200) < 1e-12);
+    assert_true(cost_tile_waste(&t, E, 200, 384, 4096) >
+                cost_tile_waste(&t, 1, 6 * 200, 384, 4096));
+}
+
 /* Whole tiles in whole waves; more is never faster; no tiles, no waste. */
 static void tiles_and_waves_are_whole(void **state)
 {
     const CostTiles t = {.units = 10, .m = 128, .n = 128, .fill_k = 0}, none = {0};
     (void)state;
-    assert_true(cost_tile_waste(&none, 3, 5, 7) == 1);
-    assert_true(cost_tile_waste(&t, 1280, 128, 512) == 1); /* ten tiles on ten units */
+    assert_true(cost_tile_waste(&none, 1, 3, 5, 7) == 1);
+    assert_true(cost_tile_waste(&t, 1, 1280, 128, 512) == 1); /* ten tiles on ten units */
     /* 11 tiles: with k split by 8, 88 in 9 waves. */
-    assert_true(fabs(cost_tile_waste(&t, 1408, 128, 8) - 90.0 / 88 / 0.9) < 1e-12);
+    assert_true(fabs(cost_tile_waste(&t, 1, 1408, 128, 8) - 90.0 / 88 / 0.9) < 1e-12);
     double last = 0;
     for (double m = 1; m < 5000; m += 1 + m / 3) {
-        const double flops = m * 700 * 900 * cost_tile_waste(&t, m, 700, 900);
-        assert_true(flops >= last * (1 - 1e-12) && cost_tile_waste(&t, m, 700, 900) >= 1);
+        const double flops = m * 700 * 900 * cost_tile_waste(&t, 1, m, 700, 900);
+        assert_true(flops >= last * (1 - 1e-12) && cost_tile_waste(&t, 1, m, 700, 900) >= 1);
         last = flops;
     }
     const CostTiles filled = {.units = 10, .m = 128, .n = 128, .fill_k = 64};
-    assert_true(cost_tile_waste(&filled, 1280, 128, 64) > cost_tile_waste(&filled, 1280, 128, 640));
+    assert_true(cost_tile_waste(&filled, 1, 1280, 128, 64) >
+                cost_tile_waste(&filled, 1, 1280, 128, 640));
 }
 
 /* A GEMM that tp cuts by 32 takes more than its part of the time. */
@@ -330,6 +353,7 @@ int main(void)
                                        cmocka_unit_test(slow_links_are_those_of_the_ring),
                                        cmocka_unit_test(order_of_nodes_moves_groups_across_levels),
                                        cmocka_unit_test(work_of_a_node_follows_its_row),
+                                       cmocka_unit_test(experts_share_the_rows),
                                        cmocka_unit_test(tiles_and_waves_are_whole),
                                        cmocka_unit_test(gemms_do_not_scale_linearly),
                                        cmocka_unit_test(curves_and_grids_are_interpolated_in_logs),

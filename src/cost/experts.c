@@ -1,0 +1,72 @@
+/* experts.c -- the work of ops over the rows of experts.
+ *
+ *     rooms     | a a b . | c d . . |      what tensors have room for: a bound
+ *     rows      | a a b     c d     |      what kernels compute
+ *
+ * Routing is taken to be balanced: rows are the choices of as many tokens as the rank has, and each
+ * expert has its even share of them. A grouped GEMM is one GEMM for each expert, whose tiles share
+ * the units of the device. */
+#include "cost/cost_parts.h"
+
+bool cost_is_grouped(OpId op)
+{
+    return op == OP_grouped_linear || op == OP_grouped_linear_dx || op == OP_grouped_linear_dw;
+}
+
+static bool is_over_rows(OpId op)
+{
+    return cost_is_grouped(op) || op == OP_grouped_swiglu || op == OP_grouped_swiglu_dx ||
+           op == OP_collect_rows || op == OP_spread_rows;
+}
+
+/* w [e,o,i] is an input, dw [e,o,i] an output. */
+static void set_extents(CostWork *w, const Dim *matrices, const Dim *out)
+{
+    const bool dw = w->op == OP_grouped_linear_dw;
+    w->experts = (double)matrices[0].cap;
+    w->m = dw ? (double)matrices[1].cap : (double)out[0].cap / w->experts;
+    w->n = dw ? (double)matrices[2].cap : (double)out[1].cap;
+    w->k = w->m > 0 && w->n > 0 ? w->heavy / (2 * w->experts * w->m * w->n) : 0;
+}
+
+void cost_set_grouped(CostWork *w, const Dims *in, const Dims *out)
+{
+    set_extents(w, w->op == OP_grouped_linear_dw ? out[0].dim : in[1].dim, out[0].dim);
+}
+
+/* Rows over the rooms that they travel in. Programs without rooms have as many rows as choices. */
+static double share_of_rooms(const Program *p)
+{
+    for (int i = 0; i < p->n_instr; i++) {
+        const Instr *send = &p->instr[i];
+        if (send->op != OP_permute_sent) continue;
+        const Dim *at = p->tensor[send->in[1]].dim, *rooms = p->tensor[send->out[0]].dim;
+        const double share = (double)(at[0].cap * at[1].cap) / (double)rooms[0].cap;
+        return share < 1 ? share : 1;
+    }
+    return 1;
+}
+
+static double bytes_of(const ProgTensor *t)
+{
+    double bytes = (double)dtype_bytes(t->dtype);
+    for (int d = 0; d < t->ndim; d++) bytes *= (double)t->dim[d].cap;
+    return bytes;
+}
+
+void cost_set_experts(CostWork *w, const Program *p, const Instr *i)
+{
+    if (!is_over_rows(w->op)) return;
+    const ProgTensor *const out = &p->tensor[i->out[0]];
+    const ProgTensor *const matrices = w->op == OP_grouped_linear_dw ? out : &p->tensor[i->in[1]];
+    const double fixed = cost_is_grouped(w->op) ? bytes_of(matrices) : 0;
+    const double share = share_of_rooms(p);
+    if (cost_is_grouped(w->op)) set_extents(w, matrices->dim, out->dim);
+    w->heavy *= share;
+    w->light *= share;
+    w->bytes = fixed + share * (w->bytes - fixed);
+    if (w->op == OP_grouped_linear_dw)
+        w->k *= share;
+    else
+        w->m *= share;
+}
