@@ -41,10 +41,31 @@ static int size_of(const CsvTable *t, int row, const char *column)
     return (int)csv_number(t, row, column, 1);
 }
 
+/* Flops of a step as MoE folding counts them: GEMMs of the experts that a token has, attention
+ * without regard to its mask. */
+static double counted_flops(const CsvTable *t, int row)
+{
+    const char *notes = csv_text(t, row, "notes");
+    const double width = csv_number(t, row, "hidden", 0),
+                 seq_len = csv_number(t, row, "seq_len", 0);
+    const double heads = csv_number(t, row, "heads", 1);
+    const double kv = width * csv_number(t, row, "kv_heads", heads) / heads;
+    const double expert = 3 * width * note(notes, "expert_ffn", 0);
+    const double layer =
+        2 * width * (width + kv) + csv_number(t, row, "topk", 1) * expert + 2 * seq_len * width;
+    const double token =
+        csv_number(t, row, "layers", 0) * layer + width * csv_number(t, row, "vocab", 0);
+    return 6 * token * csv_number(t, row, "global_batch", 0) * seq_len;
+}
+
 static const char *read_time(const CsvTable *t, int row, PublishedRow *out)
 {
     const double rate = csv_number(t, row, "tokens_per_s_per_gpu", 0);
+    const double tflops = csv_number(t, row, "tflops_per_gpu", 0);
     out->step_s = 1e-3 * csv_number(t, row, "step_ms", 0);
+    if (out->step_s <= 0 && tflops > 0 && note(csv_text(t, row, "notes"), "mfu_pct", 0) > 0 &&
+        strstr(csv_text(t, row, "notes"), "full (non-causal) attention"))
+        out->step_s = counted_flops(t, row) / (1e12 * tflops * csv_number(t, row, "gpus", 0));
     if (out->step_s <= 0 && rate > 0)
         out->step_s = csv_number(t, row, "global_batch", 0) * csv_number(t, row, "seq_len", 0) /
                       (rate * csv_number(t, row, "gpus", 0));
@@ -55,7 +76,6 @@ static const char *read_time(const CsvTable *t, int row, PublishedRow *out)
 static const char *check_kind(const CsvTable *t, int row)
 {
     const char *notes = csv_text(t, row, "notes"), *precision = csv_text(t, row, "precision");
-    if (csv_number(t, row, "experts", 0) > 1 || note(notes, "expert_ffn", 0) > 0) return "MoE";
     if (strstr(precision, "fp8")) return "FP8";
     if (strstr(precision, "fp4")) return "FP4";
     if (strstr(notes, "lora=1") || strstr(notes, "phase=lora")) return "LoRA";
@@ -86,12 +106,37 @@ static const char *read_model(const CsvTable *t, int row, ModelConfig *c)
                        .o_bias = !gated,
                        .mlp_bias = !gated,
                        .init_std = 0.02};
-    if (c->n_layers < 1 || c->width < 1 || c->n_heads < 1 || c->ff_width < 1 ||
-        c->max_positions < 1)
+    if (csv_number(t, row, "experts", 0) > 1) {
+        c->family = FAMILY_MIXTRAL;
+        c->experts = (ExpertConfig){.n = count(t, row, "experts"),
+                                    .chosen = (int64_t)csv_number(t, row, "topk", 1),
+                                    .width = (int64_t)note(notes, "expert_ffn", 0),
+                                    .score = ROUTE_SOFTMAX,
+                                    .renormalize = true,
+                                    .scaling = 1,
+                                    .aux_loss = 0.01,
+                                    .capacity = 1}; /* balanced routing: each its even share */
+    }
+    if (c->n_layers < 1 || c->width < 1 || c->n_heads < 1 || c->max_positions < 1 ||
+        (c->experts.n > 0 ? c->experts.width : c->ff_width) < 1)
         return "no shape";
     if (c->n_kv_heads < 1 || !gated) c->n_kv_heads = c->n_heads;
     c->head_size = (int64_t)note(notes, "head_dim", (double)(c->width / c->n_heads));
     return NULL;
+}
+
+/* Experts on axes of their own. Without folding, tp shards an expert as it does a dense layer, and
+ * ep is a part of dp. Megatron needs sequence parallelism for experts; its optimizer shards its
+ * state unless the row says otherwise. */
+static void set_experts(const CsvTable *t, int row, JobSettings *j)
+{
+    const char *notes = csv_text(t, row, "notes");
+    const bool folds = strstr(notes, "Folding") != NULL;
+    ParallelSettings *p = &j->parallel;
+    p->mesh.ep = size_of(t, row, "ep");
+    p->mesh.etp = (int)note(notes, "etp", folds ? 1 : p->mesh.tp);
+    p->zero = (int)csv_number(t, row, "zero", 1);
+    p->sequence = p->mesh.tp > 1;
 }
 
 static const char *read_plan(const CsvTable *t, int row, PublishedRow *out)
@@ -118,6 +163,7 @@ static const char *read_plan(const CsvTable *t, int row, PublishedRow *out)
         .dp_shard = dp, .tp = size_of(t, row, "tp"), .pp = pp, .cp = size_of(t, row, "cp")};
     j->parallel.zero = (int)csv_number(t, row, "zero", 0);
     j->parallel.sequence = csv_number(t, row, "sequence_parallel", 0) == 1;
+    if (out->model.experts.n > 0) set_experts(t, row, j);
     j->parallel.chunks = pp > 1 && vp > 1 ? vp : 0;
     if (strcmp(recompute, "full") == 0) j->compile.recompute = RECOMPUTE_FULL;
     if (strcmp(recompute, "selective") == 0) j->compile.recompute = RECOMPUTE_SELECTIVE;

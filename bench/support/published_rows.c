@@ -77,7 +77,19 @@ static Err deal_stages(PublishedRows *p, PublishedRow *r)
     return text_done(&t, &job->split);
 }
 
-enum { UNFUSED_SOFTMAX = 5 }; /* to f32, scale, mask, softmax, to 16 bits, for one kernel; the same
+/* One chunk for each layer of a stage, if the row does not say. */
+static void interleave(PublishedRow *r, const CsvTable *t, int at)
+{
+    ParallelSettings *job = &r->job.parallel;
+    const int64_t pp = job->mesh.pp, layers = r->model.n_layers;
+    if (*csv_text(t, at, "vp") || pp <= 1 || layers % pp != 0 || r->micros % pp != 0) return;
+    job->chunks = (int)(layers / pp);
+    r->job.schedule = "interleaved";
+}
+
+enum {
+    UNFUSED_SOFTMAX = 5
+}; /* to f32, scale, mask, softmax, to 16 bits, for one kernel; the same
                                * again in backward */
 
 /* Collectives for each unit of a rank. */
@@ -119,6 +131,7 @@ static Err read_row(PublishedRows *p, const CsvTable *t, int at)
             r->needed_bytes = stack_bytes(r->stack, t, at);
     }
     if (!r->skip && r->stack && r->stack->stages_by_cost) TRY(deal_stages(p, &r->plan));
+    if (!r->skip && r->stack && r->stack->interleaves) interleave(&r->plan, t, at);
     if (!r->skip && r->stack) set_calls(&r->plan, r->stack);
     limit_stages(&r->plan);
     p->n_rows++;

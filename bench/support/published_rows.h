@@ -16,7 +16,7 @@ typedef struct {
     bool quarter; /* constants may be fitted on it */
     bool fitted;  /* constants are fitted on it: it is not reported with them */
     int fold;     /* of the quarter: a part of 1 / folds that is held out in turn */
-    bool opened; /* its clocks are compiled */
+    bool opened;  /* its clocks are compiled */
     RowClocks clocks;
     StepTime time;
     double seconds;                    /* predicted */

@@ -51,6 +51,7 @@ static Err read_row(const char *path, const CsvTable *t, int row, StackRow *out)
     TRY(read_axes(path, row, csv_text(t, row, "stops_host"), &out->stops_host));
     out->eager = csv_number(t, row, "eager", 0) == 1;
     out->split_sends = csv_number(t, row, "split_sends", 0) == 1;
+    out->interleaves = csv_number(t, row, "interleaves", 0) == 1;
     out->stages_by_cost = csv_number(t, row, "stages_by_cost", 0) == 1;
     TRY(read_cell(path, t, row, "bucket_mib", 0, &bucket_mib));
     out->bucket_bytes = bucket_mib * 0x1p20;

@@ -18,6 +18,7 @@ typedef struct {
     unsigned serial, stops_host;
     bool eager;       /* every op is a kernel of its own */
     bool split_sends; /* the ranks along tp send a part each of a message between stages */
+    bool interleaves; /* runs that name no number of chunks have one for each layer of a stage */
     /* Stages take blocks, in order, until they have passed their share of the flops of weights, as
      * nanotron deals them; false: equal numbers of layers. */
     bool stages_by_cost;
