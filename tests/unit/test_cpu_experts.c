@@ -75,6 +75,30 @@ static void grouped_gemms(void **state)
     }
 }
 
+/* Experts of many tiles; matrices that are packed in rounds of two; matrices of more than 16 MiB,
+ * which the whole team multiplies one by one. */
+static void large_experts(void **state)
+{
+    static const int size[][4] = {{700, 40, 33, 650}, {22, 1500, 1000, 9}, {13, 2304, 2048, 5}};
+    CpuBench *c = *state;
+    for (int i = 0; i < 3; i++) {
+        bench_clear(&c->b);
+        const int rows = size[i][0], n = size[i][1], k = size[i][2];
+        const Tensor offsets = NEW(&c->b, I32, DENSE, 4);
+        for (int e = 0; e < 4; e++) put(&offsets, e, e == 0 ? 0 : e < 3 ? size[i][3] : rows);
+        const Tensor a = RANDOM(&c->b, F32, DENSE, rows, k);
+        const Tensor b = RANDOM(&c->b, F32, DENSE, 3, n, k);
+        const Tensor y = RANDOM(&c->b, F32, DENSE, rows, n);
+        const Call gemm = {.in = {a, b, offsets},
+                           .n_in = 3,
+                           .out = {y},
+                           .n_out = 1,
+                           .attr.gemm = {.tb = true},
+                           .number = {1}};
+        against_ref(c, KERNEL_grouped_gemm, &gemm, tol_sum(F32, (double)k));
+    }
+}
+
 /* Few rows in all are a decoding step: another path. */
 static void few_rows(void **state)
 {
@@ -121,9 +145,8 @@ static void pointwise(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(permutes),
-        cmocka_unit_test(grouped_gemms),
-        cmocka_unit_test(few_rows),
+        cmocka_unit_test(permutes),      cmocka_unit_test(grouped_gemms),
+        cmocka_unit_test(large_experts), cmocka_unit_test(few_rows),
         cmocka_unit_test(pointwise),
     };
     return cmocka_run_group_tests_name("cpu: experts", tests, cpu_setup, cpu_teardown);

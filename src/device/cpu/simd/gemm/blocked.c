@@ -263,6 +263,19 @@ size_t CPU_NAME(prepacked_bytes)(DType type, int64_t k, int64_t n)
     return line_bytes(g.k_dwords * g.b.panels.n * g.kernel->nr);
 }
 
+int64_t blocked_prepack_tasks(const Call *call)
+{
+    const BlockedGemm g = all_of_b(call);
+    return g.k_dwords > 0 ? packing_tasks(&g, &g.b).parts * g.k_blocks.n : 0;
+}
+
+void blocked_prepack(const Call *call, int64_t task)
+{
+    BlockedGemm g = all_of_b(call);
+    g.b.packed = call->out[0].data;
+    run_packing_task(&g, &g.b, task);
+}
+
 Err CPU_NAME(prepack)(const Call *call)
 {
     BlockedGemm g = all_of_b(call);

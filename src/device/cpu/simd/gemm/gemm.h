@@ -10,6 +10,8 @@
 #include "device/cpu/simd/gemm/microkernel.h"
 
 #define blocked_gemm CPU_NAME(blocked_gemm)
+#define blocked_prepack CPU_NAME(blocked_prepack)
+#define blocked_prepack_tasks CPU_NAME(blocked_prepack_tasks)
 #define gemm_with_epilogue CPU_NAME(gemm_with_epilogue)
 
 /* Rows [row, row + m) and columns [column, column + n) of C. */
@@ -39,5 +41,9 @@ Err CPU_NAME(gemm_part)(const Call *call, GemmPart part);
 /* Local. All of B packed for GEMMs of its type: see DevicePrepack. */
 size_t CPU_NAME(prepacked_bytes)(DType type, int64_t k, int64_t n);
 Err CPU_NAME(prepack)(const Call *call);
+/* Local. The same in tasks, for a caller that packs many matrices with one team_run; the team of
+ * the call is NULL. */
+int64_t blocked_prepack_tasks(const Call *call);
+void blocked_prepack(const Call *call, int64_t task);
 
 #endif
