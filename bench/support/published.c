@@ -114,8 +114,7 @@ static const char *read_model(const CsvTable *t, int row, ModelConfig *c)
                                     .score = ROUTE_SOFTMAX,
                                     .renormalize = true,
                                     .scaling = 1,
-                                    .aux_loss = 0.01,
-                                    .capacity = 1}; /* balanced routing: each its even share */
+                                    .aux_loss = 0.01};
     }
     if (c->n_layers < 1 || c->width < 1 || c->n_heads < 1 || c->max_positions < 1 ||
         (c->experts.n > 0 ? c->experts.width : c->ff_width) < 1)
@@ -135,6 +134,7 @@ static void set_experts(const CsvTable *t, int row, JobSettings *j)
     ParallelSettings *p = &j->parallel;
     p->mesh.ep = size_of(t, row, "ep");
     p->mesh.etp = (int)note(notes, "etp", folds ? 1 : p->mesh.tp);
+    p->expert_rows = 1; /* routing is balanced */
     p->zero = (int)csv_number(t, row, "zero", 1);
     p->sequence = p->mesh.tp > 1;
 }
