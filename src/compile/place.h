@@ -67,6 +67,9 @@ typedef struct {
      * NULL: it compares bytes. */
     const CostRates *rates;
     CostGroup group;
+    /* Along cp: even splits of each token dim that a view unfolds, as splits of the rows: candidates
+     * for all rows, so that the search may switch where rows are few. By rows_open. */
+    int token_split[8], n_token_splits;
     bool regather; /* values gathered in F are gathered again (not saved) for the backward phases */
     int n_forward; /* number of forward nodes: those before the first that needs dy */
     PlacementTable placements;

@@ -139,8 +139,9 @@ static void drop_dead(const PlacementSearch *s, int node, AvailPlacements *avail
         AvailPlacements *a = &avail[v];
         if (s->last_read[v] <= node) *a = avail_only(NO_PLACEMENT);
         if (node + 1 != p->n_forward || !p->regather || a->id[0] == NO_PLACEMENT) continue;
-        for (int i = 1; i <= N_EXTRA && p->placements.list[a->id[0]].kind == PLACEMENT_SHARD; i++)
-            a->id[i] = NO_PLACEMENT;
+        if (p->placements.list[a->id[0]].kind != PLACEMENT_SHARD) continue;
+        for (int i = 1; i <= N_EXTRA; i++) /* the results of an all-to-all are no larger: kept */
+            if (a->id[i] == placement_replicate()) a->id[i] = NO_PLACEMENT;
     }
 }
 

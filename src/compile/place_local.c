@@ -171,8 +171,6 @@ static void localize_attr(const Localizer *l, int index, Node *n)
     case OP_fold_along:
         localize_factors(l, index, n);
         break;
-    case OP_attention_along:
-    case OP_attention_along_dx:
     case OP_embedding:
         attr->vocab.base = first_of(l, old->in[1], &want[1], 0);
         break;
@@ -185,6 +183,8 @@ static void localize_attr(const Localizer *l, int index, Node *n)
         break;
     case OP_attention:
     case OP_attention_dx:
+    case OP_attention_along:
+    case OP_attention_along_dx:
         localize_heads(l, index, attr);
         break;
     default:

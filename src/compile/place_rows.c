@@ -177,6 +177,37 @@ static void price(const PlaceContext *p, int node, RowChoice *list, int n)
     }
 }
 
+/* Even splits of the factors of rows that this view shows as several dims. */
+static Err add_token_splits(PlaceContext *p, const Node *n, const Signature *sig)
+{
+    const int most = (int)(sizeof p->token_split / sizeof *p->token_split);
+    const Operand *o = sig->in[0].second[0] ? &sig->in[0] : &sig->out[0];
+    const Value v = o == &sig->in[0] ? n->in[0] : n->out[0];
+    const char factor[3] = {o->letter[0], o->second[0], o->third[0]};
+    const int64_t rows = p->g->value[v].dims.dim[0].cap;
+    for (int i = 0; i < 3 && factor[i] && rows; i++) {
+        const ProductSides sides = operand_sides(o, 0, factor[i], &n->attr, rows);
+        const int64_t extent = rows / (sides.outer * sides.inner);
+        bool known = extent < p->placements.parts; /* some rank would have nothing */
+        int split;
+        TRY(split_even(&p->placements, extent, 1, &split));
+        TRY(split_of_factor(&p->placements, split, sides, &split));
+        for (int k = 0; k < p->n_token_splits; k++) known = known || p->token_split[k] == split;
+        if (!known && p->n_token_splits < most) p->token_split[p->n_token_splits++] = split;
+    }
+    return OK;
+}
+
+static Err find_token_splits(PlaceContext *p)
+{
+    for (int i = 0; i < p->g->n_nodes && p->context; i++) {
+        const OpId op = p->g->node[i].op;
+        const bool views = op == OP_unfold || op == OP_unfold_along || op == OP_fold;
+        if (views) TRY(add_token_splits(p, &p->g->node[i], &p->sig[i]));
+    }
+    return OK;
+}
+
 Err rows_open(PlaceContext *p)
 {
     TRY(ARENA_NEW(p->arena, p->g->n_nodes + 1, &p->sig));
@@ -188,6 +219,7 @@ Err rows_open(PlaceContext *p)
         p->flops[i] = node_flops(p, &p->g->node[i]) * p->share[i];
         if (p->rates) p->work[i] = node_work(p, i);
     }
+    TRY(find_token_splits(p));
     for (int i = p->g->n_nodes - 1; i >= 0; i--)
         p->rest[i] = p->rest[i + 1] + shared_seconds(p, i, 1.0 / p->placements.parts);
     return OK;
@@ -237,7 +269,8 @@ static Err try_sum(RowTrial *t, RowChoiceList *out)
 }
 
 /* Drops the choice of running the whole node on every rank, if another one divides its flops:
- * context parallelism divides work, also where repeating a GEMM would save a transfer. */
+ * context parallelism divides work, also where repeating a GEMM would save a transfer. Of tokens
+ * with several dims it divides that of norms too: a switch costs less than a gather. */
 static void drop_whole(RowChoiceList *c, double flops)
 {
     bool divided = false;
@@ -274,7 +307,9 @@ Err rows_of_node(PlaceContext *p, int node, const PlacementId avail[][MAX_AVAIL]
     }
     t.row = (OpRow){0};
     TRY(try_sum(&t, &choices));
-    if (p->context && op_info(t.n->op)->class == CLASS_HEAVY) drop_whole(&choices, t.flops);
+    const OpClass class = op_info(t.n->op)->class;
+    if (p->context && (class == CLASS_HEAVY || (p->n_token_splits && class == CLASS_CHEAP)))
+        drop_whole(&choices, t.flops);
     price(p, node, choices.list, choices.n);
     *n = choices.n;
     return OK;

@@ -80,6 +80,22 @@ static Err splits_of_pins(RowTrial *t, int operand, bool want_with, SplitList *o
     return OK;
 }
 
+/* Those of the token dims of the unit, if the operand has the rows. */
+static Err splits_of_tokens(RowTrial *t, int operand, bool want_with, SplitList *out)
+{
+    PlacementTable *table = &t->p->placements;
+    bool with;
+    const int dim = trial_dim(t, operand, &with);
+    if (dim != 0 || with != want_with) return OK;
+    for (int i = 0; i < t->p->n_token_splits; i++) {
+        int split = t->p->token_split[i];
+        if (table->split[split].map->extent != trial_dims(t, operand)->dim[0].cap) continue;
+        TRY(split_to_factor(table, split, trial_sides(t, operand, 0), &split));
+        add_split(out, split);
+    }
+    return OK;
+}
+
 Err row_splits(RowTrial *t, const PlacementId avail[][MAX_AVAIL], const int *n_avail, bool with,
                SplitList *out)
 {
@@ -88,6 +104,8 @@ Err row_splits(RowTrial *t, const PlacementId avail[][MAX_AVAIL], const int *n_a
         for (int k = 0; k < n_avail[i]; k++) TRY(split_of_operand(t, i, avail[i][k], with, out));
     for (int i = 0; i < t->n->n_in + t->n->n_out && t->p->context; i++)
         TRY(splits_of_pins(t, i, with, out));
+    for (int i = 0; i < t->n->n_in + t->n->n_out && t->p->n_token_splits; i++)
+        TRY(splits_of_tokens(t, i, with, out));
     for (int i = 0; i < t->n->n_out; i++) {
         const Value v = t->n->out[i];
         const bool gradient = t->p->g->value[v].role == ROLE_DPARAM;

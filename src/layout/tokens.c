@@ -151,6 +151,24 @@ Err tokens_map_in_order(Arena *a, TokenMap kind, int64_t sequences, int64_t seq_
     return deal_sequences(a, t, seq_len, true, out);
 }
 
+Err tokens_by_frames(Arena *a, int64_t clips, int64_t frames, int64_t places, int parts,
+                     const SpanMap **out)
+{
+    int32_t *first, n = 0;
+    Span *list;
+    TRY(ARENA_NEW(a, parts + 1, &first));
+    TRY(ARENA_NEW(a, clips * parts + 1, &list));
+    for (int p = 0; p < parts; p++) {
+        const Span share = even_part(frames, 1, parts, p);
+        for (int64_t c = 0; c < clips && share.lo < share.hi; c++)
+            push_span(
+                list, &n, first[p],
+                (Span){(c * frames + share.lo) * places, (c * frames + share.hi) * places, 1});
+        first[p + 1] = n;
+    }
+    return spans_map(a, clips * frames * places, parts, first, list, out);
+}
+
 double tokens_causal_balance(const SpanMap *map, int64_t seq_len, int64_t window)
 {
     const int64_t keys = window > 0 ? window : seq_len;

@@ -38,6 +38,10 @@ Err tokens_map(Arena *a, TokenMap kind, int64_t sequences, int64_t seq_len, int 
 /* Local. The same without rotating: part p has share p of every sequence. */
 Err tokens_map_in_order(Arena *a, TokenMap kind, int64_t sequences, int64_t seq_len, int parts,
                         const SpanMap **out);
+/* Local. The map of clips of frames x places tokens, back to back: part p has an even share of the
+ * frames of every clip, in the order of the parts. */
+Err tokens_by_frames(Arena *a, int64_t clips, int64_t frames, int64_t places, int parts,
+                     const SpanMap **out);
 /* Local. The map of packed documents: document d has the tokens [start[d], start[d + 1]). Documents
  * may be empty or shorter than the number of parts. O(documents x parts^2). */
 Err tokens_by_document(Arena *a, TokenMap kind, const int64_t *start, int64_t n, int parts,

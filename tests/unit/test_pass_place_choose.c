@@ -11,6 +11,8 @@
 
 #include "compile/place.h"
 
+#define WHOLE ((uint64_t)1) /* gathered: the copy that F does not keep */
+
 typedef struct {
     int64_t bytes;
     int steps;
@@ -50,7 +52,7 @@ static bool reshard_there(Brute *b, int node, Value v, PlacementId to, Cost *cos
     const Placement *from = &p->placements.list[l->base], *want = &p->placements.list[to];
     const bool kept = !p->regather || from->kind != PLACEMENT_SHARD;
     uint64_t there = l->there[after];
-    if (after && kept) there |= l->there[0];
+    if (after) there |= kept ? l->there[0] : l->there[0] & ~WHOLE;
     if (l->base == to || there >> to & 1) return true;
     if (p->g->value[v].role == ROLE_PARAM) return false;
     const bool sums = from->kind == PLACEMENT_SUM || from->kind == PLACEMENT_MAX;
@@ -95,7 +97,7 @@ static int list_avail(const Brute *b, Value v, int node, PlacementId avail[4])
     const bool kept = !b->p.regather || b->p.placements.list[l->base].kind != PLACEMENT_SHARD;
     uint64_t there = l->there[node >= b->p.n_forward];
     int n = 0;
-    if (kept) there |= l->there[0];
+    if (node >= b->p.n_forward) there |= kept ? l->there[0] : l->there[0] & ~WHOLE;
     avail[n++] = l->base;
     for (int i = 0; i < b->p.placements.n_placements && n < 4; i++)
         if (there >> i & 1) avail[n++] = (PlacementId)i;
