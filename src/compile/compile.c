@@ -87,7 +87,12 @@ static bool has_experts(const CompileOptions *o)
 }
 
 static Err run_route(CompileContext *c) { return route_rows(&c->g, c->options); }
-static Err run_context(CompileContext *c) { return context(&c->g, c->options); }
+static Err run_context(CompileContext *c)
+{
+    bool along = false;
+    for (int i = 0; i < c->g.n_nodes; i++) along = along || op_attends_along(c->g.node[i].op);
+    return along ? context_along(&c->g, c->options) : context(&c->g, c->options);
+}
 static Err run_weights(CompileContext *c) { return stream_weights(&c->g, c->options); }
 
 static Err run_chunk(CompileContext *c)

@@ -89,6 +89,8 @@ Err differentiate(Graph *g);
 Err place(Graph *g, const CompileOptions *options);
 /* Replaces the gathers of keys over cp by the moves of an attention plan. */
 Err context(Graph *g, const CompileOptions *options);
+/* The same for attention along one of several token dims: a ring. */
+Err context_along(Graph *g, const CompileOptions *options);
 /* Replaces GEMMs with weights that are sharded over cp by GEMMs with shards that travel. */
 Err stream_weights(Graph *g, const CompileOptions *options);
 /* Sends the rows of experts to the ranks that have them, and back. */

@@ -21,6 +21,7 @@
 #include "compile/context/check.h"
 
 #include "compile/compile.h"
+#include "compile/context/gathers.h"
 #include "compile/context/write.h"
 #include "ir/build.h"
 #include "layout/holding.h"
@@ -39,61 +40,9 @@ typedef struct {
     ContextWriter w;     /* of the attention at hand */
 } ContextPass;
 
-static Err not_gathered(const ContextPass *w, Value v)
+static OldNodes old_nodes(const ContextPass *w)
 {
-    return err_fail(ERR_CHECK,
-                    "graph %s: %%%d %s: attention reads it, but it is not gathered over cp",
-                    w->g->kind, v, w->g->value[v].name);
-}
-
-/* Looks through packs of a message. */
-static int maker_before_packs(const ContextPass *w, Value v)
-{
-    int m = w->maker[v];
-    while (m != NO_NODE && w->old[m].op == OP_pack) m = w->maker[w->old[m].in[0]];
-    return m;
-}
-
-/* Drops the maker of v and those of its operands, up to the gather's operand, which is returned. */
-static Err drop_gather(ContextPass *w, Value v, const TransferPart **move, Value *local)
-{
-    const int wait = maker_before_packs(w, v);
-    if (wait == NO_NODE || w->old[wait].op != OP_wait) return not_gathered(w, v);
-    const int gather = w->maker[w->old[wait].in[0]];
-    if (gather == NO_NODE || w->old[gather].op != OP_all_gather) return not_gathered(w, v);
-    for (int m = w->maker[v]; m != gather; m = w->maker[w->old[m].in[0]]) w->dropped[m] = true;
-    w->dropped[gather] = true;
-    *move = &w->g->move[w->old[gather].attr.move.index];
-    *local = w->old[gather].in[0];
-    for (int m; (m = w->maker[*local]) != NO_NODE && w->old[m].op == OP_pack;) {
-        w->dropped[m] = true;
-        *local = w->old[m].in[0];
-    }
-    return OK;
-}
-
-static int reader_of(const ContextPass *w, Value v)
-{
-    for (int i = 0; i < w->n_old; i++)
-        for (int j = 0; j < w->old[i].n_in; j++)
-            if (w->old[i].in[j] == v) return i;
-    return NO_NODE;
-}
-
-/* Drops the reduce-scatter of a partial gradient; *local is the value that it makes. */
-static Err drop_scatter(ContextPass *w, Value v, Value *local)
-{
-    for (bool scattered = false;;) {
-        const int i = reader_of(w, v);
-        const OpId op = i == NO_NODE ? OP_add : w->old[i].op;
-        if (op != OP_pack && op != OP_reduce_scatter && !(scattered && op == OP_wait)) {
-            *local = v;
-            return scattered ? OK : not_gathered(w, v);
-        }
-        scattered = scattered || op == OP_reduce_scatter;
-        w->dropped[i] = true;
-        v = w->old[i].out[0];
-    }
+    return (OldNodes){w->g, w->old, w->n_old, w->maker, w->dropped};
 }
 
 /* The keys that a rank holds, of `rows` rows in the layout of the local keys. */
@@ -222,15 +171,16 @@ static void drop_ranges(ContextPass *w, const Node *n)
 static Err drop_transfers(ContextPass *w, const Node *n, Value value[5])
 {
     const TransferPart *other;
-    TRY(drop_gather(w, n->in[1], &w->w.gather, &value[0]));
-    TRY(drop_gather(w, n->in[2], &other, &value[1]));
+    const OldNodes old = old_nodes(w);
+    TRY(gathers_drop(&old, n->in[1], &w->w.gather, &value[0]));
+    TRY(gathers_drop(&old, n->in[2], &other, &value[1]));
     /* Of a slice, no plan moves queries. */
     w->w.all_ranges =
         w->w.sliced ? NO_VALUE : find_ranges(w->g, w->g->value[n->in[1]].dims.dim[0].cap);
     drop_ranges(w, n);
     value[2] = n->out[0];
     for (int j = 1; j <= 2 && n->op == OP_attention_dx; j++)
-        TRY(drop_scatter(w, n->out[j], &value[2 + j]));
+        TRY(gathers_drop_scatter(&old, n->out[j], &value[2 + j]));
     return OK;
 }
 

@@ -67,8 +67,8 @@ typedef struct {
      * NULL: it compares bytes. */
     const CostRates *rates;
     CostGroup group;
-    /* Along cp: even splits of each token dim that a view unfolds, as splits of the rows: candidates
-     * for all rows, so that the search may switch where rows are few. By rows_open. */
+    /* Along cp: even splits of each token dim that a view unfolds, as splits of the rows. They are
+     * candidates for all rows, so that the search may switch where rows are few. By rows_open. */
     int token_split[8], n_token_splits;
     bool regather; /* values gathered in F are gathered again (not saved) for the backward phases */
     int n_forward; /* number of forward nodes: those before the first that needs dy */
@@ -181,6 +181,7 @@ typedef struct {
     Layout from, to;
     Shape shape;     /* global */
     Dims dims;       /* of the result, on this rank */
+    Dims global;     /* of the value, for a reshard in two steps */
     int32_t chunk;   /* chunk number of the inserted nodes; 0: outside of chunks */
     bool is_max;     /* the partial value is a maximum, not a sum */
     bool sum_copies; /* copies of an element in `from` are summands of it */

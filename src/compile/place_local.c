@@ -78,6 +78,7 @@ static Value reshard_value(Localizer *l, Value v, const Layout *to, int32_t chun
                               .sum_copies = sums_copies(p, v, from, to),
                               .shape = p->shape[v],
                               .dims = local_dims(&l->global[v], to, p->mesh, p->rank),
+                              .global = l->global[v],
                               .chunk = chunk,
                               .is_max = p->max_axes[v] != 0,
                               .into = into};

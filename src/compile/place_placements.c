@@ -137,7 +137,7 @@ Err split_of_factor(PlacementTable *table, int split, ProductSides sides, int *o
     Span *span;
     int *n_of, at = 0;
     *out = outer == 1 && inner == 1 ? split : -1;
-    if (*out == split) return OK;
+    if (*out == split || table->split[split].group) return OK; /* elements are heads, no channels */
     if (outer == 1) return split_scaled(table, split, inner, out);
     for (int i = 0; i < spans; i++)
         if (factor->span[i].step != 1) return OK;

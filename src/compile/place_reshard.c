@@ -9,6 +9,8 @@
  * Key heads that several ranks hold are sent to each of them, and their gradients are added after
  * the all-to-all. A sum that is also sliced, along another axis, is sliced first and then reduced.
  *
+ * Two of these, where ranks along two axes change: a sum over tp whose rows move along cp.
+ *
  * A message that is not contiguous in storage is packed before and unpacked after. */
 #include "compile/place.h"
 
@@ -239,8 +241,55 @@ static bool slices_a_sum(const PlacedGraph *p, const ReshardRequest *m, const La
            reshard_plan(&from, &to, &m->shape, "", &slice) == OK && slice.kind == RESHARD_LOCAL;
 }
 
+static bool is_collective(const PlacedGraph *p, const ReshardRequest *m, const Layout *a,
+                          const Layout *b)
+{
+    const Sharding from = {p->mesh, *a, ALL_STAGES, m->sum_copies},
+                   to = {p->mesh, *b, ALL_STAGES, false};
+    Reshard r;
+    return reshard_plan(&from, &to, &m->shape, "", &r) == OK && r.kind != RESHARD_EXCHANGE;
+}
+
+/* The layout that is `to` along these axes, and `from` along the others. */
+static Layout partly(const PlacedGraph *p, const ReshardRequest *m, unsigned axes)
+{
+    Layout l = layout_replicate(m->from.view);
+    l.partial = (uint8_t)((m->to.partial & axes) | (m->from.partial & ~axes));
+    for (int i = 0; i < m->from.n_cuts; i++)
+        if (!(m->from.cut[i].axes & axes)) l.cut[l.n_cuts++] = m->from.cut[i];
+    for (int i = 0; i < m->to.n_cuts; i++)
+        if (m->to.cut[i].axes & axes) l.cut[l.n_cuts++] = m->to.cut[i];
+    return strategy_nested(l, p->mesh);
+}
+
+/* Finds a layout between the two, if no collective does both at once: a sum over tp whose rows move
+ * between ranks along cp. */
+static bool finds_step(const PlacedGraph *p, const ReshardRequest *m, Layout *out)
+{
+    if (is_collective(p, m, &m->from, &m->to)) return false;
+    for (int i = p->mesh->view[VIEW_DENSE].n_axes - 1; i >= 0; i--) { /* sums over tp first */
+        *out = partly(p, m, 1u << i);
+        if (layout_equal(out, &m->from) || layout_equal(out, &m->to)) continue;
+        if (is_collective(p, m, &m->from, out) && is_collective(p, m, out, &m->to)) return true;
+    }
+    return false;
+}
+
+static Value reshard_in_steps(PlacedGraph *p, Value v, const ReshardRequest *m, const Layout *step)
+{
+    ReshardRequest first = *m, rest = *m;
+    first.to = rest.from = *step;
+    first.into = NO_VALUE;
+    first.dims = local_dims(&m->global, step, p->mesh, p->rank);
+    rest.sum_copies = rest.is_max = false;
+    const Value between = reshard_once(p, v, &first, false);
+    return between == NO_VALUE ? between : reshard_once(p, between, &rest, false);
+}
+
 Value place_reshard(PlacedGraph *p, Value v, const ReshardRequest *m)
 {
+    Layout step;
+    if (finds_step(p, m, &step)) return reshard_in_steps(p, v, m, &step);
     ReshardRequest slice = *m, rest = *m;
     slice.to.partial = m->from.partial;
     slice.into = NO_VALUE;

@@ -127,18 +127,34 @@ static Value value_named(const Graph *g, const char *name)
     return NO_VALUE;
 }
 
-/* The operand of attention that the value is, or whose gradient it is; NULL if none. */
-static const char *alias_of(const Graph *g, Value v)
+/* True if the strategy's tokens cut sequences of q[e,b,a,h,c]: a part has some of b only. */
+static bool cuts_sequences(const Strategy *s, const Dims *q)
 {
-    static const char *const operand[] = {"attention:q", "attention:k", "attention:v"};
+    const int64_t group = q->dim[1].cap * q->dim[2].cap, rows = q->dim[0].cap * group;
+    const SpanMap *map = s->tokens;
+    bool whole = true;
+    if (!map || map->extent != rows) return false;
+    for (int i = 0; i < map->first[map->n_parts]; i++)
+        whole = whole && map->span[i].lo % group == 0 && map->span[i].hi % group == 0;
+    return !whole;
+}
+
+/* The operand of attention that the value is, or whose gradient it is; NULL if none. */
+static const char *alias_of(const Strategy *s, const Graph *g, Value v)
+{
+    static const char *const operand[2][4] = {
+        {"attention:q", "attention:k", "attention:v", "attention:o"},
+        {"along:q", "along:k", "along:v", "along:o"}};
     const char *name = g->value[v].name;
     if (strncmp(name, "d.", 2) == 0) v = value_named(g, name + 2);
     for (int i = 0; i < g->n_nodes && v != NO_VALUE; i++) {
         const Node *n = &g->node[i];
-        if (n->op != OP_attention) continue;
+        const bool along = n->op == OP_attention_along;
+        if (n->op != OP_attention && !along) continue;
+        if (along && !cuts_sequences(s, &g->value[n->in[0]].dims)) continue;
         for (int k = 0; k < 3; k++)
-            if (n->in[k] == v) return operand[k];
-        if (n->out[0] == v) return "attention:o";
+            if (n->in[k] == v) return operand[along][k];
+        if (n->out[0] == v) return operand[along][3];
     }
     return NULL;
 }
@@ -184,7 +200,7 @@ Err strategy_pins(const Strategy *s, const Graph *g, const Mesh *mesh, Arena *ar
         if (info->role == ROLE_DPARAM || !info->name[0] || expert) continue;
         PinTarget t = {.kind = g->kind,
                        .name = gradient ? info->name + 2 : info->name,
-                       .alias = alias_of(g, v),
+                       .alias = alias_of(s, g, v),
                        .shape = &shape};
         TRY(pin_dims(&p, &t, &(*pin)[v], &(*pinned)[v]));
     }

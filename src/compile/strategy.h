@@ -20,7 +20,8 @@
 typedef enum { BY_ONE, BY_HEAD, BY_KEY_HEAD, BY_TOKENS, BY_READER, BY_NOTHING } CutBy;
 
 /* A pattern matches a name within the unit; * matches anything. "attention:k" matches the value
- * that the op attention reads as its operand k, whatever its name. "temporal/x" matches x in units
+ * that the op attention reads as its operand k, whatever its name; "along:k" the same of attention
+ * along a token dim that the strategy's tokens cut, so that its sequences are on several ranks. "temporal/x" matches x in units
  * of kind temporal only: kinds may differ in the layout of their streams. */
 typedef struct {
     const char *pattern;
@@ -61,11 +62,21 @@ typedef enum {
     CONTEXT_TOKEN_RING,
     N_CAUSAL_CONTEXTS, /* the ways before it have a causal mask, which all models have */
     CONTEXT_RSA = N_CAUSAL_CONTEXTS,
+    CONTEXT_DSP, /* of models of clips: the token dim that attention does not run along is sharded */
     N_CONTEXTS
 } ContextKind;
 const char *context_name(ContextKind kind);
 /* Local. True for attention plans. */
-static inline bool context_is_plan(ContextKind kind) { return kind >= CONTEXT_RING; }
+static inline bool context_is_plan(ContextKind kind)
+{
+    return kind >= CONTEXT_RING && kind < CONTEXT_DSP;
+}
+/* Local. True for ways to shard attention along one of several token dims. */
+static inline bool context_is_along(ContextKind kind)
+{
+    return kind == CONTEXT_AUTO || kind == CONTEXT_GATHER || kind == CONTEXT_ULYSSES ||
+           kind == CONTEXT_RING || kind == CONTEXT_DSP;
+}
 /* Local. True for plans that move queries. Their ranks have the key ranges of all tokens, and the
  * shares of a sequence in the order of the ranks. */
 static inline bool context_moves_queries(ContextKind kind)
@@ -76,6 +87,8 @@ static inline bool context_moves_queries(ContextKind kind)
 /* Local. The strategy `base` with context parallelism on the cp axes of the mesh. On a mesh with
  * cp_ring and cp_heads, heads are sharded over cp_heads, and `kind` is for cp_ring. */
 Strategy strategy_with_context(const Strategy *base, ContextKind kind, const Mesh *mesh);
+/* Local. The same for models of clips, whose stream is sharded by frames. */
+Strategy strategy_with_clips(const Strategy *base, ContextKind kind, const Mesh *mesh);
 /* Local. The strategy `base` with the key ranges of all tokens on every rank, for units that share
  * inputs with units under Ulysses. `base` must outlive it. */
 Strategy strategy_with_whole_ranges(const Strategy *base);

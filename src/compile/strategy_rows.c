@@ -104,6 +104,41 @@ static const StrategyRow hybrid_rows[] = {
     {"ranges", "cp_ring", 0, BY_TOKENS},
 };
 
+/* Models of clips: tokens have a frame and one or two places, and the stream is sharded by frames.
+ * Attention within a frame is local. */
+#define CLIP_ROWS                                                                                  \
+    OVER_CP("x"), OVER_CP("y"), OVER_CP("tokens"), OVER_CP("targets"), OVER_CP("positions"),       \
+        OVER_CP("weights"), OVER_CP("clips"), OVER_CP("frames"), OVER_CP("noised"),                \
+        OVER_CP("velocity"), OVER_CP("text_ranges")
+
+/* Attention along frames has some places of all frames: the search switches the rows of the stream
+ * to them before it, and back after it. */
+static const StrategyRow dsp_rows[] = {
+    {"along:q", "cp", 2, BY_ONE},
+    {"along:k", "cp", 2, BY_ONE},
+    {"along:v", "cp", 2, BY_ONE},
+    {"along:o", "cp", 2, BY_ONE},
+    CLIP_ROWS,
+};
+
+/* Some frames of the queries; the keys of all frames are gathered, or travel. */
+static const StrategyRow along_ring_rows[] = {
+    {"along:q", "cp", 1, BY_ONE},
+    {"along:k", "cp", 1, BY_ONE},
+    {"along:v", "cp", 1, BY_ONE},
+    {"along:o", "cp", 1, BY_ONE},
+    CLIP_ROWS,
+};
+
+/* Some heads of all frames. */
+static const StrategyRow along_heads_rows[] = {
+    {"along:q", "cp", 3, BY_ONE},
+    {"along:k", "cp", 3, BY_READER},
+    {"along:v", "cp", 3, BY_READER},
+    {"along:o", "cp", 3, BY_ONE},
+    CLIP_ROWS,
+};
+
 /* Expert parallelism: a token is routed by one rank along tp too, and its rows leave from there
  * (compile/route.c). */
 static const StrategyRow dispatch_rows[] = {
@@ -117,6 +152,9 @@ enum {
     N_DISPATCH_ROWS = sizeof dispatch_rows / sizeof *dispatch_rows,
     N_ULYSSES_ROWS = sizeof ulysses_rows / sizeof *ulysses_rows,
     N_HYBRID_ROWS = sizeof hybrid_rows / sizeof *hybrid_rows,
+    N_DSP_ROWS = sizeof dsp_rows / sizeof *dsp_rows,
+    N_ALONG_RING_ROWS = sizeof along_ring_rows / sizeof *along_ring_rows,
+    N_ALONG_HEADS_ROWS = sizeof along_heads_rows / sizeof *along_heads_rows,
     N_TENSOR_ROWS = sizeof tensor_rows / sizeof *tensor_rows,
     N_SEQUENCE_ROWS = sizeof sequence_rows / sizeof *sequence_rows,
     N_RING_ROWS = sizeof ring_rows / sizeof *ring_rows,
@@ -137,8 +175,8 @@ const Strategy strategy_tp_sequence_dispatch = {.name = "tensor, sequence and ex
 
 const char *context_name(ContextKind kind)
 {
-    static const char *const name[N_CONTEXTS] = {"auto",        "gather",   "ulysses",    "ring",
-                                                 "double-ring", "lightseq", "token-ring", "rsa"};
+    static const char *const name[N_CONTEXTS] = {
+        "auto", "gather", "ulysses", "ring", "double-ring", "lightseq", "token-ring", "rsa", "dsp"};
     return name[kind];
 }
 
@@ -157,6 +195,15 @@ Strategy strategy_with_context(const Strategy *base, ContextKind kind, const Mes
     if (mesh_parts(mesh, VIEW_DENSE, cp) == 1) return *base;
     if (mesh_axes(mesh, VIEW_DENSE, "cp_heads")) return context_is_plan(kind) ? usp : both;
     return kind == CONTEXT_ULYSSES ? heads : context_is_plan(kind) ? ring : gather;
+}
+
+Strategy strategy_with_clips(const Strategy *base, ContextKind kind, const Mesh *mesh)
+{
+    const Strategy dsp = {"clips by token dims", dsp_rows, N_DSP_ROWS, .base = base};
+    const Strategy heads = {"clips by heads", along_heads_rows, N_ALONG_HEADS_ROWS, .base = base};
+    const Strategy ring = {"clips by frames", along_ring_rows, N_ALONG_RING_ROWS, .base = base};
+    if (mesh_parts(mesh, VIEW_DENSE, mesh_axes(mesh, VIEW_DENSE, "cp")) == 1) return *base;
+    return kind == CONTEXT_DSP ? dsp : kind == CONTEXT_ULYSSES ? heads : ring;
 }
 
 Strategy strategy_with_whole_ranges(const Strategy *base)

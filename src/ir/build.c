@@ -118,9 +118,13 @@ Value attention_along(Graph *g, Value q, Value k, Value v, int64_t length, int64
                       double factor)
 {
     const OpAttr attr = {.kernel.attention = {.scale = factor}}, dims = {.heads = {length, inner}};
-    const Value qs = unfold_along(g, q, length, inner), ks = unfold_along(g, k, length, inner);
-    const Value vs = unfold_along(g, v, length, inner);
-    const Value o = emit(g, OP_attention_along, &attr, 3, IN(qs, ks, vs), 2);
+    int n = 0; /* of this kind before: strategies pin the operands, which therefore have names */
+    for (int i = 0; i < g->n_nodes; i++) n += g->node[i].op == OP_attention_along;
+    const Value qs = graph_name(g, unfold_along(g, q, length, inner), "along%d.q", n);
+    const Value ks = graph_name(g, unfold_along(g, k, length, inner), "along%d.k", n);
+    const Value vs = graph_name(g, unfold_along(g, v, length, inner), "along%d.v", n);
+    const Value o = graph_name(g, emit(g, OP_attention_along, &attr, 3, IN(qs, ks, vs), 2),
+                               "along%d.o", n);
     return emit(g, OP_fold_along, &dims, 1, IN(o), 1);
 }
 

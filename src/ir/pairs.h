@@ -28,7 +28,8 @@ static inline bool op_attends(OpId op)
 /* True for attention along one token dim of several, which has all pairs of its extents. */
 static inline bool op_attends_along(OpId op)
 {
-    return op == OP_attention_along || op == OP_attention_along_dx;
+    return op == OP_attention_along || op == OP_attention_along_dx ||
+           op == OP_attention_along_part_dx;
 }
 
 #endif

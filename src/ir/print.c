@@ -95,6 +95,7 @@ static void print_attr(Text *t, const Graph *g, const Node *n)
     case OP_attention_part_dx_onto:
     case OP_attention_along:
     case OP_attention_along_dx:
+    case OP_attention_along_part_dx:
         text_add(t, " {scale %g", a->kernel.attention.scale);
         if (a->kernel.attention.group > 0)
             text_add(t, " group %lld from %lld", (long long)a->kernel.attention.group,

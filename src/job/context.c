@@ -5,6 +5,9 @@
 #include "base/text.h"
 #include "job/job_parts.h"
 
+/* True if tokens have several dims, and no mask: attention runs along one of them. */
+static bool has_clips(const Job *job) { return job->settings.config->frames > 0; }
+
 /* The ranks over which heads are sharded by Ulysses; 1: none. */
 static int heads_parts(const ParallelSettings *p, ContextKind kind)
 {
@@ -113,8 +116,13 @@ static Err set_plans(Job *job, Arena *arena)
 {
     const bool session = job->settings.kind == JOB_GENERATE;
     const unsigned used = session || ring_ranks(job) == 1 ? 0 : contexts_used(job);
+    if (has_clips(job)) /* compile/context_along.c is its plan */
+        return used >> CONTEXT_RING & 1
+                   ? context_row("ring", arena, &job->context_plan[CONTEXT_RING].row)
+                   : OK;
     for (ContextKind kind = CONTEXT_RING; kind < N_CONTEXTS; kind++)
-        if (used >> kind & 1) TRY(set_plan(job, kind, arena, &job->context_plan[kind]));
+        if (used >> kind & 1 && context_is_plan(kind))
+            TRY(set_plan(job, kind, arena, &job->context_plan[kind]));
     return OK;
 }
 
@@ -128,6 +136,10 @@ static Err map_tokens(Job *job, Arena *arena)
     job->tokens = job_context_tokens(job->settings.parallel.tokens,
                                      session ? 1u << job->context : contexts_used(job));
     if (session || parts == 1) return OK;
+    const ModelConfig *c = job->settings.config;
+    if (has_clips(job))
+        return tokens_by_frames(arena, batch->sequences, c->frames, c->places, parts,
+                                &job->strategy.tokens);
     if (contexts_used(job) & (1u << CONTEXT_LIGHTSEQ | 1u << CONTEXT_TOKEN_RING))
         return tokens_map_in_order(arena, job->tokens, batch->sequences, batch->seq_len, parts,
                                    &job->strategy.tokens);
@@ -142,8 +154,10 @@ static Strategy strategy_for(const Job *job, bool sequence, ContextKind kind)
     const Strategy *base = sequence ? &strategy_tp_sequence : &strategy_tp;
     if (experts) base = sequence ? &strategy_tp_sequence_dispatch : &strategy_tp_dispatch;
     /* The ranks of a session share keys, not the few rows of a call (compile/session.c). */
-    const Strategy context =
-        job->settings.kind == JOB_GENERATE ? *base : strategy_with_context(base, kind, &job->mesh);
+    const bool session = job->settings.kind == JOB_GENERATE;
+    const Strategy context = session          ? *base
+                             : has_clips(job) ? strategy_with_clips(base, kind, &job->mesh)
+                                              : strategy_with_context(base, kind, &job->mesh);
     return strategy_with_heads(&context, c->n_heads, c->n_kv_heads, c->head_size);
 }
 
@@ -175,6 +189,26 @@ static Err set_strategies(Job *job, Arena *arena)
     return OK;
 }
 
+/* Of a model of clips. */
+static Err check_clips(const Job *job, ContextKind kind)
+{
+    const ParallelSettings *p = &job->settings.parallel;
+    if (!context_is_along(kind))
+        return err_fail(ERR_CONFIG,
+                        "parallel.context=%s: %s attends along frames and along places, without a "
+                        "mask; set dsp, ulysses, ring, gather, or auto, which is dsp",
+                        context_name(kind), job->settings.config->name);
+    if (p->mesh.cp_heads > 1)
+        return err_fail(ERR_CONFIG,
+                        "mesh.cp_heads=%d: heads of a model of clips are sharded over all of "
+                        "mesh.cp, or not at all; leave it out, or set parallel.context=ulysses",
+                        p->mesh.cp_heads);
+    if (p->tokens == TOKENS_AUTO) return OK;
+    return err_fail(ERR_CONFIG,
+                    "parallel.tokens=%s: a model of clips is sharded by frames; leave it out",
+                    token_map_name(p->tokens));
+}
+
 /* The checks of every way that some unit has. */
 static Err check_ways(const Job *job)
 {
@@ -182,6 +216,12 @@ static Err check_ways(const Job *job)
     for (int u = -1; u < job->model.n_units; u++) {
         const ContextKind kind = u < 0 ? p->context : job_unit_options(&job->settings, u).context;
         if (u > 0 && kind == job_unit_options(&job->settings, u - 1).context) continue;
+        if (has_clips(job)) TRY(check_clips(job, kind));
+        if (!has_clips(job) && kind == CONTEXT_DSP)
+            return err_fail(ERR_CONFIG,
+                            "parallel.context=dsp: tokens of %s have one dim; it needs a model of "
+                            "clips, such as stdit-tiny",
+                            job->settings.config->name);
         TRY(check_way(p, kind));
         TRY(check_heads(job, kind));
         TRY(check_key_heads(job, kind));
@@ -198,6 +238,10 @@ static Err choose(Job *job, Arena *arena, ContextKind *kind)
     if (job->settings.kind == JOB_GENERATE || p->mesh.cp <= 1) return OK;
     TRY(check_ways(job));
     *kind = p->mesh.cp_heads == p->mesh.cp ? CONTEXT_ULYSSES : p->context;
+    if (has_clips(job)) {
+        if (*kind == CONTEXT_AUTO) *kind = CONTEXT_DSP; /* it sends least */
+        return OK;
+    }
     TRY(job_choose_context(&job->settings, arena, &job->search));
     if (job->search.n == 0) return OK;
     *kind = job->search.list[job->search.best].kind;

@@ -142,6 +142,7 @@ static Attr attr_of(OpId op)
     case OP_attention_part_dx_onto:
     case OP_attention_along:
     case OP_attention_along_dx:
+    case OP_attention_along_part_dx:
         return (Attr){.attention = {.scale = 0.5, .span = extent('s')}};
     default:
         return (Attr){.gemm = {0}};

@@ -31,9 +31,23 @@ unsigned input_axes(const LinkedProgram *lp, Input which)
     return axes;
 }
 
+/* The rows of an input that this rank's program reads. A bounded extent says them, a fixed one has
+ * them in its layout. */
+static HeldSpans rows_of_tensor(const LinkedProgram *lp, const ProgTensor *t, int64_t extent)
+{
+    const Dim *d = &t->dim[0];
+    const Shape shape = {.ndim = 1, .n = {extent}};
+    Layout rows = layout_replicate(t->layout.view);
+    if (d->slot != NO_SLOT) return (HeldSpans){d->span, d->n_spans, d->from, d->cap};
+    for (int i = 0; i < t->layout.n_cuts; i++)
+        if (t->layout.cut[i].dim == 0) rows.cut[rows.n_cuts++] = t->layout.cut[i];
+    return holding_of(&rows, lp->mesh, &shape, lp->rank).dim[0];
+}
+
 /* The rows of an input that n programs read, counted from the first one; all `extent` of them if
  * none reads it. */
-static Err find_read(const Program *program, int n, Input which, int64_t extent, HeldSpans *out)
+static Err find_read(const LinkedProgram *lp, const Program *program, int n, Input which,
+                     int64_t extent, HeldSpans *out)
 {
     const ProgTensor *known = NULL;
     *out = held_all(extent);
@@ -44,7 +58,7 @@ static Err find_read(const Program *program, int n, Input which, int64_t extent,
             return err_fail(ERR_CHECK, "input %s: programs %s and another read other rows of it",
                             input_name(which), program[k].kind);
         known = t;
-        *out = (HeldSpans){t->dim[0].span, t->dim[0].n_spans, t->dim[0].from, t->dim[0].cap};
+        *out = rows_of_tensor(lp, t, extent);
     }
     return OK;
 }
@@ -78,12 +92,12 @@ static Err find_rows(const LinkedProgram *lp, Input which, Arena *arena, HeldSpa
     HeldSpans *of_slice;
     bool all = true;
     if (lp->slices == 1 || extent == 0)
-        return find_read(t->program, t->n_variants * t->n_classes, which, extent, out);
+        return find_read(lp, t->program, t->n_variants * t->n_classes, which, extent, out);
     TRY(ARENA_NEW(arena, lp->slices, &of_slice));
     for (int q = 0; q < lp->slices; q++) {
         const int64_t rows = lp->slice_at[q + 1] - lp->slice_at[q];
         const Program *program = &t->program[t->variant_of[q] * t->n_classes];
-        TRY(find_read(program, t->n_classes, which, rows, &of_slice[q]));
+        TRY(find_read(lp, program, t->n_classes, which, rows, &of_slice[q]));
         all = all && of_slice[q].count == rows;
     }
     *out = held_all(extent);

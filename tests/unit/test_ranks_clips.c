@@ -1,0 +1,104 @@
+/* test_ranks_clips.c -- models of clips on many ranks are those of one rank: in f64 within 1e-10,
+ * with the bytes that were predicted, for every way to shard attention along frames. */
+#include "support/expect.h"
+
+#include <stdio.h>
+#include "support/clips.h"
+#include "support/world.h"
+
+typedef struct {
+    MeshSizes mesh;
+    ContextKind context;
+    int dims;
+    int64_t frames, places;
+    int zero;
+    bool sequence;
+    const char *schedule;
+    Recompute recompute;
+} ClipsCase;
+
+static const ClipsCase cases[] = {
+    {{.cp = 2}, CONTEXT_DSP, 2, 4, 6, 0, false, "1f1b", RECOMPUTE_NONE},
+    {{.cp = 3}, CONTEXT_DSP, 2, 5, 7, 0, false, "1f1b", RECOMPUTE_FULL},
+    {{.cp = 4}, CONTEXT_DSP, 2, 5, 6, 0, false, "1f1b", RECOMPUTE_SELECTIVE},
+    {{.cp = 6}, CONTEXT_DSP, 2, 7, 6, 0, false, "1f1b", RECOMPUTE_NONE},
+    {{.cp = 2}, CONTEXT_GATHER, 2, 5, 6, 0, false, "1f1b", RECOMPUTE_NONE},
+    {{.cp = 3}, CONTEXT_GATHER, 2, 4, 5, 0, false, "1f1b", RECOMPUTE_FULL},
+    {{.cp = 2}, CONTEXT_ULYSSES, 2, 5, 6, 0, false, "1f1b", RECOMPUTE_NONE},
+    {{.cp = 4}, CONTEXT_ULYSSES, 2, 5, 6, 0, false, "1f1b", RECOMPUTE_FULL},
+    {{.cp = 3}, CONTEXT_ULYSSES, 2, 4, 5, 0, false, "1f1b", RECOMPUTE_NONE},
+    {{.cp = 2}, CONTEXT_RING, 2, 5, 6, 0, false, "1f1b", RECOMPUTE_FULL},
+    {{.cp = 3}, CONTEXT_RING, 2, 5, 4, 0, false, "1f1b", RECOMPUTE_NONE},
+    {{.cp = 4}, CONTEXT_RING, 2, 6, 4, 0, false, "1f1b", RECOMPUTE_SELECTIVE},
+    {{.cp = 6}, CONTEXT_RING, 2, 8, 3, 0, false, "1f1b", RECOMPUTE_NONE},
+    {{.tp = 2}, CONTEXT_AUTO, 2, 4, 6, 0, true, "1f1b", RECOMPUTE_NONE},
+    {{.tp = 3}, CONTEXT_AUTO, 2, 4, 5, 0, true, "1f1b", RECOMPUTE_FULL},
+    {{.tp = 4}, CONTEXT_AUTO, 2, 5, 5, 0, true, "1f1b", RECOMPUTE_NONE},
+    {{.cp = 2}, CONTEXT_DSP, 3, 5, 6, 0, false, "1f1b", RECOMPUTE_NONE},
+    {{.cp = 3}, CONTEXT_DSP, 3, 4, 6, 0, false, "1f1b", RECOMPUTE_FULL},
+    {{.cp = 4}, CONTEXT_DSP, 3, 4, 10, 0, false, "1f1b", RECOMPUTE_NONE},
+    {{.cp = 3}, CONTEXT_RING, 3, 4, 6, 0, false, "1f1b", RECOMPUTE_NONE},
+    {{.cp = 2}, CONTEXT_ULYSSES, 3, 3, 6, 0, false, "1f1b", RECOMPUTE_NONE},
+    {{.tp = 2}, CONTEXT_AUTO, 3, 3, 6, 0, true, "1f1b", RECOMPUTE_NONE},
+    {{.cp = 2, .dp_shard = 2}, CONTEXT_DSP, 2, 5, 6, 3, false, "1f1b", RECOMPUTE_FULL},
+    {{.cp = 3, .dp_shard = 2}, CONTEXT_DSP, 2, 5, 6, 1, false, "1f1b", RECOMPUTE_NONE},
+    {{.cp = 2, .dp_shard = 2}, CONTEXT_RING, 2, 5, 6, 3, false, "1f1b", RECOMPUTE_NONE},
+    {{.cp = 2, .dp_shard = 2}, CONTEXT_ULYSSES, 2, 4, 6, 2, false, "1f1b", RECOMPUTE_FULL},
+    {{.tp = 2, .cp = 2}, CONTEXT_DSP, 2, 5, 6, 0, false, "1f1b", RECOMPUTE_NONE},
+    {{.tp = 2, .cp = 2}, CONTEXT_RING, 2, 5, 6, 0, false, "1f1b", RECOMPUTE_FULL},
+    {{.tp = 2, .cp = 2}, CONTEXT_ULYSSES, 2, 5, 6, 0, false, "1f1b", RECOMPUTE_NONE},
+    {{.tp = 2, .cp = 2}, CONTEXT_DSP, 2, 4, 6, 0, true, "1f1b", RECOMPUTE_NONE},
+    {{.tp = 2, .cp = 2}, CONTEXT_RING, 2, 5, 6, 0, true, "1f1b", RECOMPUTE_NONE},
+    {{.pp = 2, .cp = 2}, CONTEXT_DSP, 2, 5, 6, 0, false, "1f1b", RECOMPUTE_NONE},
+    {{.pp = 2, .cp = 3}, CONTEXT_DSP, 2, 4, 5, 1, false, "zbv", RECOMPUTE_SELECTIVE},
+    {{.pp = 2, .cp = 2}, CONTEXT_RING, 2, 5, 6, 0, false, "interleaved", RECOMPUTE_FULL},
+};
+
+static World world_of_case(const ClipsCase *c, const ModelConfig *config, bool alone)
+{
+    World w = world_of(test_job_settings("llama", JOB_STEP));
+    w.set.config = config;
+    w.set.batch = (BatchShape){2, c->frames * c->places};
+    w.set.micros = alone ? 2 * (c->mesh.dp_shard ? c->mesh.dp_shard : 1) : 2;
+    w.steps = 2;
+    if (alone) return w;
+    w.set.parallel.mesh = c->mesh;
+    w.set.parallel.context = c->context;
+    w.set.parallel.zero = c->zero;
+    w.set.parallel.sequence = c->sequence;
+    w.set.schedule = c->schedule;
+    w.set.compile.recompute = c->recompute;
+    return w;
+}
+
+static void expect_same(const ClipsCase *c, int number)
+{
+    const ModelConfig config = clips_config(c->dims == 2 ? 4 : 6, c->dims, c->frames, c->places);
+    const World one = world_of_case(c, &config, true), many = world_of_case(c, &config, false);
+    WorldResult a, b;
+    if (world_run_job(&one, &a) != OK) fail_msg("case %d, one rank: %s", number, err_text());
+    if (world_run_job(&many, &b) != OK) fail_msg("case %d: %s", number, err_text());
+    const double off = world_differ_all(&a, &b);
+    if (!(off <= 1e-10)) fail_msg("case %d: off by %g", number, off);
+    int64_t sent = 0;
+    for (int k = 0; k < N_COMM_KINDS; k++) sent += b.sent[k];
+    if (sent != b.predicted)
+        fail_msg("case %d: %lld bytes sent, %lld predicted", number, (long long)sent,
+                 (long long)b.predicted);
+    world_result_close(&a);
+    world_result_close(&b);
+}
+
+static void many_ranks(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) expect_same(&cases[i], (int)i);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(many_ranks),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
