@@ -100,7 +100,7 @@ static void finish(Graph *g, Value v, Value into)
             }
 }
 
-/* One visit with wide outputs; in: its operands, the last n_sums of them sums that it carries on. */
+/* One visit with wide outputs. It carries on n_sums of them, the last operands. */
 static Node *visit(AlongPass *w, OpId op, const Node *whole, int n_in, const Value *in, int n_sums)
 {
     Graph *g = w->g;

@@ -21,8 +21,9 @@ typedef enum { BY_ONE, BY_HEAD, BY_KEY_HEAD, BY_TOKENS, BY_READER, BY_NOTHING } 
 
 /* A pattern matches a name within the unit; * matches anything. "attention:k" matches the value
  * that the op attention reads as its operand k, whatever its name; "along:k" the same of attention
- * along a token dim that the strategy's tokens cut, so that its sequences are on several ranks. "temporal/x" matches x in units
- * of kind temporal only: kinds may differ in the layout of their streams. */
+ * along a token dim that the strategy's tokens cut, so that its sequences are on several ranks.
+ * "temporal/x" matches x in units of kind temporal only: kinds may differ in the layout of their
+ * streams. */
 typedef struct {
     const char *pattern;
     const char *axis; /* of the view that the parameter declares; of the dense one for values */
@@ -62,7 +63,7 @@ typedef enum {
     CONTEXT_TOKEN_RING,
     N_CAUSAL_CONTEXTS, /* the ways before it have a causal mask, which all models have */
     CONTEXT_RSA = N_CAUSAL_CONTEXTS,
-    CONTEXT_DSP, /* of models of clips: the token dim that attention does not run along is sharded */
+    CONTEXT_DSP, /* of clips: the token dim that attention does not run along is sharded */
     N_CONTEXTS
 } ContextKind;
 const char *context_name(ContextKind kind);
