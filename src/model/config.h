@@ -89,8 +89,6 @@ typedef struct {
     int64_t head_size; /* n_heads * head_size need not be width (Qwen3) */
     int64_t ff_width;
     int64_t vocab;
-    /* A sequence is a clip of frames x places tokens; 0 in models of text. */
-    int64_t frames, places;
     int64_t max_positions; /* rows of GPT-2's position table; else the longest context that the
                             * model supports */
     double norm_eps;
