@@ -7,10 +7,11 @@
 
 #include "plan_spaces.h"
 #include "plan/mixed.h"
+#include "plan/search_parts.h"
 
 typedef struct {
     PlanPoint point;
-    double step_s;
+    double step_s, least_bytes; /* by the coarse clock: linked programs need no less */
 } KnownMixed;
 
 typedef struct {
@@ -38,7 +39,7 @@ static inline void know_units(SmallSpace *t, PlanPoint *p, UnitOptions *o, int u
         assert_true(l->n < l->cap);
         DO(ARENA_NEW(&t->arena, p->n_units, &copy));
         memcpy(copy, o, (size_t)p->n_units * sizeof *o);
-        *k = (KnownMixed){*p, time.step_s};
+        *k = (KnownMixed){*p, time.step_s, (double)time.peak_bytes / search_peak_error(&t->s, p)};
         k->point.unit = copy;
         l->n++;
         return;
@@ -87,6 +88,7 @@ static inline void know_mixed(SmallSpace *t, KnownList *l)
 static inline double best_mixed(SmallSpace *t, const KnownList *l, double limit, double *bytes)
 {
     for (int i = 0; i < l->n; i++) {
+        if (l->at[i].least_bytes > limit) continue;
         const Err err = plan_link(&t->s, &l->at[i].point, bytes);
         if (err != OK && err != ERR_CONFIG) fail_msg("%s", err_text());
         if (err == OK && *bytes <= limit) return l->at[i].step_s;
