@@ -57,7 +57,8 @@ static Err check_same(const JobSettings *job, const JobSettings *want)
     const ParallelSettings *a = &job->parallel, *b = &want->parallel;
     const bool same = a->mesh.dp_shard == b->mesh.dp_shard && a->mesh.tp == b->mesh.tp &&
                       a->mesh.dp_replicate == b->mesh.dp_replicate && a->mesh.cp == b->mesh.cp &&
-                      a->mesh.pp == b->mesh.pp && a->context == b->context &&
+                      a->mesh.pp == b->mesh.pp && a->mesh.ep == b->mesh.ep &&
+                      a->mesh.etp == b->mesh.etp && a->context == b->context &&
                       a->chunks == b->chunks && job->micros == want->micros &&
                       job->batch.sequences == want->batch.sequences && same_units(job, want);
     if (same) return OK;

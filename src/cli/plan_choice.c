@@ -13,23 +13,19 @@ static bool is_argument(const Config *c, KeyId key)
 }
 
 /* Keys of mesh, batch and parallel that the search chooses. */
-static const KeyId searched[] = {KEY_mesh_dp,
-                                 KEY_mesh_tp,
-                                 KEY_mesh_cp,
-                                 KEY_mesh_pp,
-                                 KEY_batch_micro,
-                                 KEY_parallel_zero,
-                                 KEY_parallel_recompute,
-                                 KEY_parallel_sequence,
-                                 KEY_parallel_context,
-                                 KEY_parallel_schedule,
-                                 KEY_parallel_chunks,
+static const KeyId searched[] = {KEY_mesh_dp,           KEY_mesh_tp,
+                                 KEY_mesh_cp,           KEY_mesh_pp,
+                                 KEY_mesh_dp_replicate, KEY_mesh_ep,
+                                 KEY_mesh_etp,          KEY_batch_micro,
+                                 KEY_parallel_zero,     KEY_parallel_recompute,
+                                 KEY_parallel_sequence, KEY_parallel_context,
+                                 KEY_parallel_schedule, KEY_parallel_chunks,
                                  KEY_parallel_split};
 enum { N_SEARCHED = sizeof searched / sizeof *searched };
 
 /* Keys that the plan takes from the run as they are. */
 static const KeyId kept[] = {KEY_parallel_live, KEY_parallel_regather, KEY_parallel_tokens,
-                             KEY_parallel_offload};
+                             KEY_parallel_offload, KEY_parallel_expert_rows};
 enum { N_KEPT = sizeof kept / sizeof *kept };
 
 static bool is_among(KeyId key, const KeyId *list, int n)
@@ -99,6 +95,15 @@ static Err fix_key(const Config *c, KeyId key, PlanFixed *f)
         return OK;
     case KEY_mesh_pp:
         f->pp = (int)c->mesh_pp;
+        return OK;
+    case KEY_mesh_dp_replicate:
+        f->dp_replicate = (int)c->mesh_dp_replicate;
+        return OK;
+    case KEY_mesh_ep:
+        f->ep = (int)c->mesh_ep;
+        return OK;
+    case KEY_mesh_etp:
+        f->etp = (int)c->mesh_etp;
         return OK;
     case KEY_batch_micro:
         f->micro = c->batch_micro;
@@ -199,7 +204,16 @@ static Err set_number(KeyId key, Arena *a, Config *c, int64_t n)
 
 static Err set_mesh(const PlanPoint *p, Arena *a, Config *c)
 {
-    TRY(set_number(KEY_mesh_dp, a, c, plan_dp(p)));
+    if (p->mesh.dp_replicate > 1) {
+        TRY(set_number(KEY_mesh_dp_replicate, a, c, p->mesh.dp_replicate));
+        TRY(set_number(KEY_mesh_dp_shard, a, c, p->mesh.dp_shard));
+    } else {
+        TRY(set_number(KEY_mesh_dp, a, c, plan_dp(p)));
+    }
+    if (p->mesh.ep > 1) {
+        TRY(set_number(KEY_mesh_ep, a, c, p->mesh.ep));
+        TRY(set_number(KEY_mesh_etp, a, c, p->mesh.etp));
+    }
     TRY(set_number(KEY_mesh_tp, a, c, p->mesh.tp));
     TRY(set_number(KEY_mesh_cp, a, c, p->mesh.cp));
     TRY(set_number(KEY_mesh_pp, a, c, p->mesh.pp));

@@ -93,24 +93,21 @@ static void add_counts(PlanReport *r, const PlanSearch *s)
 
 static bool is_row(const PlanReport *r, const PlanPoint *p)
 {
-    for (int i = 0; i < r->n_rows; i++) {
-        const MeshSizes *m = &r->row[i].point.mesh;
-        if (m->tp == p->mesh.tp && m->cp == p->mesh.cp && m->pp == p->mesh.pp) return true;
-    }
+    for (int i = 0; i < r->n_rows; i++)
+        if (plan_same_mesh(&r->row[i].point, p)) return true;
     return false;
 }
 
 /* Counts the meshes that are not among the rows, and finds the smallest key of their plans. */
 static void count_meshes(const PlanSearch *s, PlanReport *r)
 {
-    const MeshSizes *last = NULL;
+    const PlanPoint *last = NULL;
     r->meshes = r->meshes_left = 0;
     r->left_s = 0;
     for (int i = 0; i < s->n; i++) {
         const PlanNode *node = &s->node[i];
-        const MeshSizes *m = &node->point.mesh;
-        const bool is_new = !last || last->tp != m->tp || last->cp != m->cp || last->pp != m->pp;
-        last = m;
+        const bool is_new = !last || !plan_same_mesh(last, &node->point);
+        last = &node->point;
         r->meshes += is_new;
         if (is_row(r, &node->point)) continue;
         r->meshes_left += is_new;

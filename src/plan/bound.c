@@ -31,22 +31,30 @@ static double memory_seconds(const CostRates *r, double bytes)
     return bytes > 0 ? r->launch_s + bytes / r->memory_Bps : 0;
 }
 
-PackBound pack_bound(const PlanSpace *s, const PlanPoint *p, double pack)
+/* Groups of a pack: ranks that sum its gradients, and those of them that share its state. */
+typedef struct {
+    double elements;
+    int shards;
+    CostGroup data, shard;
+} PackGroup;
+
+static PackBound group_bound(const PlanSpace *s, const PlanPoint *p, const PackGroup *g)
 {
     const JobSettings *job = s->base;
     const CostRates *r = &s->cluster->rates;
-    const int zero = p->zero, shards = p->mesh.dp_shard * p->mesh.cp;
-    const double narrow = (double)dtype_bytes(job->dtype),
+    const int zero = p->zero;
+    const double pack = g->elements, narrow = (double)dtype_bytes(job->dtype),
                  wide = (double)dtype_bytes(dtype_wide(job->dtype));
     const double moments = job->optim.kind == OPTIM_ADAMW ? 2 : 0;
     const double master = narrow == wide ? 0 : wide;
-    const double home = zero == 0 ? pack : pack / shards;
-    const CostGroup data = cost_group_strided(r, plan_dp(p) * p->mesh.cp, p->mesh.tp);
-    const CostGroup shard = cost_group_strided(r, shards, p->mesh.tp);
+    const double home = zero == 0 ? pack : pack / g->shards;
+    if (pack == 0) return (PackBound){0};
     return (PackBound){
-        .reduce_s = zero == 0 ? cost_transfer_seconds(r, COMM_ALL_REDUCE, data, pack * wide)
-                              : cost_transfer_seconds(r, COMM_REDUCE_SCATTER, shard, pack * wide),
-        .gather_s = zero == 0 ? 0 : cost_transfer_seconds(r, COMM_ALL_GATHER, shard, pack * narrow),
+        .reduce_s = zero == 0
+                        ? cost_transfer_seconds(r, COMM_ALL_REDUCE, g->data, pack * wide)
+                        : cost_transfer_seconds(r, COMM_REDUCE_SCATTER, g->shard, pack * wide),
+        .gather_s =
+            zero == 0 ? 0 : cost_transfer_seconds(r, COMM_ALL_GATHER, g->shard, pack * narrow),
         .norm_s = memory_seconds(r, wide * home),
         .update_s =
             memory_seconds(r, ((3 + 2 * moments) * wide + (narrow == wide ? 0 : narrow)) * home),
@@ -56,8 +64,30 @@ PackBound pack_bound(const PlanSpace *s, const PlanPoint *p, double pack)
         .work_grad_bytes = zero >= 2 ? pack * wide : 0};
 }
 
+static PackBound sum_bounds(PackBound a, PackBound b)
+{
+    return (PackBound){a.reduce_s + b.reduce_s,       a.gather_s + b.gather_s,
+                       a.norm_s + b.norm_s,           a.update_s + b.update_s,
+                       a.state_bytes + b.state_bytes, a.grad_bytes + b.grad_bytes,
+                       a.pack_bytes + b.pack_bytes,   a.work_grad_bytes + b.work_grad_bytes};
+}
+
+PackBound pack_bound(const PlanSpace *s, const PlanPoint *p, const UnitBound *unit)
+{
+    const CostRates *r = &s->cluster->rates;
+    const int shards = p->mesh.dp_shard * p->mesh.cp, stage = plan_dp(p) * p->mesh.cp * p->mesh.tp;
+    const PackGroup dense = {unit->pack, shards,
+                             cost_group_strided(r, plan_dp(p) * p->mesh.cp, p->mesh.tp),
+                             cost_group_strided(r, shards, p->mesh.tp)};
+    if (p->mesh.ep == 1) return group_bound(s, p, &dense);
+    const int grid = p->mesh.ep * p->mesh.etp;
+    const CostGroup others = cost_group_strided(r, stage / grid, grid);
+    const PackGroup experts = {unit->experts, stage / grid, others, others};
+    return sum_bounds(group_bound(s, p, &dense), group_bound(s, p, &experts));
+}
+
 /* The least of each part over the ZeRO levels of the space: units may choose by themselves. */
-static PackBound least_pack_bound(const Bounder *b, double pack)
+static PackBound least_pack_bound(const Bounder *b, const UnitBound *unit)
 {
     const int fixed = b->in->space->fixed.zero;
     PlanPoint p = *b->in->point;
@@ -65,7 +95,7 @@ static PackBound least_pack_bound(const Bounder *b, double pack)
     int n = 0;
     for (p.zero = 0; p.zero <= (plan_dp(&p) * p.mesh.cp > 1 ? 3 : 0); p.zero++) {
         if (fixed >= 0 && fixed != p.zero) continue;
-        const PackBound one = pack_bound(b->in->space, &p, pack);
+        const PackBound one = pack_bound(b->in->space, &p, unit);
         if (n++ == 0) least = one;
         least.reduce_s = smaller(least.reduce_s, one.reduce_s);
         least.gather_s = smaller(least.gather_s, one.gather_s);
@@ -79,8 +109,8 @@ static PackBound least_pack_bound(const Bounder *b, double pack)
 
 static PartBound class_bound(const Bounder *b, const UnitBound *u)
 {
-    const PackBound p = b->in->any_zero ? least_pack_bound(b, u->pack)
-                                        : pack_bound(b->in->space, b->in->point, u->pack);
+    const PackBound p =
+        b->in->any_zero ? least_pack_bound(b, u) : pack_bound(b->in->space, b->in->point, u);
     const double i = u->run_s[PHASE_I], w = u->run_s[PHASE_W];
     const double back = b->merged ? u->run_s[PHASE_B] : smaller(u->run_s[PHASE_B], i + w);
     return (PartBound){.f = u->run_s[PHASE_F],
@@ -212,7 +242,8 @@ Err layout_bound(const LayoutSummary *s, DType dtype, int n_moments, LayoutBound
         const UnitSummary *u = &s->class[k];
         UnitBound *to = &out->class[k];
         for (int phase = 0; phase < N_PHASES; phase++) to->run_s[phase] = u->run[phase].seconds;
-        to->pack = (double)u->state_bytes / each;
+        to->experts = (double)u->expert_bytes / each;
+        to->pack = (double)u->state_bytes / each - to->experts;
         to->frame_bytes =
             (double)u->region_bytes[REGION_FRAME_I] + (double)u->region_bytes[REGION_FRAME_W];
         to->y_bytes = (double)u->y_bytes;

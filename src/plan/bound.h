@@ -24,7 +24,8 @@ enum { MAX_BOUND_CLASSES = 16 };
 /* One class of units: those that are compiled alike. */
 typedef struct {
     double run_s[N_PHASES];
-    double pack;        /* elements of its parameters on a rank, gathered */
+    double pack;        /* elements of its parameters on a rank, gathered; without */
+    double experts;     /* those of experts on ranks of ep x etp */
     double frame_bytes; /* of one micro-batch, F to B */
     double y_bytes;     /* sent to the next stage; 0: not known */
 } UnitBound;
@@ -59,8 +60,8 @@ typedef struct {
     double reduce_s, gather_s, norm_s, update_s;
     double state_bytes, grad_bytes, pack_bytes, work_grad_bytes; /* as in UnitSummary */
 } PackBound;
-/* Local. Of a pack of that many elements on a rank. */
-PackBound pack_bound(const PlanSpace *s, const PlanPoint *p, double pack);
+/* Local. Of the unit's packs. */
+PackBound pack_bound(const PlanSpace *s, const PlanPoint *p, const UnitBound *unit);
 
 /* Local. Bounds of the classes of a summary without ZeRO and without dp. */
 Err layout_bound(const LayoutSummary *s, DType dtype, int n_moments, LayoutBound *out);

@@ -80,7 +80,6 @@ void clock_price_all(const StepClock *c, const Cluster *cluster, double *seconds
             seconds[i] = c->measured[i];
             continue;
         }
-        seconds[i] =
-            p->channel < 0 ? cost_work_seconds(r, &p->work) : transfer_seconds(c, r, p);
+        seconds[i] = p->channel < 0 ? cost_work_seconds(r, &p->work) : transfer_seconds(c, r, p);
     }
 }

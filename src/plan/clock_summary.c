@@ -236,7 +236,9 @@ static void add_pack_memory(const LinkedProgram *lp, int pack, UnitSummary *u)
     const size_t home = (size_t)m->counts[m->me], all = (size_t)m->mine.pack_count;
     const bool per_use = u->switches.sharded && u->switches.gather == GATHER_USE;
     const int copies = lp->n_moments + (wide != narrow && !lp->no_master);
-    u->state_bytes += (per_use ? home : all) * narrow + (size_t)copies * home * wide;
+    const size_t state = (per_use ? home : all) * narrow + (size_t)copies * home * wide;
+    u->state_bytes += state;
+    if (lp->model->pack[pack].view == VIEW_EXPERT) u->expert_bytes += state;
     u->grad_bytes += (m->grad_sums == NO_BASE ? home : all) * wide;
     if (per_use) u->pack_bytes += all * narrow;
     if (m->grad_sums == NO_BASE) u->work_grad_bytes += all * wide;
@@ -256,6 +258,7 @@ static void add_memory(const LinkedProgram *lp, int unit, UnitSummary *u)
     for (int i = of->first_pack; i < of->first_pack + of->n_packs; i++)
         add_pack_memory(lp, i, &here);
     u->state_bytes = greater(u->state_bytes, here.state_bytes);
+    u->expert_bytes = greater(u->expert_bytes, here.expert_bytes);
     u->grad_bytes = greater(u->grad_bytes, here.grad_bytes);
     u->pack_bytes = greater(u->pack_bytes, here.pack_bytes);
     u->work_grad_bytes = greater(u->work_grad_bytes, here.work_grad_bytes);

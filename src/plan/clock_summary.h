@@ -42,6 +42,7 @@ typedef struct {
     size_t region_bytes[N_OWN_REGIONS]; /* of (unit, micro-batch, slice), as Program.bytes */
     size_t scratch_bytes[N_PHASES];     /* while the phase runs */
     size_t state_bytes;     /* kept from step to step: weights, master weights, moments */
+    size_t expert_bytes;    /* of these, of experts in the expert view */
     size_t grad_bytes;      /* kept during the step: gradient sums, prepacked weights */
     size_t pack_bytes;      /* of the pack while it is gathered per use; 0: it stays in the state */
     size_t work_grad_bytes; /* of gradients that are reduced several times a step; 0: none */

@@ -77,16 +77,10 @@ static Err fill_heap(const PlanSearch *s, double limit_bytes, Arena *arena, Node
     return OK;
 }
 
-static bool is_same_mesh(const PlanPoint *a, const PlanPoint *b)
-{
-    return plan_dp(a) == plan_dp(b) && a->mesh.tp == b->mesh.tp && a->mesh.cp == b->mesh.cp &&
-           a->mesh.pp == b->mesh.pp;
-}
-
 static bool is_taken(const PlanSearch *s, const PlanRanking *r, int node)
 {
     for (int i = 0; i < r->n; i++)
-        if (is_same_mesh(&s->node[r->node[i]].point, &s->node[node].point)) return true;
+        if (plan_same_mesh(&s->node[r->node[i]].point, &s->node[node].point)) return true;
     return false;
 }
 

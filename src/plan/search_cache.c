@@ -1,7 +1,7 @@
 /* search_cache.c -- what the search compiles, kept by layout.
  *
- *     scaled      tp cp sequence context                              on the ideal machine
- *     units       tp cp sequence context recompute micro              for all pp, dp and ZeRO
+ *     scaled      tp cp ep etp sequence context                       on the ideal machine
+ *     units       tp cp ep etp sequence context recompute micro       for all pp, dp and ZeRO
  *     summaries   the same, dp, ZeRO, whether pp > 1
  *     chunks      chunks, and for a split by cost recompute and micro
  *     moves       the same, schedule, stages, micro-batches */
@@ -93,7 +93,9 @@ static Err lookup(CacheTable *t, const CacheKey *key, Arena *arena, CacheEntry *
 
 static CacheKey unit_key(const PlanPoint *p)
 {
-    return (CacheKey){{p->mesh.tp, p->mesh.cp, p->sequence, p->context, p->recompute, p->micro}};
+    const int64_t experts = (int64_t)p->mesh.ep << 32 | p->mesh.etp;
+    return (CacheKey){
+        {p->mesh.tp, p->mesh.cp, p->sequence, p->context, p->recompute, p->micro, experts}};
 }
 
 /* ---- compilation ---- */
@@ -123,11 +125,13 @@ static Err summarize(PlanSearch *s, const PlanPoint *p, int micros, LayoutSummar
     return OK;
 }
 
-/* The point on one stage, without dp and ZeRO: the same RUNs. */
+/* The point on one stage, without ZeRO, and with no more dp than the experts need: the same RUNs. */
 static PlanPoint without_data(const PlanPoint *p)
 {
     PlanPoint q = *p;
+    const int inner = p->mesh.cp * p->mesh.tp, experts = p->mesh.ep * p->mesh.etp;
     q.mesh.dp_replicate = q.mesh.dp_shard = q.mesh.pp = 1;
+    while (q.mesh.dp_shard * inner % experts != 0) q.mesh.dp_shard++;
     q.zero = q.chunks = 0;
     q.by_cost = false;
     q.schedule = "1f1b";
@@ -151,7 +155,7 @@ Err cache_units(PlanSearch *s, const PlanPoint *p, const LayoutUnits **out)
     const int micros = some_micros(s, p);
     CacheEntry *e;
     bool is_new;
-    key.word[6] = micros;
+    key.word[7] = micros;
     TRY(lookup(&s->cache->units, &key, s->cache->arena, &e, &is_new));
     if (is_new) {
         LayoutSummary *sum;
@@ -164,15 +168,28 @@ Err cache_units(PlanSearch *s, const PlanPoint *p, const LayoutUnits **out)
     return OK;
 }
 
-/* Packs are at most divided by tp; frames are not known. */
-static LayoutBound scaled(const LayoutBound *one, const LayoutBound *pack, const PlanPoint *p,
-                          double ranks)
+static double smaller(double a, double b) { return a < b ? a : b; }
+
+/* Elements of the experts of a layer, at least; without biases. */
+static double expert_elements(const ModelConfig *c)
+{
+    return (double)c->experts.n * 3 * (double)c->width * (double)c->experts.width;
+}
+
+/* Packs are at most divided by tp, experts by ep x etp; frames are not known. */
+static LayoutBound scaled(const PlanSearch *s, const LayoutBound *one, const LayoutBound *pack,
+                          const PlanPoint *p, double ranks)
 {
     LayoutBound out = *one;
     for (int k = 0; k < out.n; k++) {
         UnitBound *u = &out.class[k];
         for (int phase = 0; phase < N_PHASES; phase++) u->run_s[phase] *= (double)p->micro / ranks;
         u->pack = pack->class[k].pack / p->mesh.tp;
+        if (p->mesh.ep > 1) {
+            u->experts = smaller(expert_elements(s->space.base->config), pack->class[k].pack);
+            u->pack = (pack->class[k].pack - u->experts) / p->mesh.tp;
+            u->experts /= p->mesh.ep * p->mesh.etp;
+        }
         u->frame_bytes = u->y_bytes = 0;
     }
     return out;
@@ -201,7 +218,10 @@ static Err one_rank(PlanSearch *s, Recompute recompute, const LayoutBound **flop
 {
     PlanCache *c = s->cache;
     const PlanPoint one = {
-        .mesh = {1, 1, 1, 1, 1, 0}, .micro = 1, .recompute = recompute, .schedule = "1f1b"};
+        .mesh = {.dp_replicate = 1, .dp_shard = 1, .tp = 1, .pp = 1, .cp = 1, .ep = 1, .etp = 1},
+        .micro = 1,
+        .recompute = recompute,
+        .schedule = "1f1b"};
     if (!c->ideal[recompute]) TRY(ideal_of(s, &one, &c->ideal[recompute]));
     *flops = c->ideal[recompute];
     const LayoutUnits *units;
@@ -215,7 +235,7 @@ Err cache_ideal(PlanSearch *s, const PlanPoint *p, LayoutBound *out)
 {
     const LayoutBound *flops, *pack;
     TRY(one_rank(s, p->recompute, &flops, &pack));
-    *out = scaled(flops, pack, p, (double)p->mesh.tp * p->mesh.cp);
+    *out = scaled(s, flops, pack, p, (double)p->mesh.tp * p->mesh.cp);
     return OK;
 }
 
@@ -237,7 +257,7 @@ Err cache_scaled(PlanSearch *s, const PlanPoint *p, LayoutBound *out)
         e->value = err == OK ? bound : NULL;
     }
     if (!e->value) return err_fail(ERR_CONFIG, "the compiler refuses this layout");
-    *out = scaled(e->value, pack, p, 1);
+    *out = scaled(s, e->value, pack, p, 1);
     return OK;
 }
 
@@ -246,11 +266,11 @@ Err cache_summary(PlanSearch *s, const PlanPoint *p, const LayoutSummary **out)
     CacheKey key = unit_key(p);
     CacheEntry *e;
     bool is_new;
-    key.word[6] = p->mesh.dp_replicate;
-    key.word[7] = p->mesh.dp_shard;
-    key.word[8] = p->zero;
-    key.word[9] = p->mesh.pp > 1;
-    key.word[10] = some_micros(s, p);
+    key.word[7] = p->mesh.dp_replicate;
+    key.word[8] = p->mesh.dp_shard;
+    key.word[9] = p->zero;
+    key.word[10] = p->mesh.pp > 1;
+    key.word[11] = some_micros(s, p);
     TRY(lookup(&s->cache->summaries, &key, s->cache->arena, &e, &is_new));
     if (is_new) {
         LayoutSummary *sum;

@@ -8,7 +8,7 @@
 
 double search_peak_error(const PlanSearch *s, const PlanPoint *p)
 {
-    return s->space.base->config->tied && p->mesh.pp > 1 ? 1.25 : 1.05;
+    return s->space.base->config->tied && p->mesh.pp > 1 ? 1.25 : 1.1;
 }
 
 static Err bound_of(PlanSearch *s, BoundInput in, PlanBound *out)
@@ -50,7 +50,7 @@ static void with_packs(const PlanSearch *s, const PlanPoint *p, const LayoutUnit
     out->class = class;
     out->stage_ranks = plan_dp(p) * p->mesh.cp * p->mesh.tp;
     for (int k = 0; k < out->n_classes; k++) {
-        const PackBound b = pack_bound(&s->space, p, units->bound.class[k].pack);
+        const PackBound b = pack_bound(&s->space, p, &units->bound.class[k]);
         UnitSummary *u = &class[k];
         *u = units->summary->class[k];
         u->switches = switches_of_zero(p->zero, false);

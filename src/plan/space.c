@@ -43,6 +43,13 @@ PlanPoint plan_uniform(const PlanPoint *p, const UnitOptions *o)
     return q;
 }
 
+bool plan_same_mesh(const PlanPoint *a, const PlanPoint *b)
+{
+    const MeshSizes *x = &a->mesh, *y = &b->mesh;
+    return plan_dp(a) == plan_dp(b) && x->tp == y->tp && x->cp == y->cp && x->pp == y->pp &&
+           x->ep == y->ep && x->etp == y->etp;
+}
+
 bool plan_has_schedule(const char *name)
 {
     for (int i = 0; i < N_SCHEDULES; i++)
@@ -77,7 +84,8 @@ static bool allows(int fixed, int value) { return fixed < 0 || fixed == value; }
 static Err add_zeros(PointList *l, PlanPoint p)
 {
     const int ranks = plan_dp(&p) * p.mesh.cp;
-    for (p.zero = 0; p.zero <= (ranks > 1 ? 3 : 0); p.zero++)
+    /* Replicas of shards that are whole: the same as without replicas. */
+    for (p.zero = p.mesh.dp_replicate > 1 ? 1 : 0; p.zero <= (ranks > 1 ? 3 : 0); p.zero++)
         if (allows(l->s->fixed.zero, p.zero)) TRY(add_point(l, &p));
     return OK;
 }
@@ -96,6 +104,8 @@ static Err add_layouts(PointList *l, PlanPoint p)
     static const ContextKind ways[] = {CONTEXT_GATHER, CONTEXT_RING, CONTEXT_ULYSSES};
     for (int sp = 0; sp <= (p.mesh.tp > 1); sp++) {
         if (!allows(l->s->fixed.sequence, sp)) continue;
+        /* The compiler has no layout for whole tokens of experts whose width is sharded. */
+        if (p.mesh.etp > 1 && p.mesh.cp > 1 && !sp) continue;
         p.sequence = sp;
         for (int c = 0; c < (p.mesh.cp > 1 ? 3 : 1); c++) {
             p.context = p.mesh.cp > 1 ? ways[c] : CONTEXT_AUTO;
@@ -142,15 +152,55 @@ static Err add_micros(PointList *l, PlanPoint p)
 
 static bool fits(int fixed, int value) { return fixed == 0 || fixed == value; }
 
+/* Replicas whose shards are spread over one block of a level of the machine. */
+static Err add_replicas(PointList *l, const PlanPoint *whole)
+{
+    const CostRates *r = &l->s->cluster->rates;
+    const int fixed = l->s->fixed.dp_replicate, dp = whole->mesh.dp_shard;
+    const int inner = whole->mesh.cp * whole->mesh.tp;
+    PlanPoint p = *whole;
+    if (fits(fixed, 1)) TRY(add_micros(l, *whole));
+    for (int n = 2; n <= dp; n++) {
+        bool is_block = fixed == n;
+        for (int i = 0; i < r->n_levels; i++)
+            is_block = is_block || r->level[i].ranks == dp / n * inner;
+        if (dp % n != 0 || !fits(fixed, n) || !is_block || dp / n * whole->mesh.cp == 1) continue;
+        p.mesh.dp_replicate = n;
+        p.mesh.dp_shard = dp / n;
+        TRY(add_micros(l, p));
+    }
+    return OK;
+}
+
+/* Expert grids: experts over ep, their width over nothing or as many ranks as tp. */
+static Err add_experts(PointList *l, PlanPoint p)
+{
+    const PlanFixed *f = &l->s->fixed;
+    const int64_t experts = l->s->base->config->experts.n;
+    const int stage = plan_dp(&p) * p.mesh.cp * p.mesh.tp;
+    if (fits(f->ep, 1) && fits(f->etp, 1)) TRY(add_replicas(l, &p));
+    for (p.mesh.ep = 2; p.mesh.ep <= experts && p.mesh.ep <= stage; p.mesh.ep++) {
+        if (experts % p.mesh.ep != 0 || !fits(f->ep, p.mesh.ep)) continue;
+        for (int i = 0; i < (p.mesh.tp > 1 ? 2 : 1); i++) {
+            p.mesh.etp = i ? p.mesh.tp : 1;
+            if (stage % (p.mesh.ep * p.mesh.etp) == 0 && fits(f->etp, p.mesh.etp))
+                TRY(add_replicas(l, &p));
+        }
+    }
+    return OK;
+}
+
 static Err add_mesh(PointList *l, int tp, int cp, int pp)
 {
     const PlanSpace *s = l->s;
     const PlanFixed *f = &s->fixed;
     const int dp = s->ranks / (tp * cp * pp);
-    const PlanPoint p = {.mesh = {.dp_replicate = 1, .dp_shard = dp, .tp = tp, .pp = pp, .cp = cp}};
+    const PlanPoint p = {
+        .mesh = {
+            .dp_replicate = 1, .dp_shard = dp, .tp = tp, .pp = pp, .cp = cp, .ep = 1, .etp = 1}};
     if (!fits(f->tp, tp) || !fits(f->cp, cp) || !fits(f->pp, pp) || !fits(f->dp, dp)) return OK;
     if (dp > s->global) return OK; /* ranks without a sequence */
-    return add_micros(l, p);
+    return add_experts(l, p);
 }
 
 Err plan_points(const PlanSpace *s, Arena *arena, PlanPoint **out, int *n)
@@ -223,8 +273,11 @@ void plan_point_text(const PlanPoint *p, Text *t)
     static const char *const recompute[] = {
         [RECOMPUTE_NONE] = "none", [RECOMPUTE_SELECTIVE] = "selective", [RECOMPUTE_FULL] = "full"};
     text_add(t, "dp=%d", plan_dp(p));
+    if (p->mesh.dp_replicate > 1) text_add(t, " (%d replicas)", p->mesh.dp_replicate);
     if (p->mesh.tp > 1) text_add(t, " tp=%d", p->mesh.tp);
     if (p->sequence) text_add(t, " sequence");
+    if (p->mesh.ep > 1) text_add(t, " ep=%d", p->mesh.ep);
+    if (p->mesh.etp > 1) text_add(t, " etp=%d", p->mesh.etp);
     if (p->mesh.cp > 1) text_add(t, " cp=%d context=%s", p->mesh.cp, context_name(p->context));
     if (p->mesh.pp > 1) text_add(t, " pp=%d %s", p->mesh.pp, p->schedule);
     if (p->mesh.pp > 1 && p->chunks) text_add(t, " chunks=%d", p->chunks);

@@ -4,6 +4,8 @@
  *       micro-batch 1 2 4 8             sequences
  *       schedule, chunks, split         pp > 1
  *       ZeRO 0 1 2 3                    dp x cp > 1
+ *       replicas of shards (HSDP)       ZeRO > 0: one per block of a level of the machine
+ *       experts ep x etp                a mixture of experts: ep divides them, etp is 1 or tp
  *       recompute none selective full
  *       sequence parallelism            tp > 1
  *       context gather ring ulysses     cp > 1
@@ -37,13 +39,14 @@ typedef struct {
 
 /* Choices that are given. */
 typedef struct {
-    int dp, tp, cp, pp;    /* 0: free */
-    int64_t micro;         /* 0: free */
-    int zero, recompute;   /* -1: free */
-    int sequence, context; /* -1: free */
-    const char *schedule;  /* NULL: free */
-    int chunks;            /* 0: free */
-    int by_cost;           /* -1: free */
+    int dp, tp, cp, pp;        /* 0: free */
+    int dp_replicate, ep, etp; /* 0: free */
+    int64_t micro;             /* 0: free */
+    int zero, recompute;       /* -1: free */
+    int sequence, context;     /* -1: free */
+    const char *schedule;      /* NULL: free */
+    int chunks;                /* 0: free */
+    int by_cost;               /* -1: free */
 } PlanFixed;
 
 typedef struct {
@@ -63,6 +66,8 @@ Err plan_points(const PlanSpace *s, Arena *arena, PlanPoint **out, int *n);
 /* Local. The job of a point, for rank 0. */
 JobSettings plan_job(const PlanSpace *s, const PlanPoint *p);
 int plan_dp(const PlanPoint *p);
+/* Local. True if the ranks are laid out alike, whatever shards the state over dp. */
+bool plan_same_mesh(const PlanPoint *a, const PlanPoint *b);
 /* Local. The point with these options for all units. */
 PlanPoint plan_uniform(const PlanPoint *p, const UnitOptions *o);
 /* Local. True if the space has plans with this schedule. */
