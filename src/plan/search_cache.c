@@ -125,7 +125,7 @@ static Err summarize(PlanSearch *s, const PlanPoint *p, int micros, LayoutSummar
     return OK;
 }
 
-/* The point on one stage, without ZeRO, and with no more dp than the experts need: the same RUNs. */
+/* The point on one stage, without ZeRO, and with as much dp as experts need: the same RUNs. */
 static PlanPoint without_data(const PlanPoint *p)
 {
     PlanPoint q = *p;
