@@ -107,7 +107,7 @@ static void survives_as_a_file(const Buffer *data, const Buffer *index)
 {
     const size_t mark = arena_mark(&arena);
     const char *path = scratch_write("mutant.bin", data);
-    const DatasetSettings s = {&path, 1, FORMAT_AUTO, 4, true, VOCAB, 1, NULL, 0};
+    const DatasetSettings s = {&path, 1, FORMAT_AUTO, 4, true, VOCAB, 1, NULL, 0, NULL, NULL};
     int32_t tokens[4], targets[4], positions[4], ranges[16];
     float weights[4];
     const InputRows in = {tokens, targets, positions, ranges, weights, F32, NULL};

@@ -133,7 +133,7 @@ static void mistakes_with_sets(void **state)
 {
     (void)state;
     const char *path = scratch_text("one.txt", "x");
-    DatasetSettings s = {&path, 1, FORMAT_AUTO, 4, true, 256, 1, NULL, 0};
+    DatasetSettings s = {&path, 1, FORMAT_AUTO, 4, true, 256, 1, NULL, 0, NULL, NULL};
     TokenFormat format;
     Dataset d;
     refused(dataset_open(&s, &arena, &d), ERR_CONFIG,
