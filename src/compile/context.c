@@ -37,6 +37,7 @@ typedef struct {
     ContextPlan plan[2]; /* forward, backward */
     int32_t number;      /* of the next transfer */
     Value *whole;        /* [n_values] of the old graph: keys of all slices; NO_VALUE: none yet */
+    Value **scores;      /* [n_values]: of a lse: the scores of its rows, [ranks]; NULL: none */
     ContextWriter w;     /* of the attention at hand */
 } ContextPass;
 
@@ -118,7 +119,13 @@ static Err open_values(ContextPass *w, Value k, Value v, int steps)
                                     NO_VALUE, NO_VALUE, NO_VALUE, NO_VALUE};
     TRY(ARENA_NEW(w->temp, to->ranks, &to->at));
     for (int b = 0; b < to->ranks; b++)
-        to->at[b] = (BlockValues){NO_VALUE, NO_VALUE, NO_VALUE, NO_VALUE, {no_queries, no_queries}};
+        to->at[b] = (BlockValues){.k = NO_VALUE,
+                                  .v = NO_VALUE,
+                                  .dk = NO_VALUE,
+                                  .dv = NO_VALUE,
+                                  .scores = NO_VALUE,
+                                  .ds = NO_VALUE,
+                                  .piece = {no_queries, no_queries}};
     to->at[to->me].k = k;
     to->at[to->me].v = v;
     to->n_sent = to->n_arrivals = 0;
@@ -132,7 +139,8 @@ static Err make_plans(ContextPass *w, bool full)
     /* Keys of earlier slices are seen by all queries, wherever they are. */
     const bool causal = !w->o->slice_tokens && !full;
     const ContextShape shape = {w->w.ranks, c->inner ? c->inner : w->w.ranks, c->tokens, causal};
-    if (w->plan[0].shape.ranks == w->w.ranks) return OK; /* made for the attention before */
+    const ContextShape *made = &w->plan[0].shape; /* for the attention before */
+    if (made->ranks == shape.ranks && made->causal == shape.causal) return OK;
     TRY(context_plan(c->row, &shape, w->temp, &w->plan[0]));
     TRY(context_check(&w->plan[0], w->temp, NULL));
     TRY(context_backward(&w->plan[0], w->temp, &w->plan[1]));
@@ -184,6 +192,26 @@ static Err drop_transfers(ContextPass *w, const Node *n, Value value[5])
     return OK;
 }
 
+/* A plan in passes keeps its scores for the gradient, which reads the same lse. */
+static Err write_forward(ContextPass *w, const Node *n)
+{
+    TRY(context_write_forward(&w->w, &w->plan[0], n));
+    if (!w->plan[0].row->passes) return OK;
+    TRY(ARENA_NEW(w->temp, w->w.ranks, &w->scores[n->out[1]]));
+    for (int b = 0; b < w->w.ranks; b++) w->scores[n->out[1]][b] = w->w.at[b].scores;
+    return OK;
+}
+
+static Err write_backward(ContextPass *w, const Node *n, const Value into[3])
+{
+    const Value *scores = w->scores[n->in[5]];
+    if (w->plan[1].row->passes && !scores)
+        return err_fail(ERR_CHECK, "graph %s: no attention keeps the scores of %%%d", w->g->kind,
+                        n->in[5]);
+    for (int b = 0; b < w->w.ranks && scores; b++) w->w.at[b].scores = scores[b];
+    return context_write_backward(&w->w, &w->plan[1], n, into);
+}
+
 static Err rewrite(ContextPass *w, const Node *n)
 {
     Value value[5];
@@ -204,8 +232,7 @@ static Err rewrite(ContextPass *w, const Node *n)
                         w->g->kind, p->row->name);
     w->w.number = w->number;
     w->number += CONTEXT_NUMBERS(w->w.ranks);
-    return w->w.backward ? context_write_backward(&w->w, &w->plan[1], n, &value[2])
-                         : context_write_forward(&w->w, &w->plan[0], n);
+    return w->w.backward ? write_backward(w, n, &value[2]) : write_forward(w, n);
 }
 
 static bool is_attention(const Node *n)
@@ -222,6 +249,7 @@ static Err context_in(ContextPass *w)
     w->number = graph_transfers(g);
     TRY(graph_makers(g, w->temp, &w->maker));
     TRY(ARENA_NEW(w->temp, w->n_old + 1, &w->dropped));
+    TRY(ARENA_NEW(w->temp, g->n_values + 1, &w->scores));
     TRY(ARENA_NEW(w->temp, g->n_values + 1, &w->whole));
     for (Value v = 0; v < g->n_values; v++) w->whole[v] = NO_VALUE;
     for (int i = 0; i < w->n_old; i++)

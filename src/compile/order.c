@@ -53,7 +53,7 @@ static void list_node(OrderBuilder *w, int index)
     const OpId op = w->g->node[index].op;
     w->emitted[index] = true;
     w->visit_at[index] = w->n_visits[is_of_weights(w->g, index)];
-    w->n_visits[0] += op_attends(op);
+    w->n_visits[0] += op_visits(op);
     w->n_visits[1] += op == OP_linear_part || op == OP_linear_part_dx || op == OP_linear_part_dw;
     w->list[w->n++] = index;
 }

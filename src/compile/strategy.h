@@ -61,7 +61,7 @@ typedef enum {
     CONTEXT_DOUBLE_RING,
     CONTEXT_LIGHTSEQ,
     CONTEXT_TOKEN_RING,
-    N_CAUSAL_CONTEXTS, /* the ways before it have a causal mask, which all models have */
+    N_CAUSAL_CONTEXTS, /* the ways before it are defined for a causal mask */
     CONTEXT_RSA = N_CAUSAL_CONTEXTS,
     CONTEXT_DSP, /* of clips: the token dim that attention does not run along is sharded */
     N_CONTEXTS

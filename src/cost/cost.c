@@ -23,7 +23,7 @@ const CostRates *cost_default_rates(void) { return &default_rates; }
 WorkClass cost_class(OpId op)
 {
     if (op_info(op)->class != CLASS_HEAVY) return WORK_POINTWISE;
-    return op_attends(op) || op_attends_along(op) ? WORK_ATTENTION : WORK_GEMM;
+    return op_visits(op) || op_attends_along(op) ? WORK_ATTENTION : WORK_GEMM;
 }
 
 static double operand_bytes(const Operand *o, const Dims *d, DType dtype)

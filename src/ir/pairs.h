@@ -32,4 +32,11 @@ static inline bool op_attends_along(OpId op)
            op == OP_attention_along_part_dx;
 }
 
+/* Local. True for an op that multiplies queries with keys, or weights with values, of a visit of an
+ * attention plan. */
+static inline bool op_visits(OpId op)
+{
+    return op_attends(op) || (op >= OP_attention_scores && op <= OP_attention_scores_dx);
+}
+
 #endif

@@ -43,9 +43,10 @@ int job_context_inner(const ParallelSettings *p, int ring, int heads)
  * contiguous ones are stored in fewer pieces. */
 TokenMap job_context_tokens(TokenMap wanted, unsigned used)
 {
-    const unsigned heads = 1u << CONTEXT_ULYSSES, helped = 1u << CONTEXT_LIGHTSEQ;
+    const unsigned heads = 1u << CONTEXT_ULYSSES;
+    const unsigned in_order = 1u << CONTEXT_LIGHTSEQ | 1u << CONTEXT_RSA;
     if (wanted != TOKENS_AUTO) return wanted;
-    return used == heads || (used & helped) ? TOKENS_CONTIGUOUS : TOKENS_ZIGZAG;
+    return used == heads || (used & in_order) ? TOKENS_CONTIGUOUS : TOKENS_ZIGZAG;
 }
 
 static Err text_why(AutoSearch *w, ContextCandidate *c, const char *format, ...)

@@ -39,6 +39,8 @@ const DeviceRow device_rows[] = {
      .context = CONTEXT_LIGHTSEQ, .micros = 2, .zero = 3, .each = true},
     {"cp token-ring bf16", "qwen3", "1f1b", .cp = 3, .tokens = TOKENS_ZIGZAG,
      .context = CONTEXT_TOKEN_RING, .micros = 2, .dtype = BF16},
+    {"cp rsa", "gpt2", "1f1b", .cp = 3, .tokens = TOKENS_CONTIGUOUS, .context = CONTEXT_RSA,
+     .micros = 2, .validate = true},
 };
 const int n_device_rows = sizeof device_rows / sizeof *device_rows;
 
@@ -58,6 +60,7 @@ World device_world(const DeviceRow *row, const Device *device, ModelConfig *conf
     w.set.compile.offload_names = row->offload;
     *config = *w.set.config;
     if (row->layers) config->n_layers = row->layers;
+    config->full_mask = row->context == CONTEXT_RSA; /* its plan has all pairs; ranges leave some */
     w.set.config = config;
     ParallelSettings *p = &w.set.parallel;
     p->mesh = (MeshSizes){.dp_replicate = 1,

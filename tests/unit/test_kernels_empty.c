@@ -56,6 +56,9 @@ static double wanted(OpId op, int out, char empty)
     if ((op == OP_attention || op == OP_attention_along) && out == 1 &&
         (empty == 's' || empty == 'g'))
         return -HUGE_VAL;
+    if (op == OP_attention_scores && empty == 's') return -HUGE_VAL; /* lse: there are no scores */
+    if ((op == OP_attention_scores || op == OP_attention_weigh_dx) && empty == 'c')
+        return (double)NAN;
     if (op == OP_linear_add && empty == 'i') return (double)NAN; /* the addend */
     if (empty == 'c' &&
         (op == OP_attention || op == OP_attention_along || op == OP_attention_merge))
@@ -66,8 +69,10 @@ static double wanted(OpId op, int out, char empty)
 static bool adds(KernelId kernel, int out)
 {
     if (kernel == KERNEL_layernorm_back || kernel == KERNEL_rmsnorm_back ||
-        kernel == KERNEL_token_loss_dx || kernel == KERNEL_gemm_dgelu)
+        kernel == KERNEL_token_loss_dx || kernel == KERNEL_gemm_dgelu ||
+        kernel == KERNEL_attention_weigh_dx)
         return out > 0;
+    if (kernel == KERNEL_attention_weigh || kernel == KERNEL_attention_scores_dx) return true;
     if (kernel == KERNEL_token_loss) return true;
     return kernel == KERNEL_gemm || kernel == KERNEL_sum_rows || kernel == KERNEL_add_to ||
            kernel == KERNEL_layernorm_dw || kernel == KERNEL_rmsnorm_dw ||
@@ -89,8 +94,9 @@ static void try_empty(Bench *b, const Device *d, OpId op, char empty, DType type
     const Signature sig = op_signature(op);
     const KernelId kernel = op_info(op)->kernel;
     Call c = {.attr = attr_of(op), .n_out = sig.n_out, .number = {keep, keep, keep, keep}};
-    if (kernel == KERNEL_attention || kernel == KERNEL_attention_along)
-        c.number[0] = 0; /* test_kernels_attention carries on */
+    if (kernel == KERNEL_attention || kernel == KERNEL_attention_along ||
+        kernel == KERNEL_attention_scores)
+        c.number[0] = c.number[1] = 0; /* test_kernels_attention carries on */
     double *old[MAX_OUT];
     bench_clear(b);
     for (int i = 0; i < sig.n_in && !sig.in[i].optional; i++) {

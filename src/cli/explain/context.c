@@ -61,7 +61,7 @@ static Err both_plans(const ContextRow *row, const ContextShape *s, Arena *temp,
 static Err add_table(const Facts *f, ContextShape s, Arena *temp, Text *out)
 {
     int n;
-    s.causal = true;
+    s.causal = !f->model->full_mask;
     const ContextRow *row = context_rows(&n);
     char forward[24], backward[24];
     text_add(out, "  %-12s %-11s %9s %9s  %s\n", "plan", "tokens", "forward", "backward",
@@ -72,7 +72,9 @@ static Err add_table(const Facts *f, ContextShape s, Arena *temp, Text *out)
             ContextPlan plan[2];
             ContextCounts counts[2];
             s.tokens = tokens;
-            if (!(row[i].tokens >> tokens & 1) || row[i].passes) continue;
+            if (context_row_check(&row[i], &s, temp) != OK ||
+                context_row_heads(&row[i], f->model->n_heads, f->model->n_kv_heads) != OK)
+                continue;
             TRY(both_plans(&row[i], &s, temp, plan, counts));
             text_add(out, "  %-12s %-11s %9s %9s  busiest rank %.3f of the mean\n", row[i].name,
                      token_map_name(tokens),
@@ -103,7 +105,9 @@ static Err find_shape(const Facts *f, const char *name, Arena *temp, const Conte
     TRY(context_row(name, temp, row));
     if (context_row_heads(*row, f->model->n_heads, f->model->n_kv_heads) != OK)
         return err_fail(ERR_CONFIG, "explain: --context %s", err_text());
-    *out = (ContextShape){.ranks = ranks, .inner = given ? given : half, .causal = !(*row)->passes};
+    *out = (ContextShape){.ranks = ranks,
+                          .inner = given ? given : half,
+                          .causal = !(*row)->passes && !f->model->full_mask};
     out->tokens = tokens_of(f->job, *row);
     if (ranks > 1) return OK;
     return err_fail(ERR_CONFIG,
@@ -123,7 +127,7 @@ Err explain_context_text(const Facts *f, const char *name, Arena *temp, Text *ou
              row->about, s.ranks, token_map_name(s.tokens), s.causal ? "causal" : "full");
     TRY(add_drawing(&plan[0], "forward", temp, out));
     TRY(add_drawing(&plan[1], "backward", temp, out));
-    if (row->passes) {
+    if (row->passes && !f->model->full_mask) {
         char forward[24], backward[24];
         const HalfBlock half = half_block(f, s.ranks);
         text_add(out, "  a rank sends %s elements forward and %s backward\n",

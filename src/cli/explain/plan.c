@@ -164,7 +164,7 @@ static Err cp_text(const Facts *f, Arena *temp, Text *t)
     context_tokens_text(job, t);
     text_add(t, ": this one has %lld of each micro-batch's %lld\n", (long long)rows->count,
              (long long)job->model.rows);
-    return balance_text(job, temp, t);
+    return job->settings.config->full_mask ? OK : balance_text(job, temp, t);
 }
 
 static Err plan_text(const Facts *f, Arena *temp, Text *t)

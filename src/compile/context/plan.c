@@ -35,8 +35,7 @@ const ContextRow *context_rows(int *n)
 
 const char *context_payload_name(ContextPayload payload)
 {
-    static const char *const name[N_PAYLOADS] = {"kv", "q", "o", "dkv", "dq",
-                                                 "k",  "v", "dk", "dv"};
+    static const char *const name[N_PAYLOADS] = {"kv", "q", "o", "dkv", "dq", "k", "v", "dk", "dv"};
     return name[payload];
 }
 

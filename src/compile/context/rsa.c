@@ -10,7 +10,7 @@
  * rings sends f BSH. The publication ends in an all-reduce of dk and dv over all tokens, 8f BSH.
  *
  * It was published before attention in tiles, and is here to compare: a rank keeps B h S S/P
- * scores, so memory grows with the sequence. Key heads cannot be shared, and a causal mask would
+ * scores, so memory grows with the sequence. F keeps them as any value that backward reads. Key heads cannot be shared, and a causal mask would
  * leave half of the scores unused. */
 #include "compile/context/plan.h"
 
@@ -22,8 +22,8 @@ static int add_ring(const ContextShape *s, int rank, ContextPayload payload, Vis
     for (int hop = 0; hop < P; hop++) {
         const int k = ring_rank(rank - hop, P);
         if (hop < P - 1)
-            out[n++] = step_move(payload, block_whole(k), next, block_whole(ring_rank(k - 1, P)),
-                                 before);
+            out[n++] =
+                step_move(payload, block_whole(k), next, block_whole(ring_rank(k - 1, P)), before);
         out[n++] = step_pass(block_whole(rank), block_whole(k), pass);
     }
     return n;

@@ -1,10 +1,10 @@
-/* write.c -- moves, visits and sums as nodes.
+/* write.c -- moves and sums as nodes.
  *
  * A move is a send to one rank and a receive from one. Both begin after the visit that the plan
  * lists before them, so the next visit overlaps them, and a rank holds no more blocks than the plan
- * says. A visit carries on what those before it have left on this rank, in place: (o, lse) forward,
- * dq, dk and dv backward. Partial results of other ranks are merged, or added, after the visit that
- * hides their way here. Sums are in the order of the plan, never in that of arrival. */
+ * says. Partial results of other ranks are merged with those of this rank (visit.c), or added, after
+ * the visit that hides their way here. Sums are in the order of the plan, never in that of
+ * arrival. */
 #include "compile/context/write.h"
 
 #include <string.h>
@@ -25,6 +25,18 @@ static int payload_values(const ContextWriter *w, BlockValues *b, ContextPayload
     case PAYLOAD_DKV:
         list[n++] = &b->dk, list[n++] = &b->dv;
         break;
+    case PAYLOAD_K:
+        list[n++] = &b->k;
+        break;
+    case PAYLOAD_V:
+        list[n++] = &b->v;
+        break;
+    case PAYLOAD_DK:
+        list[n++] = &b->dk;
+        break;
+    case PAYLOAD_DV:
+        list[n++] = &b->dv;
+        break;
     case PAYLOAD_Q:
         list[n++] = &q->q;
         if (w->backward) list[n++] = &q->dout, list[n++] = &q->lse, list[n++] = &q->delta;
@@ -36,11 +48,6 @@ static int payload_values(const ContextWriter *w, BlockValues *b, ContextPayload
         list[n++] = &q->dq;
     }
     return n;
-}
-
-static bool is_partial(ContextPayload payload)
-{
-    return payload != PAYLOAD_KV && payload != PAYLOAD_Q;
 }
 
 /* A message: value `which` of a payload of a piece. Its number is the same on both ranks. */
@@ -79,10 +86,11 @@ static Value receive_message(ContextWriter *w, const PlanMessage *m, Value like)
     Graph *g = w->g;
     const OpAttr attr = {.move = {message_move(w, m)}};
     const ContextTokens *t = &w->tokens[m->block];
-    const bool keys = m->payload == PAYLOAD_KV || m->payload == PAYLOAD_DKV;
+    const bool keys = payload_is_keys(m->payload);
     if (g->err != OK) return NO_VALUE;
     Dims dims = g->value[like].dims;
-    const DType dtype = is_partial(m->payload) ? dtype_wide(g->dtype) : g->value[like].dtype;
+    const DType dtype =
+        payload_is_partial(m->payload) ? dtype_wide(g->dtype) : g->value[like].dtype;
     dims.dim[0] = keys || w->n_pieces == 1 ? t->all.rows : t->piece[m->piece].rows;
     Node *n = graph_node(g, OP_recv, &attr, 1, &w->last, &dims, 1);
     if (!n) return NO_VALUE;
@@ -98,13 +106,9 @@ static Value like_of(const ContextWriter *w, ContextPayload payload, int which)
     const QueryValues *q = &me->piece[0];
     const Value keys[] = {me->k, me->v}, queries[] = {q->q, q->dout, q->lse, q->delta};
     const Value partial[] = {q->q, q->lse};
-    if (payload == PAYLOAD_KV || payload == PAYLOAD_DKV) return keys[which];
+    if (payload == PAYLOAD_V || payload == PAYLOAD_DV) return me->v;
+    if (payload_is_keys(payload)) return keys[which];
     return payload == PAYLOAD_Q ? queries[which] : partial[which];
-}
-
-static Value sum_of(Graph *g, Value a, Value b)
-{
-    return a == NO_VALUE ? b : b == NO_VALUE ? a : add(g, a, b);
 }
 
 static void merge_into(ContextWriter *w, QueryValues *q, Value o, Value lse)
@@ -128,10 +132,11 @@ static void add_arrivals(ContextWriter *w)
         BlockValues *b = &w->at[a->block];
         QueryValues *q = &b->piece[a->piece];
         if (a->payload == PAYLOAD_O) merge_into(w, q, a->value[0], a->value[1]);
-        if (a->payload == PAYLOAD_DQ) q->dq = sum_of(w->g, q->dq, a->value[0]);
-        if (a->payload != PAYLOAD_DKV) continue;
-        b->dk = sum_of(w->g, b->dk, a->value[0]);
-        b->dv = sum_of(w->g, b->dv, a->value[1]);
+        if (a->payload == PAYLOAD_DQ) q->dq = context_sum_of(w->g, q->dq, a->value[0]);
+        if (a->payload == PAYLOAD_DKV || a->payload == PAYLOAD_DK)
+            b->dk = context_sum_of(w->g, b->dk, a->value[0]);
+        if (a->payload == PAYLOAD_DKV || a->payload == PAYLOAD_DV)
+            b->dv = context_sum_of(w->g, b->dv, a->value[a->payload == PAYLOAD_DKV]);
     }
     w->n_arrivals = 0;
 }
@@ -139,7 +144,7 @@ static void add_arrivals(ContextWriter *w)
 /* True if the step moves this piece of the block; keys move as a whole. */
 static bool has_piece(const ContextWriter *w, ContextPayload payload, ContextBlock b, int piece)
 {
-    if (payload == PAYLOAD_KV || payload == PAYLOAD_DKV || w->n_pieces == 1) return piece == 0;
+    if (payload_is_keys(payload) || w->n_pieces == 1) return piece == 0;
     return b.halves >> piece & 1;
 }
 
@@ -150,7 +155,7 @@ static void send_block(ContextWriter *w, const ContextStep *s, int piece)
     const int n = payload_values(w, &w->at[s->out.rank], payload, piece, list);
     for (int i = 0; i < n; i++) {
         send_message(w, &(PlanMessage){payload, s->out.rank, piece, i, s->to}, *list[i]);
-        if (is_partial(payload)) *list[i] = NO_VALUE; /* it is elsewhere now */
+        if (payload_is_partial(payload)) *list[i] = NO_VALUE; /* it is elsewhere now */
     }
 }
 
@@ -163,7 +168,7 @@ static void receive_block(ContextWriter *w, const ContextStep *s, int piece)
         got[i] = receive_message(w, &(PlanMessage){payload, s->in.rank, piece, i, s->from},
                                  like_of(w, payload, i));
     for (int i = 0; i < n && w->g->err == OK; i++) got[i] = wait_for(w->g, got[i]);
-    if (is_partial(payload))
+    if (payload_is_partial(payload))
         w->arrival[w->n_arrivals++] =
             (Arrival){payload, s->in.rank, piece, {got[0], n > 1 ? got[1] : NO_VALUE}};
     else
@@ -173,98 +178,17 @@ static void receive_block(ContextWriter *w, const ContextStep *s, int piece)
 static void add_move(ContextWriter *w, const ContextStep *s)
 {
     const ContextPayload payload = (ContextPayload)s->payload;
-    if (is_partial(payload) && s->to >= 0) add_arrivals(w);
+    if (payload_is_partial(payload) && s->to >= 0) add_arrivals(w);
     for (int piece = 0; piece < w->n_pieces && s->to >= 0; piece++)
         if (has_piece(w, payload, s->out, piece)) send_block(w, s, piece);
     for (int piece = 0; piece < w->n_pieces && s->from >= 0; piece++)
         if (has_piece(w, payload, s->in, piece)) receive_block(w, s, piece);
 }
 
-/* The key ranges of the queries in rows of the micro-batch, then in those of a block of keys. They
- * are not kept for backward, but made again. */
-static Value add_ranges(ContextWriter *w, const ContextStep *s, int piece)
-{
-    Graph *g = w->g;
-    QueryValues *q = &w->at[s->q.rank].piece[piece];
-    const ContextTokens *queries = &w->tokens[s->q.rank], *keys = &w->tokens[s->k.rank];
-    if (q->ranges == NO_VALUE) {
-        const ContextRows *rows = w->n_pieces > 1 ? &queries->piece[piece] : &queries->all;
-        q->ranges = context_rows_take(g, w->all_ranges, rows, rows->of_micro);
-        if (g->err == OK) g->node[g->n_nodes - 1].recomputed = w->backward;
-    }
-    if (!keys->span || g->err != OK) return q->ranges;
-    const OpAttr attr = {.kernel.rows = {keys->span, keys->all.n_spans}};
-    Node *n = graph_node(g, OP_local_ranges, &attr, 1, &q->ranges, NULL, 1);
-    if (!n) return NO_VALUE;
-    n->recomputed = w->backward;
-    return n->out[0];
-}
-
-/* A visit with the sums that it carries on: its op and operands, a bit per output that has one. */
-typedef struct {
-    OpId op;
-    int n_in;
-    unsigned kept;
-} VisitSums;
-
-static VisitSums add_sums(const ContextWriter *w, const QueryValues *q, const BlockValues *k,
-                          Value *in)
-{
-    VisitSums v = {w->backward ? OP_attention_part_dx : OP_attention, w->backward ? 7 : 4, 0};
-    if (!w->backward) {
-        if (q->o == NO_VALUE) return v;
-        in[v.n_in++] = q->o, in[v.n_in++] = q->o_lse;
-        v.kept = 3;
-        return v;
-    }
-    if (k->dk != NO_VALUE) {
-        v.op = OP_attention_part_dx_onto;
-        in[v.n_in++] = k->dk, in[v.n_in++] = k->dv;
-        v.kept = 6;
-    }
-    if (q->dq != NO_VALUE) {
-        in[v.n_in++] = q->dq;
-        v.kept |= 1;
-    }
-    return v;
-}
-
-/* One attention of a piece of queries with a block of keys, with wide outputs. */
-static const Node *add_attention(ContextWriter *w, const Node *whole, const ContextStep *s,
-                                 int piece)
-{
-    Graph *g = w->g;
-    const QueryValues *q = &w->at[s->q.rank].piece[piece];
-    const BlockValues *k = &w->at[s->k.rank];
-    const ContextTokens *keys = &w->tokens[s->k.rank];
-    const Value ranges = add_ranges(w, s, piece);
-    Value in[MAX_IN] = {q->q, k->k, k->v, ranges, q->dout, q->lse, q->delta};
-    OpAttr attr = whole->attr;
-    attr.kernel.attention.key_at = keys->span || !keys->all.n_spans ? 0 : keys->all.of_micro[0].lo;
-    if (g->err != OK) return NULL;
-    const VisitSums sums = add_sums(w, q, k, in);
-    Node *n = graph_node(g, sums.op, &attr, sums.n_in, in, NULL, whole->n_out);
-    for (int j = 0; n && j < n->n_out; j++) {
-        g->value[n->out[j]].dtype = dtype_wide(g->dtype);
-        if (sums.kept >> j & 1) n->keep[j] = SLOT_ONE;
-    }
-    return n;
-}
-
 static void add_visit(ContextWriter *w, const Node *whole, const ContextStep *s)
 {
-    for (int piece = 0; piece < w->n_pieces; piece++) {
-        if (!has_piece(w, PAYLOAD_Q, s->q, piece)) continue;
-        const Node *n = add_attention(w, whole, s, piece);
-        if (!n) return;
-        QueryValues *q = &w->at[s->q.rank].piece[piece];
-        BlockValues *k = &w->at[s->k.rank];
-        w->last = n->out[0];
-        if (w->backward)
-            q->dq = n->out[0], k->dk = n->out[1], k->dv = n->out[2];
-        else
-            q->o = n->out[0], q->o_lse = n->out[1];
-    }
+    for (int piece = 0; piece < w->n_pieces; piece++)
+        if (has_piece(w, PAYLOAD_Q, s->q, piece)) context_write_visit(w, whole, s, piece);
     add_arrivals(w);
 }
 

@@ -1,5 +1,6 @@
 /* write.h -- the nodes of one attention by a plan, for one rank: compile/context.c finds the
- * values, rows.c the tokens of each block, write.c appends the nodes. */
+ * values, rows.c the tokens of each block; write.c appends the nodes of moves, visit.c those of
+ * visits. */
 #ifndef COMPILE_CONTEXT_WRITE_H
 #define COMPILE_CONTEXT_WRITE_H
 
@@ -28,9 +29,11 @@ typedef struct {
     Value o, o_lse, dq;
 } QueryValues;
 
-/* The values of a block on this rank. */
+/* The values of a block on this rank. In passes also what is kept of this rank's queries with its
+ * keys: scores, and their gradients. */
 typedef struct {
     Value k, v, dk, dv;
+    Value scores, ds;
     QueryValues piece[MAX_PIECES];
 } BlockValues;
 
@@ -74,6 +77,10 @@ Value context_rows_merge(Graph *g, Value x, const ContextTokens *t);
 /* Local. True if the pieces back to back are the block. */
 bool context_rows_ascend(const ContextTokens *t);
 
+/* Local. Appends a visit of a piece of queries, and replaces the values that it makes. */
+void context_write_visit(ContextWriter *w, const Node *whole, const ContextStep *s, int piece);
+/* Local. a + b; either may be NO_VALUE. */
+Value context_sum_of(Graph *g, Value a, Value b);
 /* Local. Appends the steps of the plan for an attention node, whose outputs are made by the last
  * ones. */
 Err context_write_forward(ContextWriter *w, const ContextPlan *p, const Node *whole);
