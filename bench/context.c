@@ -14,6 +14,11 @@
  * moving    seconds of all transfers of attention at that bandwidth, as a rank receives them
  * exposed   growth of the waits of programs, from a network without delays to this one
  * hidden    1 - exposed / moving; the column beside it has kernels of one tile, without polls
+ * longer    growth of the time from the first RUN of a rank to the end of its last, which no way of
+ *           counting waits can hide; reductions of gradients come after
+ *
+ * rsa has a full mask and no shared key heads, so that keys, or values, take block_ms too, and so
+ * does a visit of one pass.
  *
  * real=S: one sequence of S tokens on one rank with `threads` threads, and on as many ranks of one
  * thread by a ring with zigzag tokens, by turns; nothing sleeps, and the network is this machine.
@@ -76,18 +81,43 @@ static double pairs_of(const Call *c)
     return (double)(pairs * q->n[1]);
 }
 
-static Err sleepy_attention(KernelId id, const Call *c)
+/* Runs the kernel, then sleeps for these pairs, `times` as long as forward. */
+static Err sleepy_run(KernelId id, const Call *c, double pairs, double times)
 {
     const double start_s = now_s();
-    const double seconds =
-        pairs_of(c) * seconds_per_pair * (id == KERNEL_attention ? 1 : 2) / tiles;
+    const double each_s = pairs * seconds_per_pair * times / tiles;
     TRY(inner->kernel[id](c));
-    team_run(c->team, tiles, sleep_tile, &(SleepTiles){start_s, seconds});
+    team_run(c->team, tiles, sleep_tile, &(SleepTiles){start_s, each_s});
     return OK;
 }
 
-static Err sleepy_forward(const Call *c) { return sleepy_attention(KERNEL_attention, c); }
-static Err sleepy_backward(const Call *c) { return sleepy_attention(KERNEL_attention_dx, c); }
+static Err sleepy_forward(const Call *c) { return sleepy_run(KERNEL_attention, c, pairs_of(c), 1); }
+static Err sleepy_backward(const Call *c)
+{
+    return sleepy_run(KERNEL_attention_dx, c, pairs_of(c), 2);
+}
+
+/* Of two passes each has half of the work; all pairs of a block, whatever the mask. */
+static double kept_pairs(const Tensor *scores)
+{
+    return (double)(scores->n[0] * scores->n[1] * scores->n[2]);
+}
+static Err sleepy_scores(const Call *c)
+{
+    return sleepy_run(KERNEL_attention_scores, c, kept_pairs(&c->out[0]), 0.5);
+}
+static Err sleepy_weigh(const Call *c)
+{
+    return sleepy_run(KERNEL_attention_weigh, c, kept_pairs(&c->in[0]), 0.5);
+}
+static Err sleepy_weigh_dx(const Call *c)
+{
+    return sleepy_run(KERNEL_attention_weigh_dx, c, kept_pairs(&c->in[0]), 1);
+}
+static Err sleepy_scores_dx(const Call *c)
+{
+    return sleepy_run(KERNEL_attention_scores_dx, c, kept_pairs(&c->in[0]), 1);
+}
 
 static Err open_devices(void)
 {
@@ -95,6 +125,10 @@ static Err open_devices(void)
     sleepy = *inner;
     sleepy.kernel[KERNEL_attention] = sleepy_forward;
     sleepy.kernel[KERNEL_attention_dx] = sleepy_backward;
+    sleepy.kernel[KERNEL_attention_scores] = sleepy_scores;
+    sleepy.kernel[KERNEL_attention_weigh] = sleepy_weigh;
+    sleepy.kernel[KERNEL_attention_weigh_dx] = sleepy_weigh_dx;
+    sleepy.kernel[KERNEL_attention_scores_dx] = sleepy_scores_dx;
     return OK;
 }
 
@@ -103,7 +137,7 @@ static Err open_devices(void)
 /* Of all ranks and the steps, added up under the lock. */
 typedef struct {
     pthread_mutex_t lock;
-    double Bps, waits_s, moving_s;
+    double Bps, waits_s, moving_s, runs_s;
     int64_t seen[MAX_JOB_THREADS]; /* records before this step */
 } StepSums;
 
@@ -112,10 +146,13 @@ static void add_step(void *context, int step, const Job *job, const RankTrace *t
 {
     StepSums *s = context;
     const int rank = job->settings.parallel.rank;
-    double waits_s = 0, bytes = 0;
+    double waits_s = 0, bytes = 0, first_s = 1e300, last_s = 0;
     for (int64_t i = 0; i < trace->n; i++) {
         const TraceEvent *e = &trace->at[i];
-        if (e->action == A_RUN && e->op == OP_wait) waits_s += e->end_s - e->begin_s;
+        if (e->action != A_RUN) continue;
+        if (e->op == OP_wait) waits_s += e->end_s - e->begin_s;
+        if (e->begin_s < first_s) first_s = e->begin_s;
+        if (e->end_s > last_s) last_s = e->end_s;
     }
     for (int64_t i = s->seen[rank]; i < recorder->total; i++) {
         const Record *r = recorder_at(recorder, i);
@@ -124,7 +161,7 @@ static void add_step(void *context, int step, const Job *job, const RankTrace *t
     }
     pthread_mutex_lock(&s->lock);
     s->seen[rank] = recorder->total;
-    if (step > 0) s->waits_s += waits_s;
+    if (step > 0) s->waits_s += waits_s, s->runs_s += last_s - first_s;
     if (step > 0 && s->Bps > 0) s->moving_s += bytes / s->Bps;
     pthread_mutex_unlock(&s->lock);
 }
@@ -174,15 +211,19 @@ static Err run_way(const Options *o, const JobSettings *job, double Bps, bool in
                            seconds);
 }
 
+typedef struct {
+    double exposed_s, moving_s, longer_s; /* of a step, mean per rank */
+} HopTimes;
+
 static Err measure(const Options *o, const JobSettings *job, double Bps, bool in_tiles,
-                   double *exposed_s, double *moving_s)
+                   HopTimes *out)
 {
     StepSums fast, slow;
     const double steps = (double)o->steps * o->ranks;
     TRY(run_way(o, job, 0, in_tiles, &fast));
     TRY(run_way(o, job, Bps, in_tiles, &slow));
-    *exposed_s = (slow.waits_s - fast.waits_s) / steps;
-    *moving_s = slow.moving_s / steps;
+    *out = (HopTimes){(slow.waits_s - fast.waits_s) / steps, slow.moving_s / steps,
+                      (slow.runs_s - fast.runs_s) / steps};
     return OK;
 }
 
@@ -190,18 +231,19 @@ static Err measure_way(const Options *o, const ModelConfig *m, ContextKind kind,
                        double Bps, double *hidden)
 {
     JobSettings job = job_of(m, (int64_t)o->ranks * o->tokens);
-    double exposed[2], moving;
+    HopTimes t[2];
     char name[64];
     job.parallel.mesh = (MeshSizes){.cp = o->ranks, .cp_heads = heads};
     job.parallel.context = kind;
     job.parallel.cp_inner =
         kind == CONTEXT_DOUBLE_RING ? mesh_largest_part(o->ranks, o->ranks - 1) : 0;
     for (int in_tiles = 0; in_tiles < 2; in_tiles++)
-        TRY(measure(o, &job, Bps, in_tiles, &exposed[in_tiles], &moving));
+        TRY(measure(o, &job, Bps, in_tiles, &t[in_tiles]));
     snprintf(name, sizeof name, heads ? "%s cp_heads=%d" : "%s", context_name(kind), heads);
-    *hidden = 1 - exposed[1] / moving;
-    printf("%-22s %10.1f %10.1f %8.0f%% %14.0f%%\n", name, 1e3 * moving, 1e3 * exposed[1],
-           100 * *hidden, 100 * (1 - exposed[0] / moving));
+    *hidden = 1 - t[1].exposed_s / t[1].moving_s;
+    printf("%-22s %10.1f %10.1f %8.0f%% %10.1f %14.0f%%\n", name, 1e3 * t[1].moving_s,
+           1e3 * t[1].exposed_s, 100 * *hidden, 1e3 * t[1].longer_s,
+           100 * (1 - t[0].exposed_s / t[0].moving_s));
     fflush(stdout);
     return OK;
 }
@@ -217,7 +259,8 @@ static Err run_table(const Options *o, Arena *a, bool *holds)
     printf("%d layers, %d ranks of %d tokens; a block takes %d ms, a hop of keys %d ms; ms of a "
            "step\n",
            LAYERS, o->ranks, o->tokens, o->block_ms, o->block_ms);
-    printf("%-22s %10s %10s %9s %15s\n", "way", "moving", "exposed", "hidden", "without polls");
+    printf("%-22s %10s %10s %9s %10s %15s\n", "way", "moving", "exposed", "hidden", "longer",
+           "without polls");
     for (ContextKind kind = CONTEXT_GATHER; kind < N_CAUSAL_CONTEXTS; kind++) {
         if (kind == CONTEXT_DOUBLE_RING && mesh_largest_part(o->ranks, o->ranks - 1) == 1) continue;
         if (kind == CONTEXT_ULYSSES && o->ranks > HEADS) continue;
@@ -225,6 +268,9 @@ static Err run_table(const Options *o, Arena *a, bool *holds)
         if (kind == CONTEXT_RING) *holds = hidden >= MUST_HIDE;
     }
     if (o->ranks > 2 && o->ranks % 2 == 0) TRY(measure_way(o, &m, CONTEXT_RING, 2, Bps, &hidden));
+    m.full_mask = true;
+    m.n_kv_heads = m.n_heads;
+    TRY(measure_way(o, &m, CONTEXT_RSA, 0, Bps, &hidden));
     printf("the ring hides at least %.0f%% of its transfers: %s\n", 100 * MUST_HIDE,
            *holds ? "yes" : "NO");
     return OK;
