@@ -10,8 +10,8 @@
  * rings sends f BSH. The publication ends in an all-reduce of dk and dv over all tokens, 8f BSH.
  *
  * It was published before attention in tiles, and is here to compare: a rank keeps B h S S/P
- * scores, so memory grows with the sequence. F keeps them as any value that backward reads. Key heads cannot be shared, and a causal mask would
- * leave half of the scores unused. */
+ * scores, so memory grows with the sequence. F keeps them as any value that backward reads. Key
+ * heads cannot be shared, and a causal mask would leave half of the scores unused. */
 #include "compile/context/plan.h"
 
 static int add_ring(const ContextShape *s, int rank, ContextPayload payload, VisitPass pass,

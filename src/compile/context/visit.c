@@ -1,7 +1,7 @@
 /* visit.c -- visits as nodes.
  *
- * A visit carries on what those before it have left on this rank, in place: (o, lse) forward, dq, dk
- * and dv backward.
+ * A visit carries on what those before it have left on this rank, in place: (o, lse) forward, dq,
+ * dk and dv backward.
  *
  * In passes the node of a visit depends on the pass. What is kept of a rank's queries with a block
  * of keys is a value of the block:

@@ -2,8 +2,8 @@
  *
  * A move is a send to one rank and a receive from one. Both begin after the visit that the plan
  * lists before them, so the next visit overlaps them, and a rank holds no more blocks than the plan
- * says. Partial results of other ranks are merged with those of this rank (visit.c), or added, after
- * the visit that hides their way here. Sums are in the order of the plan, never in that of
+ * says. Partial results of other ranks are merged with those of this rank (visit.c), or added,
+ * after the visit that hides their way here. Sums are in the order of the plan, never in that of
  * arrival. */
 #include "compile/context/write.h"
 

@@ -83,11 +83,11 @@ typedef struct {
     const Tensor *x, *y;
     bool by_key;
     double keep;
-} RowSums;
+} FactorSums;
 
 static void sums_tile(void *work, int64_t tile)
 {
-    const RowSums *w = work;
+    const FactorSums *w = work;
     const int64_t row = tile / w->y->n[1], h = tile % w->y->n[1], channels = w->y->n[2];
     for (int64_t from = 0; from < channels; from += REF_CHUNK) {
         const int64_t n = min_i64(channels - from, REF_CHUNK);
@@ -99,7 +99,7 @@ static void sums_tile(void *work, int64_t tile)
     }
 }
 
-static void run_sums(RowSums w)
+static void run_sums(FactorSums w)
 {
     const int64_t tiles = w.y->n[0] * w.y->n[1];
     if (tiles > 0) team_run(w.call->team, tiles, sums_tile, &w);
@@ -107,7 +107,7 @@ static void run_sums(RowSums w)
 
 Err ref_attention_weigh(const Call *call)
 {
-    run_sums((RowSums){call, weight_at, &call->in[2], &call->out[0], false, call->number[0]});
+    run_sums((FactorSums){call, weight_at, &call->in[2], &call->out[0], false, call->number[0]});
     return OK;
 }
 
@@ -131,7 +131,7 @@ Err ref_attention_weigh_dx(const Call *call)
 {
     const Tensor *dout = &call->in[3];
     ref_tiles(call, dout->n[0] * dout->n[1], weigh_dx_tile);
-    run_sums((RowSums){call, weight_at, dout, &call->out[1], true, call->number[1]});
+    run_sums((FactorSums){call, weight_at, dout, &call->out[1], true, call->number[1]});
     return OK;
 }
 
@@ -143,7 +143,7 @@ static double slope_at(const Call *call, int64_t t, int64_t h, int64_t j)
 Err ref_attention_scores_dx(const Call *call)
 {
     const Tensor *q = &call->in[1], *k = &call->in[2];
-    run_sums((RowSums){call, slope_at, k, &call->out[0], false, call->number[0]});
-    run_sums((RowSums){call, slope_at, q, &call->out[1], true, call->number[1]});
+    run_sums((FactorSums){call, slope_at, k, &call->out[0], false, call->number[0]});
+    run_sums((FactorSums){call, slope_at, q, &call->out[1], true, call->number[1]});
     return OK;
 }

@@ -76,7 +76,7 @@ static void dot_tile(const Tensor *x, Part rows, const Tensor *y, Part columns, 
 
 typedef struct {
     float max[SIDE], sum[SIDE]; /* of exp(s - max) */
-} RowSums;
+} SoftmaxSums;
 
 /* Keys that the row does not see get -inf; the others are scaled. */
 static void mask_row(const Call *call, int64_t t, Part keys, float *s)
@@ -106,7 +106,7 @@ static float weigh_row(const float *s, float base, float *out)
     return v_sum(sum);
 }
 
-static void add_to_sums(RowSums *w, int64_t i, const float *s)
+static void add_to_sums(SoftmaxSums *w, int64_t i, const float *s)
 {
     float scratch[SIDE], max = w->max[i];
     for (int64_t j = 0; j < SIDE; j++) max = s[j] > max ? s[j] : max;
@@ -122,7 +122,7 @@ static void scores_tile(void *work, int64_t tile)
     const Tensor *q = &call->in[0], *k = &call->in[1], *s = &call->out[0], *lse = &call->out[1];
     const int64_t head = tile % q->n[1];
     const Part rows = part_of(q->n[0], tile / q->n[1]);
-    RowSums sums = {{0}, {0}};
+    SoftmaxSums sums = {{0}, {0}};
     Tile x;
     for (int64_t i = 0; i < rows.n; i++) {
         const bool carry = call->number[1] != 0;
