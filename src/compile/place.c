@@ -177,6 +177,7 @@ static Err choose_axis(PlacedGraph *p, const unsigned *pinned, int axis, const C
     a->placements =
         (PlacementTable){.arena = g->arena, .parts = p->mesh->view[VIEW_DENSE].size[axis]};
     a->n_forward = first_backward(g);
+    a->switches = o->strategy->switches;
     a->share = p->share;
     a->context = mesh_axes(p->mesh, VIEW_DENSE, "cp") >> axis & 1;
     if (a->context) price_axis(p->mesh, axis, a);

@@ -45,8 +45,20 @@ typedef struct {
 typedef uint8_t PlacementId; /* an index into PlacementTable.list; 0 is PLACEMENT_REPLICATE */
 enum { NO_PLACEMENT = 255, MAX_PLACEMENTS = 250 };
 
+/* A split of a product and that of a factor, as found before. */
+typedef struct {
+    int split;
+    ProductSides sides;
+    bool to_factor;
+    int found;
+} SplitPair;
+
+enum { MAX_SPLIT_PAIRS = 256 };
+
 typedef struct {
     Arena *arena;
+    SplitPair pair[MAX_SPLIT_PAIRS]; /* the first n_pairs % MAX_SPLIT_PAIRS, or all */
+    int n_pairs;
     int parts; /* of every split: the size of the axis */
     int n_splits, n_placements;
     AxisSplit split[MAX_PLACEMENTS];
@@ -70,6 +82,7 @@ typedef struct {
     /* Along cp: even splits of each token dim that a view unfolds, as splits of the rows. They are
      * candidates for all rows, so that the search may switch where rows are few. By rows_open. */
     int token_split[8], n_token_splits;
+    bool switches; /* of the strategy: there are such candidates */
     bool regather; /* values gathered in F are gathered again (not saved) for the backward phases */
     int n_forward; /* number of forward nodes: those before the first that needs dy */
     PlacementTable placements;

@@ -129,7 +129,7 @@ static void add_span(Span *span, int *n, Span more)
         span[(*n)++] = more;
 }
 
-Err split_of_factor(PlacementTable *table, int split, ProductSides sides, int *out)
+static Err find_of_factor(PlacementTable *table, int split, ProductSides sides, int *out)
 {
     const SpanMap *factor = table->split[split].map, *map;
     const int64_t extent = factor->extent, outer = sides.outer, inner = sides.inner;
@@ -154,7 +154,7 @@ Err split_of_factor(PlacementTable *table, int split, ProductSides sides, int *o
     return split_of_map(table, map, 0, out);
 }
 
-Err split_to_factor(PlacementTable *table, int split, ProductSides sides, int *out)
+static Err find_to_factor(PlacementTable *table, int split, ProductSides sides, int *out)
 {
     const SpanMap *product = table->split[split].map, *map;
     const int64_t whole = sides.outer * sides.inner;
@@ -183,6 +183,35 @@ Err split_to_factor(PlacementTable *table, int split, ProductSides sides, int *o
     TRY(split_of_factor(table, factor, sides, &at));
     if (at == split) *out = factor;
     return OK;
+}
+
+/* The search asks for the same few pairs again and again. */
+static Err find_pair(PlacementTable *table, const SplitPair *want, int *out)
+{
+    const int n = table->n_pairs < MAX_SPLIT_PAIRS ? table->n_pairs : MAX_SPLIT_PAIRS;
+    for (int i = 0; i < n; i++) {
+        const SplitPair *p = &table->pair[i];
+        if (p->split == want->split && p->to_factor == want->to_factor &&
+            p->sides.outer == want->sides.outer && p->sides.inner == want->sides.inner) {
+            *out = p->found;
+            return OK;
+        }
+    }
+    TRY((want->to_factor ? find_to_factor : find_of_factor)(table, want->split, want->sides, out));
+    SplitPair *p = &table->pair[table->n_pairs++ % MAX_SPLIT_PAIRS];
+    *p = *want;
+    p->found = *out;
+    return OK;
+}
+
+Err split_of_factor(PlacementTable *table, int split, ProductSides sides, int *out)
+{
+    return find_pair(table, &(SplitPair){split, sides, false, 0}, out);
+}
+
+Err split_to_factor(PlacementTable *table, int split, ProductSides sides, int *out)
+{
+    return find_pair(table, &(SplitPair){split, sides, true, 0}, out);
 }
 
 Err placement_from_layout(PlacementTable *table, const Layout *layout, unsigned axes,

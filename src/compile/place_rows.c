@@ -200,7 +200,7 @@ static Err add_token_splits(PlaceContext *p, const Node *n, const Signature *sig
 
 static Err find_token_splits(PlaceContext *p)
 {
-    for (int i = 0; i < p->g->n_nodes && p->context; i++) {
+    for (int i = 0; i < p->g->n_nodes && p->context && p->switches; i++) {
         const OpId op = p->g->node[i].op;
         const bool views = op == OP_unfold || op == OP_unfold_along || op == OP_fold;
         if (views) TRY(add_token_splits(p, &p->g->node[i], &p->sig[i]));

@@ -39,6 +39,7 @@ typedef struct Strategy {
     /* The rows of a micro-batch over the first axis of cp (layout/tokens.h), borrowed; further axes
      * cut its parts evenly. NULL: the even rule for all axes. */
     const SpanMap *tokens;
+    bool switches; /* rows may be sharded along another of their dims where nothing is pinned */
     const struct Strategy *base; /* whose rows follow these; NULL: none */
 } Strategy;
 

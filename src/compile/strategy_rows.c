@@ -199,7 +199,8 @@ Strategy strategy_with_context(const Strategy *base, ContextKind kind, const Mes
 
 Strategy strategy_with_clips(const Strategy *base, ContextKind kind, const Mesh *mesh)
 {
-    const Strategy dsp = {"clips by token dims", dsp_rows, N_DSP_ROWS, .base = base};
+    const Strategy dsp = {"clips by token dims", dsp_rows, N_DSP_ROWS, .switches = true,
+                          .base = base};
     const Strategy heads = {"clips by heads", along_heads_rows, N_ALONG_HEADS_ROWS, .base = base};
     const Strategy ring = {"clips by frames", along_ring_rows, N_ALONG_RING_ROWS, .base = base};
     if (mesh_parts(mesh, VIEW_DENSE, mesh_axes(mesh, VIEW_DENSE, "cp")) == 1) return *base;

@@ -81,22 +81,10 @@ static Err check_experts(const Job *job)
     return OK;
 }
 
-/* Attention along frames reads rows of all ranks of cp. */
-static Err check_clips(const Job *job)
-{
-    const JobSettings *s = &job->settings;
-    if (!s->config->frames || s->parallel.mesh.cp <= 1) return OK;
-    return err_fail(ERR_CONFIG,
-                    "mesh.cp=%d: tokens of clips are not sharded over cp by this version; set "
-                    "mesh.cp=1, and shard %s over mesh.dp, mesh.tp or mesh.pp",
-                    s->parallel.mesh.cp, job->model.name);
-}
-
 static Err check_parallel(const Job *job)
 {
     const ParallelSettings *p = &job->settings.parallel;
     const int dp = mesh_parts(&job->mesh, VIEW_DENSE, mesh_axes(&job->mesh, VIEW_DENSE, "dp"));
-    TRY(check_clips(job));
     if (p->rank < 0 || p->rank >= job->mesh.world)
         return err_fail(ERR_CONFIG, "rank %d: the mesh has ranks 0 to %d", p->rank,
                         job->mesh.world - 1);
