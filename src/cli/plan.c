@@ -2,7 +2,7 @@
  *
  *     sheaf plan run.yaml [key=value ...] --cluster FILE [--gpus N | A..B] [--memory GIB]
  *                [--objective time|cost|energy] [--explain-choice KEY=VALUE] [-o PLAN] [--json]
- *                [--frontier] [--svg FILE] [--top N] [--alike]
+ *                [--frontier] [--svg FILE] [--top N] [--alike] [--measure K]
  *
  * The best plan is written as a plan file, read again as `sheaf train --plan` would read it, linked
  * on all ranks and timed by the clock, before anything is printed. */
@@ -51,6 +51,8 @@ static Err plan_request(PlanVerb *v, int argc, char **argv)
                           {"--svg", &f->svg, NULL},
                           {"--top", &f->top, NULL},
                           {"--nodes", &f->nodes, NULL},
+                          {"--measure", &f->measure, NULL},
+                          {"--launcher", &f->launcher, NULL},
                           {"--json", NULL, &f->json}};
     TRY(args_split(argc, argv, flags, sizeof flags / sizeof *flags, v->arena, &v->args));
     if (f->out) TRY(new_file_try("-o", f->out));
@@ -62,6 +64,7 @@ static Err plan_request(PlanVerb *v, int argc, char **argv)
     TRY(plan_open_space(v));
     TRY(plan_cache_open(v->arena, &v->cache));
     TRY(plan_search_all(v));
+    TRY(plan_measure(v));
     TRY(plan_finish(v));
     return print_report(v);
 }

@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "cli/config/plan_file.h"
+#include "plan/calibrate.h"
 #include "plan/clock.h"
 #include "plan/mixed.h"
 
@@ -26,6 +27,13 @@ typedef struct {
 
 enum { MAX_PLAN_ROWS = 64 };
 
+/* A plan that was run. */
+typedef struct {
+    PlanRow row;      /* its time is that of the calibrated cluster, */
+    CoarseTime first; /* and this that of the cluster file */
+    double planned_s, measured_s;
+} MeasuredPlan;
+
 typedef struct {
     const Config *config;
     const ModelConfig *model;
@@ -40,15 +48,19 @@ typedef struct {
     int points;              /* of the space of the chosen number of ranks */
     bool loose_bound;        /* the best plan is not proven optimal only because a bound was high */
     bool mixes;              /* plans whose layers differ were searched, too: */
-    int families, bounded, solved; /* as in MixedPlan, over all searches */
-    SearchCounts counts;           /* of all searches */
-    double search_s, link_s;       /* seconds of searching; of linking and timing the best plan */
-    Config *best_config;           /* the run under the best plan */
-    StepTime clock;                /* of the best plan, by the clock that `sheaf simulate` uses */
-    double memory_bytes;           /* of the best plan, over all ranks */
-    const char *plan;              /* its plan file */
-    const char *choice;            /* --explain-choice; NULL: none */
-    int n_choice;                  /* 0: no plan with this choice fits, or 1 */
+    int families, bounded, solved;        /* as in MixedPlan, over all searches */
+    SearchCounts counts;                  /* of all searches */
+    MeasuredPlan measured[MAX_PLAN_ROWS]; /* by --measure */
+    int n_measured;
+    ClusterFactors factors;  /* of the cluster file's seconds, by the measured plans */
+    double measure_s;        /* that the runs took */
+    double search_s, link_s; /* seconds of searching; of linking and timing the best plan */
+    Config *best_config;     /* the run under the best plan */
+    StepTime clock;          /* of the best plan, by the clock that `sheaf simulate` uses */
+    double memory_bytes;     /* of the best plan, over all ranks */
+    const char *plan;        /* its plan file */
+    const char *choice;      /* --explain-choice; NULL: none */
+    int n_choice;            /* 0: no plan with this choice fits, or 1 */
     PlanRow with_choice;
 } PlanReport;
 

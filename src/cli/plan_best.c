@@ -9,7 +9,7 @@
 #include "plan/simulate.h"
 
 /* The arguments without those that the plan decides. */
-static Err other_settings(const PlanVerb *v, const char ***out, int *n)
+Err plan_other_settings(const PlanVerb *v, const char ***out, int *n)
 {
     TRY(ARENA_NEW(v->arena, v->args.n_set, out));
     *n = 0;
@@ -28,7 +28,7 @@ static Err load_plan(const PlanVerb *v, const char *text, Config *out, JobSettin
     const char **set;
     int n;
     ModelConfig *model;
-    TRY(other_settings(v, &set, &n));
+    TRY(plan_other_settings(v, &set, &n));
     const ConfigSource from = {.file = v->args.file,
                                .plan = v->flag.out ? v->flag.out : "the plan",
                                .set = set,

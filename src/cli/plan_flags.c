@@ -82,6 +82,17 @@ static Err read_limits(PlanVerb *v)
         TRY(read_number("--top", v->flag.top, 1, MAX_PLAN_ROWS, &x));
         v->top = (int)x;
     }
+    if (v->flag.measure) {
+        TRY(read_number("--measure", v->flag.measure, 1, 16, &x));
+        v->measure = (int)x;
+        if (v->top < v->measure) v->top = v->measure;
+    }
+    if (v->flag.launcher && !v->measure)
+        return err_fail(ERR_CONFIG, "--launcher: has no effect without --measure; add --measure 3");
+    if (v->measure && v->n_ranks > 1)
+        return err_fail(ERR_CONFIG,
+                        "--measure with --gpus %.40s: runs need one number of ranks; give one",
+                        v->flag.gpus);
     if (v->flag.nodes) {
         TRY(read_number("--nodes", v->flag.nodes, 1, 1e8, &x));
         v->max_nodes = (int)x;

@@ -2,7 +2,7 @@
  * set.
  *
  *     version, sheaf, model, cluster, ranks, batch, limit_bytes, best, bound_ms, gap, certificate,
- *     alike, search_s, link_s, searched, plans, frontier, choice
+ *     alike, search_s, link_s, searched, plans, measured, frontier, choice
  *
  * best: step_ms, clock_ms, memory_bytes, words, time, plan (the text of the plan file). */
 #include "cli/explain/json.h"
@@ -89,6 +89,20 @@ static json_t *alike_json(const PlanReport *r)
     return o;
 }
 
+static json_t *measured_json(const PlanReport *r)
+{
+    json_t *all = json_array();
+    for (int i = 0; i < r->n_measured; i++) {
+        const MeasuredPlan *m = &r->measured[i];
+        json_t *o = json_object();
+        set(o, "planned_ms", json_real(1e3 * m->planned_s));
+        set(o, "measured_ms", json_real(1e3 * m->measured_s));
+        set(o, "calibrated_ms", json_real(1e3 * m->row.time.step_s));
+        json_array_append_new(all, o);
+    }
+    return all;
+}
+
 static Err fill(const PlanReport *r, Arena *temp, json_t *o)
 {
     json_t *best = NULL, *plans = NULL, *frontier = NULL, *choice = NULL;
@@ -110,6 +124,7 @@ static Err fill(const PlanReport *r, Arena *temp, json_t *o)
     set(o, "searched", counts_json(r));
     TRY(rows_json(r->row, r->n_rows, false, temp, &plans));
     set(o, "plans", plans);
+    set(o, "measured", measured_json(r));
     TRY(rows_json(r->frontier, r->n_frontier, true, temp, &frontier));
     set(o, "frontier", frontier);
     if (r->n_choice > 0) TRY(row_json(&r->with_choice, temp, &choice));

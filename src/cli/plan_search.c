@@ -20,7 +20,7 @@ SaveMemory plan_saves(const PlanVerb *v)
     return save_memory(v->report.config->run_save_every);
 }
 
-static Err open_search(PlanVerb *v, int ranks, const PlanFixed *fixed, PlanSearch *s)
+Err plan_open_search(PlanVerb *v, int ranks, const PlanFixed *fixed, PlanSearch *s)
 {
     *s = (PlanSearch){.space = v->space,
                       .validates = v->report.config->run_valid_every > 0,
@@ -174,7 +174,7 @@ static Err search_ranks(PlanVerb *v, int ranks)
     PlanRanking ranking;
     PlanRow best;
     PlanSearch s;
-    TRY(open_search(v, ranks, &v->space.fixed, &s));
+    TRY(plan_open_search(v, ranks, &v->space.fixed, &s));
     TRY(plan_search(&s, r->limit_bytes, v->top, true, &ranking));
     bool found = ranking.n > 0, loose = false;
     if (found) best = row_of(&s, &ranking, 0, r->limit_bytes);
@@ -201,7 +201,7 @@ static Err search_choice(PlanVerb *v)
     if (!v->flag.choice) return OK;
     r->choice = v->flag.choice;
     TRY(plan_fix(v->flag.choice, v->arena, &fixed));
-    TRY(open_search(v, r->row[0].ranks, &fixed, &s));
+    TRY(plan_open_search(v, r->row[0].ranks, &fixed, &s));
     TRY(search_limit(v, &s, r->limit_bytes, &r->with_choice, &found));
     add_counts(r, &s);
     r->n_choice = found;
@@ -233,12 +233,14 @@ Err plan_search_all(PlanVerb *v)
 {
     PlanReport *r = &v->report;
     const double start = now_s();
+    r->n_rows = r->n_frontier = 0;
+    r->mixes = false;
     v->line = progress_begin("planning", r->model->name, 0);
     Err err = OK;
     for (int i = 0; i < v->n_ranks && err == OK; i++) err = search_ranks(v, v->ranks[i]);
     if (err == OK && r->n_rows > 0) err = search_choice(v);
     progress_end(&v->line);
-    r->search_s = now_s() - start;
+    r->search_s += now_s() - start;
     TRY(err);
     return r->n_rows > 0 ? OK : nothing_fits(v);
 }

@@ -92,8 +92,11 @@ static Err rows_text(const PlanReport *r, Arena *temp, Text *out)
 static void limit_text(const PlanReport *r, Text *t)
 {
     text_add(t, "                %s\n",
-             r->loose_bound ? "a lower bound was above the time that it bounds, by this much"
-                            : "the search ended after its limit of nodes (--nodes)");
+             r->n_measured > 0
+                 ? "a plan that is faster by the calibrated rates measured slower, or "
+                   "the search ended after its limit of nodes"
+             : r->loose_bound ? "a lower bound was above the time that it bounds, by this much"
+                              : "the search ended after its limit of nodes (--nodes)");
 }
 
 /* How good the best plan whose layers are alike is, of all such plans. */
@@ -189,6 +192,33 @@ static void best_text(const PlanReport *r, Text *t)
     search_text(r, t);
 }
 
+static Err measured_text(const PlanReport *r, Arena *temp, Text *out)
+{
+    TextTable t;
+    if (r->n_measured == 0) return OK;
+    TRY(table_open(&t, 4, r->n_measured + 1, temp));
+    for (int i = 0; i < 3; i++) table_right(&t, i);
+    table_cell(&t, "planned ms");
+    table_cell(&t, "measured");
+    table_cell(&t, "calibrated");
+    table_cell(&t, "plan");
+    for (int i = 0; i < r->n_measured; i++) {
+        const MeasuredPlan *m = &r->measured[i];
+        const char *words;
+        TRY(point_text(&m->row.point, temp, &words));
+        table_cell(&t, "%.3f", 1e3 * m->planned_s);
+        table_cell(&t, "%.3f", 1e3 * m->measured_s);
+        table_cell(&t, "%.3f", 1e3 * m->row.time.step_s);
+        table_cell(&t, "%s", words);
+    }
+    text_add(out,
+             "\nMEASURED, in %.1f s; calibrated: work takes %.3g and transfers take %.3g times the "
+             "seconds\nof the cluster file. The plan that measures the fastest is the best one.\n",
+             r->measure_s, r->factors.work, r->factors.transfers);
+    table_text(&t, "  ", out);
+    return OK;
+}
+
 static Err frontier_text(const PlanReport *r, Arena *temp, Text *out)
 {
     TextTable t;
@@ -250,6 +280,7 @@ Err plan_report_text(const PlanReport *r, Arena *temp, Text *out)
              option_text(r->config->precision_compute));
     best_text(r, out);
     TRY(rows_text(r, temp, out));
+    TRY(measured_text(r, temp, out));
     TRY(frontier_text(r, temp, out));
     TRY(choice_text(r, temp, out));
     text_add(out, "\nPLAN FILE\n");

@@ -3,6 +3,7 @@
  *     plan.c          the verb: flags, then the parts below, then the output
  *     plan_flags.c    the space and its limits
  *     plan_search.c   searches: for each number of ranks, for the frontier, for a choice
+ *     plan_measure.c  runs of the best plans
  *     plan_best.c     the best plan as `sheaf train --plan` would read it */
 #ifndef CLI_PLAN_VERB_H
 #define CLI_PLAN_VERB_H
@@ -12,7 +13,8 @@
 #include "cli/progress.h"
 
 typedef struct {
-    const char *cluster, *gpus, *memory, *objective, *choice, *out, *svg, *top, *nodes;
+    const char *cluster, *gpus, *memory, *objective, *choice, *out, *svg, *top, *nodes, *measure,
+        *launcher;
     bool json, frontier, alike;
 } PlanFlags;
 
@@ -23,7 +25,7 @@ typedef struct {
     JobSettings job; /* the run's, of which the search changes the distribution */
     PlanSpace space;
     PlanCache *cache;
-    int ranks[32], n_ranks, top, max_nodes;
+    int ranks[32], n_ranks, top, max_nodes, measure;
     ProgressLine line;
     PlanReport report;
 } PlanVerb;
@@ -32,6 +34,12 @@ typedef struct {
 Err plan_open_space(PlanVerb *v);
 /* Local. Fills the rows and the frontier of the report. */
 Err plan_search_all(PlanVerb *v);
+/* Local. Opens a search; also for a single plan. */
+Err plan_open_search(PlanVerb *v, int ranks, const PlanFixed *fixed, PlanSearch *s);
+/* Local. Runs the best plans, calibrates the cluster, and searches again, if --measure is there. */
+Err plan_measure(PlanVerb *v);
+/* Local. The arguments without those that a plan decides. */
+Err plan_other_settings(const PlanVerb *v, const char ***out, int *n);
 /* Local. Writes the best plan, reads it again, links it on all ranks, and times it. */
 Err plan_finish(PlanVerb *v);
 /* Local. The copies of state that saves hold in the cluster's memory. */
