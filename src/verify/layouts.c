@@ -124,7 +124,7 @@ static Err parse_context(const char *name, ParallelSettings *p)
         if (strcmp(context_name((ContextKind)i), name) == 0) return p->context = (ContextKind)i, OK;
     return err_fail(ERR_CONFIG,
                     "layout: context=%s: there is no such way; they are auto, gather, ulysses, "
-                    "ring, double-ring, lightseq, token-ring, rsa",
+                    "ring, double-ring, lightseq, token-ring, rsa, dsp",
                     name);
 }
 
@@ -180,6 +180,16 @@ static bool is_named_before(const char *text, size_t at, size_t n)
 /* Refuses words about cp in a layout without it: they would silently have no effect. */
 static Err check_cp(const ParallelSettings *p)
 {
+    if (p->cp_inner && p->context != CONTEXT_DOUBLE_RING)
+        return err_fail(ERR_CONFIG,
+                        "layout: cp_inner=%d: has no effect with context=%s; add "
+                        "context=double-ring, or remove it",
+                        p->cp_inner, context_name(p->context));
+    if (p->mesh.cp_heads > 1 && p->mesh.cp <= 1)
+        return err_fail(ERR_CONFIG,
+                        "layout: cp_heads=%d: has no effect without cp; add cp=2 or more, or "
+                        "remove it",
+                        p->mesh.cp_heads);
     if (p->mesh.cp > 1 || (!p->context && !p->tokens && !p->mesh.stream_weights)) return OK;
     if (p->mesh.stream_weights)
         return err_fail(ERR_CONFIG,

@@ -164,7 +164,7 @@ static void other_shapes_are_refused(void **state)
     refuses(context_plan(row, &(ContextShape){6, 4, TOKENS_ZIGZAG, true}, *state, &p),
             "3 per ring works");
     refuses(context_plan(row, &(ContextShape){0, 1, TOKENS_ZIGZAG, true}, *state, &p),
-            "allowed are 1 to 256");
+            "a plan has 1 to 256");
     must(context_row("rsa", *state, &row));
     refuses(context_plan(row, &(ContextShape){4, 1, TOKENS_CONTIGUOUS, true}, *state, &p),
             "not defined for a causal mask");

@@ -14,6 +14,7 @@ typedef struct {
     TokenMap tokens;
     int64_t seq_len, heads, key_heads;
     Recompute recompute; /* NAMED: all but the outputs of attention */
+    int cp_heads;        /* of cp; 0: none */
 } PlanCase;
 
 typedef struct {
@@ -33,7 +34,7 @@ static void bed_open(PlanBed *b, const PlanCase *c, bool backward)
                         .recompute_names = "full,-attn.out,-attn.lse"};
     ContextKind kind = CONTEXT_GATHER;
     const int64_t rows = 2 * c->seq_len;
-    DO(mesh_sized(&(MeshSizes){.cp = c->cp}, &mesh));
+    DO(mesh_sized(&(MeshSizes){.cp = c->cp, .cp_heads = c->cp_heads}, &mesh));
     DO(arena_open(&b->arena, "plan", (size_t)1 << 30));
     b->config = *test_model("llama");
     b->config.max_positions = 4096;
@@ -48,7 +49,8 @@ static void bed_open(PlanBed *b, const PlanCase *c, bool backward)
         if (strcmp(context_name((ContextKind)i), c->plan) == 0) kind = (ContextKind)i;
     const Strategy tp = strategy_tp, s = strategy_with_context(&tp, kind, &mesh);
     Strategy with = strategy_with_heads(&s, c->heads, c->key_heads, b->config.head_size);
-    DO(tokens_map_in_order(&b->arena, c->tokens, 2, c->seq_len, c->cp, &with.tokens));
+    const int parts = c->cp / (c->cp_heads ? c->cp_heads : 1);
+    DO(tokens_map_in_order(&b->arena, c->tokens, 2, c->seq_len, parts, &with.tokens));
     o.strategy = &with;
     o.context = (ContextChoice){NULL, c->tokens, c->inner, c->seq_len};
     if (c->plan) DO(context_row(c->plan, &b->arena, &o.context.row));
@@ -155,6 +157,60 @@ static void totals_are_those_of_the_publications(void **state)
         bed_close(&ring);
         bed_close(&whole);
         bed_close(&half);
+    }
+}
+
+/* Ulysses over U ranks and a ring of R, on P = U R: a rank sends 4 (H + K) B S (U-1) / (U P) and
+ * 6 B S K (R-1) / (R U). */
+static void heads_and_a_ring_send_their_sum(void **state)
+{
+    static const int row[][2] = {{2, 2}, {2, 3}, {4, 2}}; /* U, R */
+    (void)state;
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        const int U = row[i][0], R = row[i][1], P = U * R;
+        const PlanCase c = {.plan = "ring",
+                            .cp = P,
+                            .tokens = TOKENS_ZIGZAG,
+                            .seq_len = 48,
+                            .heads = 8,
+                            .key_heads = 4,
+                            .cp_heads = U};
+        PlanBed b;
+        bed_open(&b, &c, true);
+        const int64_t HBS = b.queries, KBS = b.keys;
+        const int64_t heads =
+            ranks_sent(&b.r, PHASE_F, OP_all_to_all) + ranks_sent(&b.r, PHASE_B, OP_all_to_all);
+        const int64_t ring =
+            ranks_sent(&b.r, PHASE_F, OP_send) + ranks_sent(&b.r, PHASE_B, OP_send);
+        assert_int_equal(heads, P * 4 * (HBS + KBS) * (U - 1) / (U * P));
+        assert_int_equal(ring, P * 6 * KBS * (R - 1) / (R * U));
+        assert_int_equal(ranks_sent_all(&b.r, PHASE_F) + ranks_sent_all(&b.r, PHASE_B),
+                         heads + ring);
+        bed_close(&b);
+    }
+}
+
+/* Ranks are idle for 1 / (2 P) of the P^2 visits of a ring if P is even, and never if it is odd:
+ * all have as many visits, or half of them one less. */
+static void early_ranks_help_late_ones(void **state)
+{
+    (void)state;
+    for (int cp = 2; cp <= 9; cp++) {
+        PlanBed b;
+        int most = 0, all = 0;
+        bed_open(&b, &(PlanCase){"lightseq", cp, 0, TOKENS_CONTIGUOUS, 72, 4, 4, RECOMPUTE_NONE},
+                 true);
+        for (int k = 0; k < cp; k++) {
+            const Program *p = &b.r.program[k];
+            int visits = 0;
+            for (int i = p->first[PHASE_F]; i < p->first[PHASE_F + 1]; i++)
+                visits += p->instr[i].op == OP_attention;
+            most = visits > most ? visits : most;
+            all += visits;
+        }
+        assert_int_equal(all, cp * (cp + 1) / 2);
+        assert_int_equal(cp * most - all, cp % 2 ? 0 : cp * cp / (2 * cp));
+        bed_close(&b);
     }
 }
 
@@ -410,6 +466,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(elements_are_those_of_the_formula),
         cmocka_unit_test(totals_are_those_of_the_publications),
+        cmocka_unit_test(heads_and_a_ring_send_their_sum),
+        cmocka_unit_test(early_ranks_help_late_ones),
         cmocka_unit_test(work_is_balanced),
         cmocka_unit_test(visits_carry_on),
         cmocka_unit_test(frames_hold_nothing_of_peers),

@@ -57,30 +57,40 @@ static Err both_plans(const ContextRow *row, const ContextShape *s, Arena *temp,
     return context_check(&plan[1], temp, &counts[1]);
 }
 
+/* The line of one plan, if it is defined for the shape and the heads of the model. */
+static Err add_row(const Facts *f, const ContextRow *row, const ContextShape *s, Arena *temp,
+                   Text *out)
+{
+    const HalfBlock half = half_block(f, s->ranks);
+    char forward[24], backward[24];
+    ContextPlan plan[2];
+    ContextCounts counts[2];
+    if (context_row_check(row, s, temp) != OK ||
+        context_row_heads(row, f->model->n_heads, f->model->n_kv_heads) != OK)
+        return OK;
+    TRY(both_plans(row, s, temp, plan, counts));
+    text_add(out, "  %-12s %-11s %9s %9s  busiest rank %.3f of the mean\n", row->name,
+             token_map_name(s->tokens),
+             text_count(elements_sent(&counts[0].sent, false, half, s->ranks), forward),
+             text_count(elements_sent(&counts[1].sent, true, half, s->ranks), backward),
+             counts[0].balance);
+    return OK;
+}
+
 /* One line per row and per token map that it is defined for, of those that the model can have. */
 static Err add_table(const Facts *f, ContextShape s, Arena *temp, Text *out)
 {
     int n;
     s.causal = !f->model->full_mask;
     const ContextRow *row = context_rows(&n);
-    char forward[24], backward[24];
     text_add(out, "  %-12s %-11s %9s %9s  %s\n", "plan", "tokens", "forward", "backward",
              "elements that a rank sends per layer and micro-batch; work");
     for (int i = 0; i < n; i++)
         for (int tokens = 0; tokens < N_TOKEN_MAPS; tokens++) {
-            const HalfBlock half = half_block(f, s.ranks);
-            ContextPlan plan[2];
-            ContextCounts counts[2];
+            const size_t mark = arena_mark(temp);
             s.tokens = tokens;
-            if (context_row_check(&row[i], &s, temp) != OK ||
-                context_row_heads(&row[i], f->model->n_heads, f->model->n_kv_heads) != OK)
-                continue;
-            TRY(both_plans(&row[i], &s, temp, plan, counts));
-            text_add(out, "  %-12s %-11s %9s %9s  busiest rank %.3f of the mean\n", row[i].name,
-                     token_map_name(tokens),
-                     text_count(elements_sent(&counts[0].sent, false, half, s.ranks), forward),
-                     text_count(elements_sent(&counts[1].sent, true, half, s.ranks), backward),
-                     counts[0].balance);
+            TRY(add_row(f, &row[i], &s, temp, out));
+            arena_rewind(temp, mark);
         }
     return OK;
 }
@@ -102,13 +112,16 @@ static Err find_shape(const Facts *f, const char *name, Arena *temp, const Conte
     const int cp = mesh->cp > 1 ? mesh->cp : 1;
     const int ranks = cp / heads, given = f->job->settings.parallel.cp_inner;
     const int half = ranks % 2 ? ranks : ranks / 2;
-    TRY(context_row(name, temp, row));
+    if (context_row(name, temp, row) != OK)
+        return err_fail(ERR_CONFIG, "explain: --context: %s", err_text());
     if (context_row_heads(*row, f->model->n_heads, f->model->n_kv_heads) != OK)
         return err_fail(ERR_CONFIG, "explain: --context %s", err_text());
     *out = (ContextShape){.ranks = ranks,
                           .inner = given ? given : half,
                           .causal = !(*row)->passes && !f->model->full_mask};
     out->tokens = tokens_of(f->job, *row);
+    if (ranks > 1 && context_row_check(*row, out, temp) != OK)
+        return err_fail(ERR_CONFIG, "explain: --context %s", err_text());
     if (ranks > 1) return OK;
     return err_fail(ERR_CONFIG,
                     "explain: --context %s: mesh.cp=%d and mesh.cp_heads=%d leave one rank; %s",

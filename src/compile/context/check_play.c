@@ -262,17 +262,28 @@ static Err play_rank(ContextPlayer *w, int rank, bool *moved)
     return OK;
 }
 
+/* Room for the messages between each two ranks: moves to or from ranks that do not exist are faults
+ * that are found when they are played. */
+static void count_messages(ContextPlayer *w)
+{
+    for (int rank = 0; rank < w->ranks; rank++)
+        for (int i = 0; i < w->p->n[rank]; i++) {
+            const ContextStep *s = &w->p->list[rank][i];
+            if (s->kind != CONTEXT_MOVE) continue;
+            if (s->to >= 0 && s->to < w->ranks) w->channel[pair_at(w, rank, s->to)].cap++;
+            if (s->from >= 0 && s->from < w->ranks) w->channel[pair_at(w, s->from, rank)].cap++;
+        }
+}
+
 static Err player_init(ContextPlayer *w)
 {
     const int64_t pairs = (int64_t)w->ranks * w->ranks;
-    int cap = 1;
-    for (int rank = 0; rank < w->ranks; rank++) cap = w->p->n[rank] > cap ? w->p->n[rank] : cap;
     TRY(ARENA_NEW(w->temp, w->ranks, &w->at));
     TRY(ARENA_NEW(w->temp, w->ranks, &w->work));
     TRY(ARENA_NEW(w->temp, w->ranks, &w->visits));
     TRY(ARENA_NEW(w->temp, 4 * pairs, &w->visited));
     TRY(ARENA_NEW(w->temp, pairs, &w->channel));
-    for (int64_t i = 0; i < pairs; i++) w->channel[i].cap = cap;
+    count_messages(w);
     TRY(ARENA_NEW(w->temp, 4 * pairs, &w->first));
     for (int64_t i = 0; i < 4 * pairs; i++) w->first[i] = -1;
     for (int i = 0; i < N_HAS; i++) TRY(ARENA_NEW(w->temp, pairs, &w->has[i]));

@@ -87,8 +87,8 @@ static int inner_that_works(int ranks, int inner)
 Err context_row_check(const ContextRow *row, const ContextShape *s, Arena *temp)
 {
     if (s->ranks < 1 || s->ranks > MAX_CONTEXT_RANKS)
-        return err_fail(ERR_CONFIG, "attention over %d ranks; allowed are 1 to %d", s->ranks,
-                        MAX_CONTEXT_RANKS);
+        return err_fail(ERR_CONFIG, "%s over %d ranks: a plan has 1 to %d; gather has no limit",
+                        row->name, s->ranks, MAX_CONTEXT_RANKS);
     if (row->passes && s->causal)
         return err_fail(ERR_CONFIG,
                         "%s is not defined for a causal mask, since it keeps the scores of all "
