@@ -24,8 +24,19 @@ enum {
     N_OPTIONS
 };
 
+/* The ways to shard attention along one of several token dims. */
+static const ContextKind along[] = {CONTEXT_DSP, CONTEXT_ULYSSES, CONTEXT_RING, CONTEXT_GATHER};
+
+enum { N_ALONG = sizeof along / sizeof *along };
+
+static ContextKind context_of(const int *value, const LayoutLimits *limits)
+{
+    if (!value[CP]) return CONTEXT_AUTO;
+    return limits->frames ? along[value[CONTEXT]] : (ContextKind)(CONTEXT_GATHER + value[CONTEXT]);
+}
+
 /* Sizes of the mesh are value + 1; cp_heads=1 is left unset. */
-static ParallelSettings settings_of(const int *value)
+static ParallelSettings settings_of(const int *value, const LayoutLimits *limits)
 {
     return (ParallelSettings){
         .mesh = {.dp_replicate = value[REPLICATE] + 1,
@@ -42,8 +53,8 @@ static ParallelSettings settings_of(const int *value)
         .sequence = value[SEQUENCE],
         .keep_gathered = value[KEEP],
         .split = value[BY_COST] ? "cost" : NULL,
-        .context = value[CP] ? (ContextKind)(CONTEXT_GATHER + value[CONTEXT]) : CONTEXT_AUTO,
-        .tokens = value[CP] ? (TokenMap)(value[TOKENS] + 1) : TOKENS_AUTO,
+        .context = context_of(value, limits),
+        .tokens = value[CP] && !limits->frames ? (TokenMap)(value[TOKENS] + 1) : TOKENS_AUTO,
         .units = value[MIXED] ? &layout_mixed_mark : NULL,
     };
 }
@@ -100,8 +111,7 @@ static bool may(const void *context, const int *value, int n)
     for (int i = 0; i < n && i <= STAGES; i++) world *= value[i] + 1;
     if (world > limits->ranks) return false;
     if (n < N_OPTIONS) return true;
-    const ParallelSettings p = settings_of(value);
-    if (value[CP] && limits->frames) return false;
+    const ParallelSettings p = settings_of(value, limits);
     if (!value[CP] && (value[TOKENS] || value[CONTEXT])) return false;
     if (p.context == CONTEXT_ULYSSES && !shares_heads(p.mesh.cp, &p.mesh, limits)) return false;
     if (p.context == CONTEXT_LIGHTSEQ && p.tokens != TOKENS_CONTIGUOUS) return false;
@@ -113,29 +123,31 @@ static bool may(const void *context, const int *value, int n)
 Err layouts_covering(const LayoutLimits *limits, Arena *arena, ParallelSettings **out, int *n)
 {
     const int ranks = limits->ranks;
-    const CoverSpace space = {.n = N_OPTIONS,
-                              .values = {[REPLICATE] = ranks,
-                                         [SHARD] = ranks,
-                                         [CP] = ranks,
-                                         [TP] = ranks,
-                                         [STAGES] = limits->stages,
-                                         [ZERO] = 4,
-                                         [EACH] = 2,
-                                         [SEQUENCE] = 2,
-                                         [KEEP] = 2,
-                                         [BY_COST] = 2,
-                                         [CONTEXT] = N_CAUSAL_CONTEXTS - CONTEXT_GATHER,
-                                         [TOKENS] = N_TOKEN_MAPS - 1,
-                                         [CP_HEADS] = ranks > 3 ? ranks / 2 : 1,
-                                         [MIXED] = 2,
-                                         [STREAM] = 2,
-                                         [EP] = limits->experts > 0 ? ranks : 1,
-                                         [ETP] = limits->experts > 0 ? ranks : 1},
-                              .may = may,
-                              .context = limits};
+    const bool clips = limits->frames > 0;
+    const CoverSpace space = {
+        .n = N_OPTIONS,
+        .values = {[REPLICATE] = ranks,
+                   [SHARD] = ranks,
+                   [CP] = ranks,
+                   [TP] = ranks,
+                   [STAGES] = limits->stages,
+                   [ZERO] = 4,
+                   [EACH] = 2,
+                   [SEQUENCE] = 2,
+                   [KEEP] = 2,
+                   [BY_COST] = 2,
+                   [CONTEXT] = clips ? N_ALONG : N_CAUSAL_CONTEXTS - CONTEXT_GATHER,
+                   [TOKENS] = clips ? 1 : N_TOKEN_MAPS - 1,
+                   [CP_HEADS] = ranks > 3 && !clips ? ranks / 2 : 1,
+                   [MIXED] = 2,
+                   [STREAM] = 2,
+                   [EP] = limits->experts > 0 ? ranks : 1,
+                   [ETP] = limits->experts > 0 ? ranks : 1},
+        .may = may,
+        .context = limits};
     int *row;
     TRY(cover_rows(&space, limits->strength, arena, &row, n));
     TRY(ARENA_NEW(arena, *n + 1, out));
-    for (int i = 0; i < *n; i++) (*out)[i] = settings_of(&row[i * N_OPTIONS]);
+    for (int i = 0; i < *n; i++) (*out)[i] = settings_of(&row[i * N_OPTIONS], limits);
     return OK;
 }
