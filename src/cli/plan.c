@@ -65,6 +65,7 @@ static Err plan_request(PlanVerb *v, int argc, char **argv)
     TRY(plan_cache_open(v->arena, &v->cache));
     TRY(plan_search_all(v));
     TRY(plan_measure(v));
+    TRY(plan_place_nodes(v));
     TRY(plan_finish(v));
     return print_report(v);
 }

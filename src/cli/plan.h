@@ -23,6 +23,11 @@ typedef struct {
     bool complete;                    /* bound_s is its time */
     double alike_s, alike_bound_s; /* of plans whose layers are alike: the best, and its bound; 0:
                                     * none fits */
+    /* On a cluster whose links between nodes differ: the node of each block of ranks, and seconds
+     * by which these links make the step longer, in this order (time.step_s has them) and in that
+     * of the nodes' numbers. */
+    int *node_at, n_nodes;
+    double links_s, unordered_s;
 } PlanRow;
 
 enum { MAX_PLAN_ROWS = 64 };
@@ -47,6 +52,7 @@ typedef struct {
     double left_s;           /* a bound of the meshes that are not among the rows */
     int points;              /* of the space of the chosen number of ranks */
     bool loose_bound;        /* the best plan is not proven optimal only because a bound was high */
+    bool is_placed;          /* the rows have an order of nodes */
     bool mixes;              /* plans whose layers differ were searched, too: */
     int families, bounded, solved;        /* as in MixedPlan, over all searches */
     SearchCounts counts;                  /* of all searches */
@@ -71,6 +77,8 @@ Err plan_fix(const char *setting, Arena *a, PlanFixed *f);
 /* Local. The configuration with the choices of a point in place of all that a plan decides. */
 Err plan_config_of(const Config *base, const PlanPoint *p, Arena *a, Config *out);
 
+/* Local. Sets mesh.nodes to the row's order, if that is not the order of numbers. */
+Err plan_set_nodes(const PlanRow *row, Arena *a, Config *c);
 /* Local. Cost in US dollars or energy in joules of a step of the row; its seconds for
  * OBJECTIVE_TIME. */
 double plan_objective(const PlanReport *r, const PlanRow *row);

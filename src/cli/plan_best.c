@@ -94,7 +94,7 @@ static Err examine(PlanVerb *v, const JobSettings *job)
                         "plan: the best plan needs %.0f bytes on some rank, and %.0f on the first "
                         "ranks of its stages; this is a bug of Sheaf",
                         r->memory_bytes, r->row[0].memory_bytes);
-    const ClockInput clock = {.cluster = v->space.cluster, .job = job, .mesh = &mesh};
+    const ClockInput clock = {.cluster = v->ordered, .job = job, .mesh = &mesh};
     return clock_step(&clock, v->arena, v->temp, &r->clock);
 }
 
@@ -115,6 +115,7 @@ Err plan_finish(PlanVerb *v)
     JobSettings job;
     TRY(ARENA_NEW(v->arena, 2, &c));
     TRY(plan_config_of(r->config, &r->row[0].point, v->arena, &c[0]));
+    TRY(plan_set_nodes(&r->row[0], v->arena, &c[0]));
     TRY(text_of(v, &c[0], NULL, &text));
     TRY(load_plan(v, text, &c[1], &job));
     TRY(check_same(&job, &want));

@@ -6,6 +6,7 @@
 #include "cli/config/job.h"
 #include "cli/plan_verb.h"
 #include "plan/cluster.h"
+#include "plan/map.h"
 
 enum { MAX_GPUS = 1 << 20 };
 
@@ -100,6 +101,19 @@ static Err read_limits(PlanVerb *v)
     return OK;
 }
 
+/* Searches leave out links of single nodes: their times are bounds for any order of the nodes. */
+static Err set_cluster(PlanVerb *v, const Cluster *cluster)
+{
+    Cluster *alike;
+    TRY(ARENA_NEW(v->arena, 1, &alike));
+    TRY(ARENA_NEW(v->arena, 1, &v->ordered));
+    *alike = cluster_alike(cluster);
+    v->linked = cluster->rates.nodes ? cluster : NULL;
+    v->report.cluster = alike;
+    *v->ordered = *alike;
+    return OK;
+}
+
 Err plan_open_space(PlanVerb *v)
 {
     PlanReport *r = &v->report;
@@ -123,8 +137,8 @@ Err plan_open_space(PlanVerb *v)
     v->job.parallel.evict = false;
     r->config = config;
     r->model = model;
-    r->cluster = cluster;
-    v->space = (PlanSpace){.base = &v->job, .cluster = cluster, .global = config->batch_global};
+    TRY(set_cluster(v, cluster));
+    v->space = (PlanSpace){.base = &v->job, .cluster = r->cluster, .global = config->batch_global};
     TRY(plan_fixed_of(config, &v->space.fixed));
     TRY(read_gpus(v, (int)config->run_ranks));
     TRY(check_ranks(v, config));

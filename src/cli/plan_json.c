@@ -37,6 +37,14 @@ static Err row_json(const PlanRow *row, Arena *temp, json_t **out)
     set(o, "limit_bytes", json_integer((json_int_t)row->limit_bytes));
     set_text(o, "words", words);
     set(o, "time", time_json(&row->time));
+    if (row->n_nodes > 0) {
+        json_t *nodes = json_array();
+        for (int i = 0; i < row->n_nodes; i++)
+            json_array_append_new(nodes, json_integer(row->node_at[i]));
+        set(o, "nodes", nodes);
+        set(o, "links_ms", json_real(1e3 * row->links_s));
+        set(o, "unordered_links_ms", json_real(1e3 * row->unordered_s));
+    }
     return OK;
 }
 

@@ -240,6 +240,7 @@ static Err calibrate(PlanVerb *v, const Cluster *file)
     r->factors = calibrate_factors(step, r->n_measured);
     TRY(cluster_scale(file, r->factors, v->arena, scaled));
     r->cluster = v->space.cluster = scaled;
+    *v->ordered = *scaled;
     return plan_cache_open(v->arena, &v->cache);
 }
 

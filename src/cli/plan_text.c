@@ -92,7 +92,8 @@ static Err rows_text(const PlanReport *r, Arena *temp, Text *out)
 static void limit_text(const PlanReport *r, Text *t)
 {
     text_add(t, "                %s\n",
-             r->n_measured > 0
+             r->is_placed ? "no bound has the links between nodes that are slower than others"
+             : r->n_measured > 0
                  ? "a plan that is faster by the calibrated rates measured slower, or "
                    "the search ended after its limit of nodes"
              : r->loose_bound ? "a lower bound was above the time that it bounds, by this much"
@@ -163,6 +164,15 @@ static void search_text(const PlanReport *r, Text *t)
             grouped_digits(r->families, a), r->bounded, r->solved);
 }
 
+static void nodes_text(const PlanRow *best, Text *t)
+{
+    if (best->n_nodes == 0) return;
+    text_add(t, "  nodes        ");
+    for (int i = 0; i < best->n_nodes; i++) text_add(t, " %d", best->node_at[i]);
+    text_add(t, "; slow links between them cost %.3f ms, and %.3f ms in the order of numbers\n",
+             1e3 * best->links_s, 1e3 * best->unordered_s);
+}
+
 static void best_text(const PlanReport *r, Text *t)
 {
     const PlanRow *best = &r->row[0];
@@ -184,6 +194,7 @@ static void best_text(const PlanReport *r, Text *t)
              "%.1f, idle %.1f ms\n",
              1e3 * c->work_s, 1e3 * c->tp_s, 1e3 * c->cp_s, 1e3 * c->dp_s, 1e3 * c->pp_s,
              1e3 * c->update_s, 1e3 * c->host_s, 1e3 * c->idle_s);
+    nodes_text(best, t);
     if (r->objective == OBJECTIVE_COST)
         text_add(t, "  cost          %.6g US dollars a step\n", plan_objective(r, best));
     if (r->objective == OBJECTIVE_ENERGY)

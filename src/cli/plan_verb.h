@@ -3,6 +3,7 @@
  *     plan.c          the verb: flags, then the parts below, then the output
  *     plan_flags.c    the space and its limits
  *     plan_search.c   searches: for each number of ranks, for the frontier, for a choice
+ *     plan_nodes.c    the order of the nodes
  *     plan_measure.c  runs of the best plans
  *     plan_best.c     the best plan as `sheaf train --plan` would read it */
 #ifndef CLI_PLAN_VERB_H
@@ -24,6 +25,8 @@ typedef struct {
     Arena *arena, *temp;
     JobSettings job; /* the run's, of which the search changes the distribution */
     PlanSpace space;
+    const Cluster *linked; /* with links of single nodes, which searches leave out; NULL: none */
+    Cluster *ordered;      /* on which the best plan is timed */
     PlanCache *cache;
     int ranks[32], n_ranks, top, max_nodes, measure;
     ProgressLine line;
@@ -38,6 +41,8 @@ Err plan_search_all(PlanVerb *v);
 Err plan_open_search(PlanVerb *v, int ranks, const PlanFixed *fixed, PlanSearch *s);
 /* Local. Runs the best plans, calibrates the cluster, and searches again, if --measure is there. */
 Err plan_measure(PlanVerb *v);
+/* Local. Orders the nodes for each row, if the cluster's links between nodes differ. */
+Err plan_place_nodes(PlanVerb *v);
 /* Local. The arguments without those that a plan decides. */
 Err plan_other_settings(const PlanVerb *v, const char ***out, int *n);
 /* Local. Writes the best plan, reads it again, links it on all ranks, and times it. */

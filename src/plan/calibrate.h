@@ -4,8 +4,8 @@
  *               work 9.0 ms, transfers 0.5 ms                  11 ms
  *     factors   work 1.1, transfers 2.0             13 = 1.1 x 8 + 2.0 x 2
  *
- * Least squares on log time, with a prior at 1: few steps that agree with the cluster's rates change
- * little. Waits for other stages count as work, since a bubble grows with it. */
+ * Least squares on log time, with a prior at 1: few steps that agree with the cluster's rates
+ * change little. Waits for other stages count as work, since a bubble grows with it. */
 #ifndef PLAN_CALIBRATE_H
 #define PLAN_CALIBRATE_H
 

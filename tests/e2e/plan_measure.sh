@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# plan_measure.sh BINARY -- `sheaf plan --measure`: the best plans are run, and the one that measures
-# the fastest is written.
+# plan_measure.sh BINARY -- `sheaf plan --measure`: the best plans are run, and the one that
+# measures the fastest is written.
 . tests/support/e2e.sh
 
 contains() { grep -qE -- "$2" "$top/$1" || { echo "  not in $1: $2" && cat "$top/$1" && false; }; }

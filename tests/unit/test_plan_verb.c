@@ -89,6 +89,68 @@ static void layers_may_differ(void **state)
     unlink(path);
 }
 
+/* A cluster file with nodes of two ranks and these links between nodes. */
+static void write_cluster(const char *path, const char *links)
+{
+    char line[512];
+    FILE *from = fopen(cluster + strlen("--cluster="), "r"), *to = fopen(path, "w");
+    assert_true(from && to);
+    while (fgets(line, sizeof line, from)) {
+        char *ranks = strstr(line, "{ranks: 8,");
+        if (ranks) ranks[strlen("{ranks: ")] = '2';
+        fputs(line, to);
+    }
+    fprintf(to, "node_links:\n  - %s\n", links);
+    assert_true(!fclose(from) && !fclose(to));
+}
+
+static json_t *placed_plan(const char *path, const char *links, const char *out)
+{
+    char file[64];
+    write_cluster(path, links);
+    snprintf(file, sizeof file, "--cluster=%s", path);
+    assert_int_equal(sheaf_verb(1, "plan", file, "--gpus=8", "--json", "--alike", "mesh.tp=1",
+                                "mesh.dp=4", "batch.micro=1", "parallel.recompute=none", out, NULL),
+                     0);
+    return parsed();
+}
+
+static int node_of(const json_t *best, int block)
+{
+    return (int)json_integer_value(json_array_get(json_object_get(best, "nodes"), (size_t)block));
+}
+
+/* Gradients stay inside of islands, stages cross; a slow pair of nodes exchanges nothing. */
+static void nodes_are_ordered(void **state)
+{
+    char path[] = "/tmp/sheaf-plan-nodes-XXXXXX", at[] = "/tmp/sheaf-plan-order-XXXXXX", out[64];
+    char plan[64], file[64];
+    (void)state;
+    assert_true(close(mkstemp(path)) == 0 && close(mkstemp(at)) == 0);
+    snprintf(out, sizeof out, "-o=%s", at);
+    snprintf(plan, sizeof plan, "--plan=%s", at);
+    snprintf(file, sizeof file, "--cluster=%s", path);
+    json_t *all = placed_plan(path, "{islands: [[0, 2], [1, 3]], latency_us: 90, gbps: 0.5}", out);
+    const json_t *best = json_object_get(all, "best");
+    assert_int_equal(node_of(best, 0) % 2, node_of(best, 1) % 2);
+    assert_int_equal(node_of(best, 2) % 2, node_of(best, 3) % 2);
+    assert_true(real(best, "links_ms") < real(best, "unordered_links_ms"));
+    const double clock = real(best, "clock_ms");
+    assert_true(fabs(clock / real(best, "step_ms") - 1) < 0.1);
+    json_decref(all);
+    assert_int_equal(sheaf_verb(1, "simulate", plan, file, "--json", NULL), 0);
+    all = parsed();
+    assert_true(fabs(real(all, "step_ms") / clock - 1) < 1e-9);
+    json_decref(all);
+    all = placed_plan(path, "{nodes: [0, 1], latency_us: 90, gbps: 0.5}", out);
+    best = json_object_get(all, "best");
+    for (int i = 0; i < 4; i += 2) /* the ranks of a stage, which reduce gradients */
+        assert_false(node_of(best, i) + node_of(best, i + 1) == 1);
+    json_decref(all);
+    unlink(path);
+    unlink(at);
+}
+
 /* The memory of the best plan, of one micro-batch size so that other clusters choose it too. */
 static double planned_bytes(const char *file, const char *key)
 {
@@ -207,6 +269,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(json_has_the_certificate),
                                        cmocka_unit_test(layers_may_differ),
+                                       cmocka_unit_test(nodes_are_ordered),
                                        cmocka_unit_test(saves_count_in_host_memory),
                                        cmocka_unit_test(fixed_keys_and_choices),
                                        cmocka_unit_test(written_plans_are_read),
