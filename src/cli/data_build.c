@@ -1,4 +1,5 @@
-/* data_build.c -- `sheaf data build`: converts text and JSONL to a token file.
+/* data_build.c -- `sheaf data build`: converts text and JSONL to a token file. Clips of latents are
+ * left to data_clips.c.
  *
  *     sheaf data build IN... -o OUT [--tokenizer FILE] [--format tokens|megatron]
  *                      [--from auto|text|jsonl]
@@ -12,6 +13,7 @@
 #include <string.h>
 #include "cli/args.h"
 #include "cli/data.h"
+#include "cli/data_clips.h"
 #include "cli/progress.h"
 #include "cli/verbs.h"
 #include "data/jsonl.h"
@@ -217,15 +219,31 @@ static void take_key(PlainArgs *in, const char **tokenizer)
     in->n = n;
 }
 
-static Err read_request(int argc, char **argv, Arena *a, DataBuild *b)
+static Err read_request(int argc, char **argv, Arena *a, DataBuild *b, ClipBuild *clips)
 {
     const char *from = "auto", *format = "tokens", *tokenizer = "bytes", *threads = NULL;
     const Flag flags[] = {
-        {"-o", &b->out, NULL},         {"--format", &format, NULL},
-        {"--from", &from, NULL},       {"--tokenizer", &tokenizer, NULL},
-        {"--threads", &threads, NULL}, {"--eot", &b->eot, NULL},
+        {"-o", &b->out, NULL},
+        {"--format", &format, NULL},
+        {"--from", &from, NULL},
+        {"--tokenizer", &tokenizer, NULL},
+        {"--threads", &threads, NULL},
+        {"--eot", &b->eot, NULL},
+        {"--moving-shapes", &clips->moving, NULL},
+        {"--frames", &clips->frames, NULL},
+        {"--size", &clips->size, NULL},
+        {"--seed", &clips->seed, NULL},
     };
-    TRY(args_plain(argc, argv, flags, 6, a, &b->in));
+    TRY(args_plain(argc, argv, flags, 10, a, &b->in));
+    clips->in = b->in.at;
+    clips->n = b->in.n;
+    clips->out = b->out;
+    if (clip_build_is(clips)) return OK;
+    if (clips->frames || clips->size || clips->seed)
+        return err_fail(ERR_CONFIG, "data build: %s is for clips: .npy and .safetensors",
+                        clips->frames ? "--frames"
+                        : clips->size ? "--size"
+                                      : "--seed");
     take_key(&b->in, &tokenizer);
     TRY(token_format_named(format, &b->format));
     TRY(token_format_named(from, &b->from));
@@ -271,10 +289,12 @@ int data_build(int argc, char **argv)
 {
     Arena arena;
     DataBuild b = {0};
+    ClipBuild clips = {0};
     if (arena_open(&arena, "data", ARENA_PLENTY) != OK) return cli_fail(ERR_NOMEM);
-    Err err = read_request(argc, argv, &arena, &b);
-    if (err == OK) err = build_all(&b);
-    if (err == OK) print_summary(&b);
+    Err err = read_request(argc, argv, &arena, &b, &clips);
+    const bool text = err == OK && !clip_build_is(&clips);
+    if (err == OK) err = text ? build_all(&b) : clip_build(&clips, &arena);
+    if (err == OK && text) print_summary(&b);
     if (b.tokenizer) tokenizer_close(b.tokenizer);
     arena_close(&arena);
     return err == OK ? 0 : cli_fail(err);

@@ -7,6 +7,8 @@
  *       ids        10 to 122, 65 different; needs model.vocab_size=123 or more
  *       starts     "First Citizen:\nBefore we proceed any further, hear me speak." */
 #include "cli/data.h"
+#include "cli/data_clips.h"
+#include "state/clip_open.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -139,6 +141,7 @@ static Err read_request(int argc, char **argv, bool checks, Arena *a, ShowReques
 static Err show_file(const ShowRequest *r, const char *path, Arena *a)
 {
     Tokens t;
+    if (r->format == FORMAT_AUTO && clip_path_is(path)) return clip_show(path, a);
     TRY(tokens_open(path, r->format, a, &t));
     const Err err = data_describe(&t, r->tokenizer, a);
     tokens_close(&t);
@@ -161,6 +164,7 @@ static Err check_tokens(const ShowRequest *r, const Tokens *t, Arena *a)
 static Err check_file(const ShowRequest *r, const char *path, Arena *a)
 {
     Tokens t;
+    if (r->format == FORMAT_AUTO && clip_path_is(path)) return clip_show(path, a);
     TRY(tokens_open(path, r->format, a, &t));
     const Err err = check_tokens(r, &t, a);
     tokens_close(&t);
