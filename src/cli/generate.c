@@ -23,6 +23,7 @@ typedef struct {
     const char *prompt, *prompts, *tokens, *temperature, *top_k, *top_p, *penalty, *seed, *stop;
     const char *batch, *tokenizer;
     bool ids, json, no_cache, ignore_eos;
+    ClipFlags clip;
 } GenerateFlags;
 
 static Err read_int(const char *flag, const char *text, int64_t low, int64_t *out)
@@ -128,6 +129,39 @@ static Err check_heads(const Config *c)
                     c->origin[KEY_mesh_cp_heads], (long long)c->mesh_cp_heads);
 }
 
+/* Refuses flags that are for the other kind of model. */
+static Err check_kind(const GenerateRequest *g, const GenerateFlags *f)
+{
+    const struct {
+        const char *name;
+        bool given, clips;
+    } flag[] = {{"-p", f->prompt, false},
+                {"--prompts", f->prompts, false},
+                {"-n", f->tokens, false},
+                {"--temperature", f->temperature, false},
+                {"--top-k", f->top_k, false},
+                {"--top-p", f->top_p, false},
+                {"--repetition-penalty", f->penalty, false},
+                {"--stop", f->stop, false},
+                {"--tokenizer", f->tokenizer, false},
+                {"--ids", f->ids, false},
+                {"--json", f->json, false},
+                {"--no-cache", f->no_cache, false},
+                {"--ignore-eos", f->ignore_eos, false},
+                {"-o", f->clip.out, true},
+                {"--clips", f->clip.clips, true},
+                {"--steps", f->clip.steps, true},
+                {"--texts", f->clip.texts, true}};
+    const bool clips = g->infer.source.model.frames > 0;
+    for (size_t i = 0; i < sizeof flag / sizeof *flag; i++)
+        if (flag[i].given && flag[i].clips != clips)
+            return err_fail(ERR_CONFIG,
+                            "%s: is for models of %s, and %s is one of %s; leave it out",
+                            flag[i].name, clips ? "text" : "clips", g->infer.source.dir,
+                            clips ? "clips" : "text");
+    return OK;
+}
+
 static Err prepare(GenerateRequest *g, int argc, char **argv)
 {
     GenerateFlags f = {0};
@@ -146,9 +180,15 @@ static Err prepare(GenerateRequest *g, int argc, char **argv)
                           {"--ids", NULL, &f.ids},
                           {"--json", NULL, &f.json},
                           {"--no-cache", NULL, &f.no_cache},
-                          {"--ignore-eos", NULL, &f.ignore_eos}};
+                          {"--ignore-eos", NULL, &f.ignore_eos},
+                          {"-o", &f.clip.out, NULL},
+                          {"--clips", &f.clip.clips, NULL},
+                          {"--steps", &f.clip.steps, NULL},
+                          {"--texts", &f.clip.texts, NULL}};
     TRY(args_split(argc, argv, flags, sizeof flags / sizeof *flags, &g->infer.arena, &args));
     TRY(infer_open(&g->infer, &args, f.tokenizer));
+    TRY(check_kind(g, &f));
+    if (g->infer.source.model.frames) return generate_clips_prepare(g, &f.clip, f.batch, f.seed);
     TRY(check_heads(&g->infer.config));
     TRY(read_stops(g, argc, argv));
     TRY(read_settings(g, &f));
@@ -231,8 +271,14 @@ static int generate(int argc, char **argv, FlightRecorder *recorder)
         g.infer.prepared = prepare(&g, argc, argv);
         err = infer_run(&g.infer, generate_rank, &g);
     }
-    const int status = err == OK ? g.result.stopped ? 130 : 0 : infer_fail(&g.infer, err);
-    if (err == OK && g.infer.launch.rank == 0) print_summary(&g);
+    const bool stopped = g.result.stopped || g.clip.result.stopped;
+    const int status = err == OK ? stopped ? 130 : 0 : infer_fail(&g.infer, err);
+    if (err == OK && g.infer.launch.rank == 0) {
+        if (g.clip.n)
+            generate_clips_summary(&g);
+        else
+            print_summary(&g);
+    }
     infer_close(&g.infer);
     return status;
 }

@@ -4,9 +4,25 @@
 #define CLI_GENERATE_H
 
 #include "cli/text_stream.h"
+#include "infer/denoise.h"
+
+/* The part of a request for a model of clips. */
+typedef struct {
+    int64_t n, steps; /* clips; Euler steps. n is 0 for a model of text */
+    uint64_t seed;
+    const char *out;
+    float *text, *latents; /* text: [n, text_length, text_width], or NULL; latents: of rank 0 */
+    DenoiseResult result;
+} ClipRequest;
+
+/* Values of the flags for clips, or NULL. */
+typedef struct {
+    const char *out, *clips, *steps, *texts;
+} ClipFlags;
 
 typedef struct {
     InferContext infer;
+    ClipRequest clip;
     Prompts prompts;
     SamplerSettings sample;
     SessionShape shape;
@@ -22,6 +38,16 @@ typedef struct {
 
 /* Collective over all ranks: the body of a rank; `request` is a GenerateRequest. */
 Err generate_rank(WorldRank *w, void *request);
+/* ---- generate_clips.c ---- */
+
+/* Local. Fills the request for a model of clips; `batch` and `seed`: values of flags, or NULL. */
+Err generate_clips_prepare(GenerateRequest *g, const ClipFlags *f, const char *batch,
+                           const char *seed);
+/* Collective over all ranks: samples; rank 0 writes the file. */
+Err generate_clips(GenerateRequest *g, Session *session, WorldRank *w);
+/* Local. A line about the samples. */
+void generate_clips_summary(const GenerateRequest *g);
+
 /* Local. Prints the result as one JSON object. */
 Err generate_json(const GenerateRequest *g);
 

@@ -46,6 +46,12 @@ static void print_plan(const GenerateRunner *r)
     if (ctx->launch.ranks > 1)
         fprintf(stderr, "; %d ranks of %lld threads", ctx->launch.ranks,
                 (long long)ctx->config.run_threads);
+    if (g->clip.n) {
+        fprintf(stderr, "; %lld clip%s at once, %lld steps each; memory %s, known before the run\n",
+                (long long)g->shape.sequences, g->shape.sequences == 1 ? "" : "s",
+                (long long)g->clip.steps, text_bytes(atomic_load(&ctx->bytes), bytes));
+        return;
+    }
     fprintf(stderr,
             "; %lld sequence%s of up to %lld tokens at once; memory %s, including a KV cache of "
             "%s%s%s, "
@@ -82,7 +88,7 @@ static Err open_stream(GenerateRunner *r)
 static Err open_runner(GenerateRunner *r)
 {
     const SessionSettings set = {&r->jobs, r->g->infer.device, r->world, r->team};
-    TRY(open_stream(r));
+    if (!r->g->clip.n) TRY(open_stream(r));
     return session_open(&r->session, &set);
 }
 
@@ -119,7 +125,7 @@ static Err run_phases(GenerateRunner *r)
     if (w->rank == 0) print_plan(r);
     TRY(world_agree(w, open_runner(r)));
     TRY(infer_load(ctx, w, &r->session.rank[0]));
-    return generate(r);
+    return r->g->clip.n ? generate_clips(r->g, &r->session, w) : generate(r);
 }
 
 Err generate_rank(WorldRank *w, void *request)

@@ -137,3 +137,16 @@ void clip_fill_padding(const ModelConfig *c, const ClipRows *in, int64_t clip)
     put_patches(c, &zeros, in, clip, INPUT_VELOCITY, 0, 0);
     put_text(c, NULL, in, clip);
 }
+
+void clip_join(const ModelConfig *c, const double *patches, float *latents)
+{
+    const ClipConfig *x = &c->clip;
+    const int64_t P = clip_patch_size(x), columns = x->width / x->patch;
+    for (int64_t i = 0; i < c->max_positions * P; i++) {
+        const int64_t frame = i / P / c->places, place = i / P % c->places, e = i % P;
+        const int64_t row = place / columns * x->patch + e / (x->patch * x->channels);
+        const int64_t column = place % columns * x->patch + e / x->channels % x->patch;
+        const int64_t at = ((frame * x->height + row) * x->width + column) * x->channels;
+        latents[at + e % x->channels] = (float)patches[i];
+    }
+}

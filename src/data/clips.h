@@ -75,6 +75,10 @@ void clip_fill_places(const ModelConfig *model, const ClipRows *in, int64_t clip
 /* Local. The noise of sample `number`: n elements from `from` on, in the order of tokens. */
 void clip_noise(uint64_t seed, int64_t number, int64_t from, int64_t n, double *out);
 
+/* Local. The latents [frames, height, width, channels] of a clip whose patches are given in the
+ * order of tokens. */
+void clip_join(const ModelConfig *model, const double *patches, float *latents);
+
 /* Local. Sample i of a file, for ClipSource: the context of clip_sample_patch and
  * clip_sample_text. */
 typedef struct {

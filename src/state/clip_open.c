@@ -106,3 +106,16 @@ void clip_close(OpenClips *c)
     for (int i = 0; i < 2; i++)
         if (c->map[i].at) unmap(&c->map[i]);
 }
+
+Err text_array_open(const char *path, Bytes *map, Array *out)
+{
+    StTensor t;
+    TRY(map_file(path, map));
+    Err err = npy_parse(path, *map, &t);
+    if (err == OK) err = array_of(path, &t, map->at, 3, "[clips, states, width]", out);
+    if (err == OK && out->ndim != 3)
+        err = err_fail(ERR_CONFIG, "%s: an array with 4 dims; it must be [clips, states, width]",
+                       path);
+    if (err != OK) unmap(map);
+    return err;
+}

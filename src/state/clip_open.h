@@ -19,5 +19,7 @@ bool clip_path_is(const char *path);
  * elements. `path` must outlive *out. */
 Err clip_open(const char *path, Arena *a, OpenClips *out);
 void clip_close(OpenClips *c);
+/* Local. Maps an array of texts [clips, states, width] of a .npy file. The caller unmaps it. */
+Err text_array_open(const char *path, Bytes *map, Array *out);
 
 #endif
