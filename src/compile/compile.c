@@ -86,6 +86,13 @@ static bool has_experts(const CompileOptions *o)
     return mesh_parts(o->mesh, VIEW_EXPERT, ep | mesh_axes(o->mesh, VIEW_EXPERT, "etp")) > 1;
 }
 
+static bool balances(const CompileOptions *o)
+{
+    return o->balance_global &&
+           mesh_parts(o->mesh, VIEW_DENSE, mesh_axes(o->mesh, VIEW_DENSE, "dp")) > 1;
+}
+
+static Err run_balance(CompileContext *c) { return balance_loads(&c->g, c->options); }
 static Err run_route(CompileContext *c) { return route_rows(&c->g, c->options); }
 static Err run_context(CompileContext *c)
 {
@@ -127,6 +134,7 @@ static const Pass passes[] = {
     {"build", run_build, NULL, false},
     {"differentiate", run_differentiate, has_backward, false},
     {"place", run_place, NULL, false},
+    {"balance", run_balance, balances, false},
     {"route", run_route, has_experts, false},
     {"weights", run_weights, has_weights, false},
     {"context", run_context, has_context, false},

@@ -1,7 +1,7 @@
 /* compile.h -- the compiler: from the graph of a unit to its program, pass by pass.
  *
- *   differentiate -> place -> route -> weights -> context -> fuse -> chunk -> slice or session
- *                 -> recompute -> epilogues -> phases -> lower -> prepack
+ *   differentiate -> place -> balance -> route -> weights -> context -> fuse -> chunk
+ *                 -> slice or session -> recompute -> epilogues -> phases -> lower -> prepack
  *
  * Each pass up to phases is a file that rewrites the graph, followed by graph_check. `lower` orders
  * the nodes of each phase (order.c) and makes the program; `prepack` adds the prepacked weights to
@@ -43,6 +43,7 @@ typedef struct {
     double expert_rows;           /* rows that a rank of experts has room for, as a factor of its
                                    * even share of those that all ranks send; 0: as many as there
                                    * can be */
+    bool balance_global;          /* routers' balance losses count the tokens of all dp ranks */
     const DevicePrepack *prepack; /* weights are prepacked for GEMMs of this device; NULL: no */
 } CompileOptions;
 
@@ -87,6 +88,8 @@ Err differentiate(Graph *g);
 /* Places values on the mesh, forward and backward together, inserts transfers, and gives the graph
  * the shapes of one rank. */
 Err place(Graph *g, const CompileOptions *options);
+/* Sums the loads that balance losses read over dp. */
+Err balance_loads(Graph *g, const CompileOptions *options);
 /* Replaces the gathers of keys over cp by the moves of an attention plan. */
 Err context(Graph *g, const CompileOptions *options);
 /* The same for attention along one of several token dims: a ring. */

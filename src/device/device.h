@@ -78,6 +78,7 @@ typedef union {
         RouteScore score;
         bool renormalize;              /* gates of a token sum to 1 before `scaling` */
         int32_t groups, chosen_groups; /* experts come from the best groups; 0 or 1: no groups */
+        int32_t group_best;            /* scores that make up a group's; 0: k / chosen groups */
         double scaling;                /* of the gates */
         double aux, z;                 /* coefficients of the router's losses */
     } route;

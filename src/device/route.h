@@ -7,7 +7,8 @@
  *     chosen by              p + bias, by falling value; of equal ones the lower expert first.
  *                            Without bias and groups by s, which has the same order
  *     groups                 G groups of E / G experts; a group's value is the sum of its
- *                            max(1, K / chosen groups) largest; other groups have no choice
+ *                            B largest, B = max(1, K / chosen groups) unless it is given; other
+ *                            groups have no choice
  *     gate                   scaling p / (sum of the chosen p), or scaling p
  *
  *     balance loss           E / (K T) sum over e of load[e] sum over t of q[t,e]; T tokens, q = p
@@ -56,7 +57,8 @@ static inline void route_groups(const Attr *a, const double *value, int64_t n, i
                                 bool *open)
 {
     const int32_t groups = a->route.groups, keep = a->route.chosen_groups;
-    const int64_t each = n / groups, best = k / keep > 1 ? k / keep : 1;
+    const int64_t each = n / groups, rule = k / keep > 1 ? k / keep : 1;
+    const int64_t best = a->route.group_best ? a->route.group_best : rule;
     double sum[MAX_EXPERTS];
     int32_t chosen[MAX_EXPERTS], top[MAX_EXPERTS];
     int64_t have = 0;

@@ -52,6 +52,7 @@ typedef struct {
     int64_t n;
     double decay; /* weight decay */
     DType grad_type;
+    double sign_rate; /* > 0: master -= sign_rate * sign(grad), and nothing else */
 } UpdatePiece;
 
 /* Step-dependent numbers of an update. They are read from device memory when the update runs, so a

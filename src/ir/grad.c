@@ -217,6 +217,9 @@ static void grad_route(Grad *d, const Node *n, const Value *dy)
     const Value ds = made->out[0];
     if (first) d->g->value[made->out[1]].role = ROLE_STAT;
     grad_add(d, logits, ds);
+    /* A selection bias has no gradient; it is updated against the excess of its expert's load. */
+    if (n->n_in > 1 && d->g->value[n->in[1]].role == ROLE_PARAM)
+        emit_dw(d, OP_route_bias_dw, NULL, 1, IN(n->out[1]), n->in[1]);
 }
 
 static void grad_permute(Grad *d, const Node *n, const Value *dy)

@@ -112,6 +112,13 @@ typedef struct {
 /* The initial value of a parameter. */
 typedef enum { INIT_NORMAL, INIT_ZEROS, INIT_ONES } Init;
 
+/* The update of a parameter, and its type. */
+typedef enum {
+    PARAM_BY_OPTIMIZER, /* the run's optimizer; the graph's type */
+    PARAM_BY_SIGN       /* against the sign of its gradient, which has no part in the norm; in the
+                         * wide type: the selection bias of a router */
+} ParamRule;
+
 typedef struct {
     const char *name; /* within the unit, as in Hugging Face: "self_attn.q_proj.weight" */
     int ndim;
@@ -121,6 +128,7 @@ typedef struct {
     bool decay; /* weight decay: matrices yes, norms and biases no */
     /* Parameters of a unit with the same view and number are in one pack (ir/unit.h). */
     uint8_t view, pack; /* view: of the mesh */
+    ParamRule rule;     /* of all parameters of a pack */
 } ParamInfo;
 
 typedef struct {

@@ -52,6 +52,7 @@ typedef struct {
 typedef struct {
     int unit; /* the owner */
     int view; /* of the mesh: that of all its parameters */
+    ParamRule rule;
     PackTypes type;
     int n_params;
     int32_t *param; /* of the model, in the order of the pack */

@@ -52,7 +52,8 @@ static const FamilyBuilder *builder_of(const ModelConfig *c)
         [FAMILY_MISTRAL] = &llama_builder,   [FAMILY_QWEN2] = &llama_builder,
         [FAMILY_QWEN3] = &llama_builder,     [FAMILY_MIXTRAL] = &llama_builder,
         [FAMILY_QWEN2_MOE] = &llama_builder, [FAMILY_QWEN3_MOE] = &llama_builder,
-        [FAMILY_OLMOE] = &llama_builder,     [FAMILY_STDIT] = &stdit_builder};
+        [FAMILY_OLMOE] = &llama_builder,     [FAMILY_STDIT] = &stdit_builder,
+        [FAMILY_DOTS1] = &llama_builder};
     return c->builder ? c->builder : builder[c->family];
 }
 

@@ -30,6 +30,7 @@ typedef enum {
     FAMILY_QWEN3_MOE,
     FAMILY_OLMOE,
     FAMILY_STDIT,
+    FAMILY_DOTS1,
     N_FAMILIES
 } Family;
 
@@ -45,18 +46,24 @@ typedef struct {
 typedef struct {
     int64_t n, chosen;        /* experts of a layer; of a token */
     int64_t width;            /* feed-forward width of an expert */
-    int64_t shared_width;     /* of the expert that every token has, with a gate; 0: none */
+    int64_t shared_width;     /* of the expert that every token has; 0: none */
+    int64_t n_shared;         /* dots1: it is written as so many experts of the width */
+    bool shared_gate;         /* its output is multiplied by a sigmoid of one number per token */
     RouteScore score;         /* device/route.h has the formulas */
     bool renormalize;         /* the gates of a token sum to 1 */
     double scaling;           /* of the gates */
     int64_t groups;           /* experts are chosen from the best groups; 0: no groups */
     int64_t chosen_groups;    /* of these */
+    int64_t group_best;       /* largest scores that make up a group's; 0: chosen / chosen_groups */
+    bool bias;                /* added to scores for the choice alone: state, updated by load */
+    int64_t dense_first;      /* the first layers have no experts */
     int64_t sparse_step;      /* every n-th layer has experts; 0 or 1: all */
     const char *dense_layers; /* "0,5": further layers without experts; NULL: none */
     /* Settings of training, not of the model. */
     double aux_loss, z_loss; /* coefficients of the router's losses */
     double capacity;         /* rows of an expert as a factor of its even share; 0: no limit */
     bool drop_by_gate;       /* beyond the capacity, choices with small gates are dropped */
+    bool balance_global;     /* the balance loss counts micro-batches of all data-parallel ranks */
     int view; /* of the mesh, that of the experts' weights: the job's choice (layout/mesh.h) */
 } ExpertConfig;
 

@@ -188,9 +188,12 @@ Err draft_resolve(Draft *d)
     if (d->c.family == FAMILY_GPT2) return OK;
     /* attention_bias covers all four projections in the families that have this key */
     if (d->c.family == FAMILY_LLAMA || d->c.family == FAMILY_QWEN3 ||
-        d->c.family == FAMILY_QWEN3_MOE || d->c.family == FAMILY_OLMOE)
+        d->c.family == FAMILY_QWEN3_MOE || d->c.family == FAMILY_OLMOE ||
+        d->c.family == FAMILY_DOTS1)
         d->c.o_bias = d->c.qkv_bias;
     if (d->c.experts.n && d->c.experts.width == 0) d->c.experts.width = d->c.ff_width;
+    if (d->c.experts.n_shared)
+        d->c.experts.shared_width = d->c.experts.n_shared * d->c.experts.width;
     TRY(resolve_dense_layers(&d->c));
     TRY(resolve_rope(d));
     return resolve_window(d);
@@ -227,6 +230,37 @@ static Err check_positive(const ModelConfig *c)
     return OK;
 }
 
+/* Groups of a router are equal, and those that are chosen have room for a token's choices. */
+static Err check_groups(const ModelConfig *c)
+{
+    const ExpertConfig *x = &c->experts;
+    int64_t below, above;
+    char near[48];
+    if (x->groups <= 1) return OK;
+    if (x->n % x->groups != 0) {
+        near_divisors(x->n, x->groups, &below, &above);
+        return err_fail(ERR_CONFIG,
+                        "%s: n_group=%lld does not divide n_routed_experts=%lld; the nearest that "
+                        "does: %s",
+                        c->name, (long long)x->groups, (long long)x->n,
+                        near_text(below, above, near));
+    }
+    const int64_t each = x->n / x->groups, needed = (x->chosen + each - 1) / each;
+    if (each < x->group_best)
+        return err_fail(ERR_CONFIG,
+                        "%s: n_group=%lld of %lld experts: a group's score is the sum of its %lld "
+                        "best, and it has %lld; set n_group=%lld or less",
+                        c->name, (long long)x->groups, (long long)x->n, (long long)x->group_best,
+                        (long long)each, (long long)(x->n / x->group_best));
+    if (x->chosen_groups < needed || x->chosen_groups > x->groups)
+        return err_fail(ERR_CONFIG,
+                        "%s: topk_group=%lld of n_group=%lld groups of %lld experts, and "
+                        "num_experts_per_tok=%lld; topk_group can be %lld to %lld",
+                        c->name, (long long)x->chosen_groups, (long long)x->groups, (long long)each,
+                        (long long)x->chosen, (long long)needed, (long long)x->groups);
+    return OK;
+}
+
 Err model_config_check(const ModelConfig *c)
 {
     int64_t below, above;
@@ -245,6 +279,7 @@ Err model_config_check(const ModelConfig *c)
                         "%s: num_experts_per_tok=%lld of %lld experts; a token has each expert at "
                         "most once",
                         c->name, (long long)c->experts.chosen, (long long)c->experts.n);
+    TRY(check_groups(c));
     if (c->family == FAMILY_GPT2 && c->n_heads * c->head_size != c->width)
         return err_fail(ERR_CONFIG, "%s: n_head=%lld heads of %lld are not n_embd=%lld", c->name,
                         (long long)c->n_heads, (long long)c->head_size, (long long)c->width);

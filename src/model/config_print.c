@@ -32,6 +32,12 @@ static void print_experts(const ExpertConfig *x, Text *out)
     if (x->shared_width)
         text_add(out, "; one of width %lld of all tokens", (long long)x->shared_width);
     text_add(out, "; gates %s", x->renormalize ? "sum to 1" : "are not renormalized");
+    if (x->score == ROUTE_SIGMOID) text_add(out, "; sigmoid scores");
+    if (x->bias) text_add(out, " and a selection bias");
+    if (x->groups > 1)
+        text_add(out, "; %lld of %lld groups", (long long)x->chosen_groups, (long long)x->groups);
+    if (x->scaling < 1 || x->scaling > 1) text_add(out, "; gates times %g", x->scaling);
+    if (x->dense_first) text_add(out, "; not in the first %lld layers", (long long)x->dense_first);
     if (x->sparse_step > 1) text_add(out, "; in every %lldth layer", (long long)x->sparse_step);
     if (x->dense_layers) text_add(out, "; not in layers %s", x->dense_layers);
     text_add(out, "\n");

@@ -14,7 +14,7 @@
 
 static const char *const family_names[N_FAMILIES] = {"gpt2",  "llama",   "mistral",   "qwen2",
                                                      "qwen3", "mixtral", "qwen2_moe", "qwen3_moe",
-                                                     "olmoe", "stdit"};
+                                                     "olmoe", "stdit",   "dots1"};
 
 /* Defaults for missing keys, as in Hugging Face's classes. Zero sizes are resolved later. */
 #define ROTARY_DEFAULTS .norm_eps = 1e-6, .init_std = 0.02, .rope = {.theta = 10000, .factor = 1}
@@ -33,7 +33,8 @@ static const ModelConfig defaults[N_FAMILIES] = {
                         .init_std = 0.02,
                         .rope = {.theta = 1e6, .factor = 1},
                         .experts = {.renormalize = true, .scaling = 1}},
-    [FAMILY_QWEN2_MOE] = {ROTARY_DEFAULTS, .qkv_bias = true, .experts = {.scaling = 1}},
+    [FAMILY_QWEN2_MOE] = {ROTARY_DEFAULTS, .qkv_bias = true,
+                          .experts = {.scaling = 1, .shared_gate = true}},
     [FAMILY_QWEN3_MOE] = {ROTARY_DEFAULTS, .qk_norm = true, .experts = {.scaling = 1}},
     [FAMILY_OLMOE] = {.norm_eps = 1e-5,
                       .init_std = 0.02,
@@ -46,6 +47,13 @@ static const ModelConfig defaults[N_FAMILIES] = {
                       .o_bias = true,
                       .mlp_bias = true,
                       .clip = {.dims = 2}},
+    [FAMILY_DOTS1] = {ROTARY_DEFAULTS, .qk_norm = true,
+                      .experts = {.score = ROUTE_SIGMOID,
+                                  .scaling = 1,
+                                  .groups = 1,
+                                  .chosen_groups = 1,
+                                  .group_best = 2,
+                                  .bias = true}},
 };
 
 /* The chosen entry of each row; NULL: the key is not set. */
@@ -78,7 +86,7 @@ static Err find_family(const Entries *e, const char *name, Family *out)
     if (!type)
         return err_fail(ERR_CONFIG,
                         "%s: no model_type; add one of gpt2, llama, mistral, qwen2, qwen3, "
-                        "stdit",
+                        "mixtral, qwen2_moe, qwen3_moe, olmoe, dots1, stdit",
                         name);
     for (int f = 0; f < N_FAMILIES; f++) {
         if (strcmp(type->text, family_names[f]) != 0) continue;
@@ -87,7 +95,7 @@ static Err find_family(const Entries *e, const char *name, Family *out)
     }
     return refuse(type,
                   "a family that this version does not build; it builds gpt2, llama, mistral, "
-                  "qwen2, qwen3, stdit");
+                  "qwen2, qwen3, mixtral, qwen2_moe, qwen3_moe, olmoe, dots1, stdit");
 }
 
 static Err refuse_unknown(const Entry *e, Family family)

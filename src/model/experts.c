@@ -1,5 +1,5 @@
-/* experts.c -- the mixture of experts of Mixtral, Qwen2-MoE, Qwen3-MoE and OLMoE: a router sends
- * each token to K of E gated feed-forward parts.
+/* experts.c -- the mixture of experts of Mixtral, Qwen2-MoE, Qwen3-MoE, OLMoE and Dots1: a router
+ * sends each token to K of E gated feed-forward parts.
  *
  *   T rows, D width, E experts, K choices of a token, F width of an expert, S of the shared one
  *
@@ -30,9 +30,20 @@ static Attr route_attr(const ExpertConfig *x)
                             .renormalize = x->renormalize,
                             .groups = (int32_t)x->groups,
                             .chosen_groups = (int32_t)x->chosen_groups,
+                            .group_best = (int32_t)x->group_best,
                             .scaling = x->scaling,
                             .aux = x->aux_loss,
                             .z = x->z_loss}};
+}
+
+/* The bias of the choice of experts. It is in a pack of its own, because its rule is another. */
+static Value selection_bias(Graph *g, int64_t experts)
+{
+    return graph_param(g, (ParamInfo){.name = "mlp.gate.e_score_correction_bias",
+                                      .ndim = 1,
+                                      .n = {experts},
+                                      .init = INIT_ZEROS,
+                                      .rule = PARAM_BY_SIGN});
 }
 
 static Value shared_expert(Graph *g, const ModelBuilder *b, Value a);
@@ -48,7 +59,8 @@ static Value routed_experts(Graph *g, const ModelBuilder *b, Value a, Value *sha
     const Attr limit = {.limit = {x->capacity, E, x->drop_by_gate}};
     const Value router = weight2(g, "mlp.gate.weight", E, D, c->init_std);
     const Value logits = graph_name(g, linear_wide(g, a, router), "moe.logits");
-    const Routing r = route(g, logits, NO_VALUE, x->chosen, &route_by);
+    const Value bias = x->bias ? selection_bias(g, E) : NO_VALUE;
+    const Routing r = route(g, logits, bias, x->chosen, &route_by);
     const Value kept = x->capacity > 0 ? limit_choices(g, &r, &limit) : r.expert;
     const RowAssignment rows = assign_rows(g, kept, E);
     graph_name(g, r.gate, "moe.gates");
@@ -67,7 +79,7 @@ static Value routed_experts(Graph *g, const ModelBuilder *b, Value a, Value *sha
     return unpermute(g, rows.at, out, r.gate);
 }
 
-/* The expert that every row has, times the sigmoid of one number per row (Qwen2-MoE). */
+/* The expert that every row has; in Qwen2-MoE times the sigmoid of one number per row. */
 static Value shared_expert(Graph *g, const ModelBuilder *b, Value a)
 {
     const ModelConfig *c = b->config;
@@ -77,6 +89,7 @@ static Value shared_expert(Graph *g, const ModelBuilder *b, Value a)
     const Value h = swiglu(g, linear(g, a, wg, NO_VALUE), linear(g, a, wu, NO_VALUE));
     const Value wd = weight2(g, "mlp.shared_expert.down_proj.weight", D, S, c->init_std);
     const Value y = linear(g, graph_name(g, h, "shared.act"), wd, NO_VALUE);
+    if (!c->experts.shared_gate) return y;
     const Value ws = weight2(g, "mlp.shared_expert_gate.weight", 1, D, c->init_std);
     return sigmoid_gate(g, y, linear(g, a, ws, NO_VALUE));
 }
@@ -99,6 +112,6 @@ static bool is_listed(const char *list, int64_t number)
 bool layer_has_experts(const ModelConfig *c, int64_t layer)
 {
     const ExpertConfig *x = &c->experts;
-    if (x->n == 0 || is_listed(x->dense_layers, layer)) return false;
+    if (x->n == 0 || layer < x->dense_first || is_listed(x->dense_layers, layer)) return false;
     return x->sparse_step <= 1 || (layer + 1) % x->sparse_step == 0;
 }

@@ -6,7 +6,8 @@
  *     model.layers.0. ...                  the same
  *     ...mlp.experts.up_proj.weight [E, F, D]
  *                                          ...mlp.experts.0.up_proj.weight [F, D], 1, 2, ... E - 1
- *                                          mixtral: ...block_sparse_moe.experts.0.w3.weight */
+ *                                          mixtral: ...block_sparse_moe.experts.0.w3.weight
+ *     ...mlp.shared_expert.up_proj.weight  dots1: ...mlp.shared_experts.up_proj.weight */
 #include "model/build.h"
 
 #include <stdio.h>
@@ -50,7 +51,11 @@ static void expert_name(const ModelConfig *c, const Param *p, int64_t i, HfPlace
     if (!at) return;
     const int before = (int)(at - p->name);
     const char *rest = at + strlen(mlp);
-    if (p->info.ndim != 3)
+    const size_t shared = strlen("shared_expert");
+    if (c->family == FAMILY_DOTS1 && strncmp(rest, "shared_expert.", shared + 1) == 0)
+        snprintf(place->name, sizeof place->name, "%.*s%sshared_experts%s", before, p->name, folder,
+                 rest + shared);
+    else if (p->info.ndim != 3)
         snprintf(place->name, sizeof place->name, "%.*s%s%s", before, p->name, folder, rest);
     else
         snprintf(place->name, sizeof place->name, "%.*s%s%s%lld.%s", before, p->name, folder,

@@ -80,6 +80,12 @@ static const struct {
                        "num_attention_heads=4 num_key_value_heads=2 head_dim=16 rms_norm_eps=1e-6 "
                        "num_experts=8 num_experts_per_tok=3 moe_intermediate_size=48 "
                        "norm_topk_prob=true decoder_sparse_step=1"},
+    {"dots1-tiny", "model_type=dots1 vocab_size=256 max_position_embeddings=1024 "
+                   "num_hidden_layers=3 hidden_size=64 intermediate_size=176 "
+                   "num_attention_heads=4 num_key_value_heads=2 head_dim=16 rms_norm_eps=1e-6 "
+                   "n_routed_experts=8 n_shared_experts=1 num_experts_per_tok=3 n_group=4 "
+                   "topk_group=2 moe_intermediate_size=48 first_k_dense_replace=1 "
+                   "norm_topk_prob=true routed_scaling_factor=2.5"},
     {"qwen3-30b-a3b", "model_type=qwen3_moe vocab_size=151936 max_position_embeddings=40960 "
                       "num_hidden_layers=48 hidden_size=2048 intermediate_size=6144 "
                       "num_attention_heads=32 num_key_value_heads=4 head_dim=128 "

@@ -24,6 +24,7 @@ static void pack_pieces(const Rank *r, int pack, SquaresRounds *s)
     const Tensor home = rank_home(r, pack, PART_GRAD);
     int64_t begun = -1;
     int round = 0;
+    if (lp->model->pack[pack].rule == PARAM_BY_SIGN) return;
     for (int i = 0; i < at->n_owned; i++)
         for (int64_t lo = at->owned[i].lo, hi; lo < at->owned[i].hi; lo = hi) {
             const int64_t b = lo / lp->block;
@@ -81,7 +82,9 @@ static UpdatePiece update_piece(const Rank *r, const RankPiece *p)
     const OptimSettings *o = &r->settings.optim;
     const Model *m = r->settings.program->model;
     const Tensor grad = rank_piece_data(r, p, PART_GRAD);
-    const bool adamw = o->kind == OPTIM_ADAMW, narrow = m->pack[p->pack].type.use != grad.dtype;
+    const bool by_sign = m->pack[p->pack].rule == PARAM_BY_SIGN;
+    const bool adamw = o->kind == OPTIM_ADAMW && !by_sign,
+               narrow = m->pack[p->pack].type.use != grad.dtype;
     return (UpdatePiece){.grad = grad.data,
                          .master = rank_piece_data(r, p, PART_MASTER).data,
                          .m = adamw ? rank_piece_data(r, p, PART_MOMENT1).data : NULL,
@@ -89,13 +92,14 @@ static UpdatePiece update_piece(const Rank *r, const RankPiece *p)
                          .weight = narrow ? rank_piece_data(r, p, PART_WEIGHT).data : NULL,
                          .n = grad.n[0],
                          .decay = m->param[p->param].info.decay ? o->weight_decay : 0.0,
-                         .grad_type = grad.dtype};
+                         .grad_type = grad.dtype,
+                         .sign_rate = by_sign ? o->bias_rate : 0};
 }
 
 static Err open_update(Rank *r, int pack)
 {
     const int n = rank_pieces(r, pack);
-    if (n == 0) return OK;
+    if (n == 0 || optimize_is_constant(r, pack)) return OK;
     UpdatePiece *piece = calloc((size_t)n, sizeof *piece);
     if (!piece) return err_fail(ERR_NOMEM, "no memory for a list of %d parameters", n);
     for (int i = 0; i < n; i++) {

@@ -43,6 +43,7 @@ typedef struct {
     /* Threshold for skipping: a step with a larger norm updates nothing. 0: no threshold; only
      * steps with a non-finite norm or loss are skipped. */
     double skip;
+    double bias_rate; /* step of parameters that are updated by sign; 0: they are constant */
     int64_t block; /* elements per sum of squares; homes are sharded in multiples of it */
 } OptimSettings;
 

@@ -101,6 +101,8 @@ Err optimize_norm(Rank *r);
  * step. */
 Err optimize_update(Rank *r, int pack);
 /* Local. Cells of the sums of squares of blocks, in the rank's memory. */
+/* Local. True for a pack whose parameters no step changes: biases of routers at rate 0. */
+bool optimize_is_constant(const Rank *r, int pack);
 double *optimize_blocks(const Rank *r);
 /* Local. Casts the home's master to weights; nothing if the types are equal. */
 Err optimize_publish(Rank *r, int pack);

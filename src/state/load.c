@@ -277,9 +277,9 @@ static Err open_load(Load *l)
 static Err zero_moments(Rank *r)
 {
     const LinkedProgram *lp = r->settings.program;
-    for (int u = 0; u < lp->model->n_units; u++)
+    for (int p = 0; p < lp->model->n_packs; p++)
         for (int m = 0; m < lp->n_moments; m++) {
-            const Tensor home = rank_home(r, u, m ? PART_MOMENT2 : PART_MOMENT1);
+            const Tensor home = rank_home(r, p, m ? PART_MOMENT2 : PART_MOMENT1);
             TRY(rank_fill(r, home.data, 0, (size_t)home.n[0] * dtype_bytes(home.dtype)));
         }
     return OK;

@@ -104,6 +104,8 @@ static Err compare(const TrialSettings *t, VerifyLine *line, Arena *arena, Trial
     TrialSettings other = *t;
     Trial here, there;
     other.job.parallel = line->reference;
+    if (t->job.config->experts.balance_global)
+        other.job.batch.sequences *= dp_of(&line->layout) / dp_of(&line->reference);
     TRY(trial_run(t, arena, &here));
     TRY(trial_run(&other, arena, &there));
     if (line->grade == GRADE_BF16) {
@@ -229,11 +231,25 @@ static Err exact_reference(const VerifySettings *s, const ParallelSettings *p, A
                            ParallelSettings *reference, bool *exists)
 {
     const TrialSettings t = trial_of(s, p, GRADE_EXACT, dp_of(p));
-    *exists = uniform_reference(s, p, arena, reference);
+    *exists = uniform_reference(s, p, arena, reference) &&
+              !(reference->fold > 1 && s->config->experts.balance_global); /* it counts over dp */
     if (!p->units) return OK;
     *reference = *p;
     reference->live = 0;
     return mixed_reference(&t.job, p->mesh.dp_replicate > 1, arena, &reference->units, exists);
+}
+
+/* With a balance loss over all dp ranks one rank computes the same if its micro-batches are those
+ * of all of them together; then a capacity would count over these too. */
+static Err check_reference(const ModelConfig *c)
+{
+    if (!c->experts.balance_global || c->experts.capacity <= 0) return OK;
+    return err_fail(ERR_CONFIG,
+                    "verify: optim.aux_level=global with parallel.capacity=%g: the loss counts the "
+                    "micro-batches of all data-parallel ranks together, the capacity counts each, "
+                    "so no single rank computes the same; set optim.aux_level=micro or "
+                    "parallel.capacity=0",
+                    c->experts.capacity);
 }
 
 Err verify_layout(const VerifySettings *s, const ParallelSettings *given, Arena *arena,
@@ -243,6 +259,7 @@ Err verify_layout(const VerifySettings *s, const ParallelSettings *given, Arena 
     const ParallelSettings *layout = &settled;
     bool exact = false;
     *n = 0;
+    TRY(check_reference(s->config));
     if (given->units == &layout_mixed_mark) {
         const TrialSettings t = trial_of(s, given, GRADE_EXACT, dp_of(given));
         TRY(mixed_units(&t.job, arena, &settled.units));
@@ -276,6 +293,15 @@ static void shrink_clips(ModelConfig *c)
     c->max_positions = c->frames * c->places;
 }
 
+/* Groups of two experts or more, that divide them and have room for a token's choices. */
+static void shrink_groups(ExpertConfig *x)
+{
+    while (x->groups > 1 && (x->n % x->groups || x->n / x->groups < 2)) x->groups--;
+    if (x->groups <= 1) return;
+    const int64_t each = x->n / x->groups, least = (x->chosen + each - 1) / each;
+    x->chosen_groups = max_i64(least, min_i64(x->chosen_groups, x->groups - 1));
+}
+
 bool verify_shrink(const ModelConfig *config, ModelConfig *out)
 {
     enum { LAYERS = 2, HEAD_SIZE = 8, HEADS = 8, VOCAB = 211, EXPERTS = 8 };
@@ -294,6 +320,8 @@ bool verify_shrink(const ModelConfig *config, ModelConfig *out)
     c.experts.width = min_i64(c.experts.width, c.width + 3);
     c.experts.shared_width = min_i64(c.experts.shared_width, c.width + 5);
     c.experts.sparse_step = min_i64(c.experts.sparse_step, LAYERS); /* the last one has experts */
+    c.experts.dense_first = min_i64(c.experts.dense_first, LAYERS - 1);
+    shrink_groups(&c.experts);
     *out = c;
     return memcmp(&c, config, sizeof c) != 0;
 }

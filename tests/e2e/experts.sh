@@ -43,10 +43,57 @@ ok "export again" "$sheaf" reshape "$top/in" "$top/hf2" --hf --dtype f32 >"$top/
 ok "the same bytes" cmp "$top/hf/model.safetensors" "$top/hf2/model.safetensors"
 ok "generation" "$sheaf" generate "$top/hf" -p abc -n 4 >"$top/out" 2>"$top/train.err"
 
+# A capacity, and a balance loss over all data-parallel ranks: what is dropped and counted is the
+# same wherever the tokens of a micro-batch are.
+m=0
+for layout in "mesh.dp=1" "mesh.cp=2" "mesh.tp=2 parallel.sequence=true" "mesh.dp=2 mesh.tp=2 mesh.ep=4 $room"; do
+    # shellcheck disable=SC2086
+    ok "a capacity, $layout" train run.steps=3 run.dir="$top/drop$m" run.ranks=auto $layout \
+        parallel.capacity=0.8
+    ok "a capacity, $layout: the same routers" same "$top/drop0" "$top/drop$m"
+    m=$((m + 1))
+done
+ok "other routers than without" sh -c "! cmp -s '$top/one/metrics.jsonl' '$top/drop0/metrics.jsonl'"
+level() { # dir, batch.micro, key...
+    "$sheaf" train "${common[@]/batch.micro=2/batch.micro=$2}" run.steps=3 run.dir="$top/$1" run.ranks=auto "${@:3}" \
+        >"$top/out" 2>"$top/train.err"
+}
+ok "aux_level=global, dp=1" level global1 2 optim.aux_level=global
+ok "aux_level=global, dp=2" level global2 1 optim.aux_level=global mesh.dp=2
+ok "dp x micro of 2: the same routers" same "$top/global1" "$top/global2"
+ok "aux_level=micro, dp=2" level local2 1 mesh.dp=2
+ok "which counts other micro-batches" sh -c "! cmp -s '$top/global2/metrics.jsonl' '$top/local2/metrics.jsonl'"
+
+# DeepSeek's router: the selection bias is state, and steps move it against the load.
+dots() { # dir, steps, layout...
+    "$sheaf" train "${common[@]:0:8}" model.name=dots1-tiny optim.balance_bias=0.05 optim.aux_loss=0.02 \
+        run.dir="$top/$1" run.steps="$2" run.ranks=auto "${@:3}" >"$top/out" 2>"$top/train.err"
+}
+ok "a selection bias" dots bias 3
+ok "without steps of it" "$sheaf" train "${common[@]:0:8}" model.name=dots1-tiny optim.aux_loss=0.02 run.steps=3 \
+    run.dir="$top/still" >"$top/out" 2>"$top/train.err"
+ok "it moves the load" sh -c "! cmp -s '$top/still/metrics.jsonl' '$top/bias/metrics.jsonl'"
+for layout in "mesh.dp=2 parallel.zero=3" "mesh.pp=2 mesh.tp=2" "mesh.dp=2 mesh.tp=2 mesh.ep=2 mesh.etp=2 $room"; do
+    # shellcheck disable=SC2086
+    ok "a selection bias, $layout" dots "bias-$layout" 3 $layout
+    ok "a selection bias, $layout: the same routers" same "$top/bias" "$top/bias-$layout"
+done
+ok "a run that ends at step 2" dots part 2 optim.schedule=constant
+ok "and goes on with its biases" dots part 3 mesh.dp=2 optim.schedule=constant
+ok "a run of 3 steps" dots whole3 3 optim.schedule=constant
+ok "the same routers as without an end" same "$top/whole3" "$top/part"
+ok "the biases go out" "$sheaf" reshape "$top/bias" "$top/bias.hf" --hf --dtype f32 >"$top/out"
+ok "under their name" grep -aq 'layers.2.mlp.gate.e_score_correction_bias' "$top/bias.hf/model.safetensors"
+ok "a bias that the router does not have" refused "has no selection bias" \
+    "$sheaf" explain "${common[@]}" optim.balance_bias=0.1
+ok "a level without a loss" refused "has no effect without a loss" \
+    "$sheaf" explain "${common[@]/optim.aux_loss=0.02/optim.aux_loss=0}" optim.aux_level=global
+
 ok "a capacity" train run.steps=2 run.dir="$top/capacity" parallel.capacity=1 parallel.drop=probability
 ok "drop without a capacity" refused "has no effect without a capacity" \
     "$sheaf" explain "${common[@]}" parallel.drop=probability
-for key in optim.aux_loss=0.1 optim.z_loss=0.1 parallel.capacity=1; do
+for key in optim.aux_loss=0.1 optim.z_loss=0.1 optim.aux_level=global optim.balance_bias=0.1 \
+    parallel.capacity=1 parallel.drop=probability; do
     ok "$key on a dense model" refused "is for a mixture of experts" \
         "$sheaf" explain data.train="$top/text" data.seq_len=24 model.name=llama-tiny $key
 done

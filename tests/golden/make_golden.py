@@ -156,6 +156,17 @@ CASES = {
                     rope_parameters=dict(rope_type="default", rope_theta=10000.0),
                     output_router_logits=False, attention_bias=False, attention_dropout=0.0,
                     tie_word_embeddings=False, pad_token_id=None, eos_token_id=0)),
+    "dots1": dict(  # DeepSeek's router: sigmoid, groups, a selection bias, a factor on gates
+        T=13, batch=2, weights="binary",
+        config=dict(model_type="dots1", architectures=["Dots1ForCausalLM"], hidden_size=26,
+                    num_attention_heads=4, num_key_value_heads=2, head_dim=8, num_hidden_layers=3,
+                    intermediate_size=38, vocab_size=59, max_position_embeddings=64,
+                    n_routed_experts=12, n_shared_experts=2, num_experts_per_tok=3, n_group=4,
+                    topk_group=2, moe_intermediate_size=11, norm_topk_prob=True,
+                    routed_scaling_factor=2.5, first_k_dense_replace=1, sliding_window=None,
+                    rms_norm_eps=1e-6, hidden_act="silu",
+                    rope_parameters=dict(rope_type="default", rope_theta=10000.0),
+                    attention_bias=False, attention_dropout=0.0, tie_word_embeddings=False)),
 }
 
 # Experts are one tensor of the model and three tensors each in files.
@@ -258,7 +269,31 @@ def model_of(case, attention):
             assert is_norm(name) == (p.ndim == 1 and name.endswith(".weight")), name
             values = [weight(name, i) for i in range(p.numel())]
             p.copy_(torch.tensor(values).reshape(p.shape))
+    for name, b in model.named_buffers():
+        if name.endswith(EXCESS):
+            b.copy_(torch.tensor([weight(name, i) for i in range(b.numel())]))
     return model
+
+
+EXCESS = ".e_score_correction_bias"  # its gradient is the excess of each expert's load
+
+
+def watch_routers(model):
+    """Excess by name, once the model has run: E times the choices of an expert, less all choices."""
+    excess = {}
+
+    def watch(name, router):
+        def hook(_module, _args, out):
+            chosen = out[2]
+            counts = torch.bincount(chosen.reshape(-1), minlength=router.num_experts)
+            excess[name + EXCESS] = (router.num_experts * counts - chosen.numel()).to(
+                torch.get_default_dtype())
+        return hook
+
+    for name, module in model.named_modules():
+        if hasattr(module, EXCESS[1:]):
+            module.register_forward_hook(watch(name, module))
+    return excess
 
 
 def explicit_mask(case):
@@ -286,13 +321,14 @@ def loss_of(logits, case):
 def run(case, attention="eager", mask=False):
     """Logits [batch * T, vocab], loss, and gradients by name."""
     model = model_of(case, attention)
+    excess = watch_routers(model)
     logits = logits_of(model, case, mask)
     loss = loss_of(logits, case)
     loss.backward()
     kind = case["config"]["model_type"]
     return logits.detach(), loss.item(), {
         name: grad for whole, p in model.named_parameters()
-        for name, grad in in_files(kind, whole, p.grad)}
+        for name, grad in in_files(kind, whole, p.grad)} | excess
 
 
 # Making a file.
@@ -389,7 +425,8 @@ def check_stored(case, logits, loss, grads):
 def check_differences(case):
     """Central differences at the largest stored entry of the first, a middle and the last tensor."""
     worst, model = 0, model_of(case, "eager")
-    kind, params = case["config"]["model_type"], case["params"]
+    kind = case["config"]["model_type"]
+    params = [p for p in case["params"] if not p["name"].endswith(EXCESS)]
     weights = {name: part for whole, p in model.named_parameters()
                for name, part in in_files(kind, whole, p.data)}
     for p in (params[0], params[len(params) // 2], params[-1]):

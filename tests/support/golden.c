@@ -16,7 +16,7 @@ static const char golden_format[] = "sheaf golden 1";
 
 const char *const golden_names[] = {
     "gpt2",  "gpt2_packed", "llama",     "llama_tied", "llama_packed", "mistral", "qwen2",
-    "qwen3", "mixtral",     "qwen2_moe", "qwen3_moe",  "olmoe",        NULL};
+    "qwen3", "mixtral",     "qwen2_moe", "qwen3_moe",  "olmoe",        "dots1",   NULL};
 
 static uint64_t random_bits(const char *name, int64_t index)
 {

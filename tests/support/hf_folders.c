@@ -11,9 +11,9 @@
 
 #include "support/expect.h"
 
-const char *const hf_folders[] = {"gpt2",        "gpt2_hub",  "llama", "llama_bf16",
-                                  "mistral_f16", "qwen2",     "qwen3", "mixtral",
-                                  "qwen2_moe",   "qwen3_moe", "olmoe", NULL};
+const char *const hf_folders[] = {"gpt2",  "gpt2_hub", "llama",   "llama_bf16", "mistral_f16",
+                                  "qwen2", "qwen3",    "mixtral", "qwen2_moe",  "qwen3_moe",
+                                  "olmoe", "dots1",    NULL};
 
 const char *hf_folder_path(const char *name, Arena *a)
 {

@@ -49,6 +49,11 @@ Err run_update(const DeviceList *l, const UpdateNumbers *u)
             .n_in = 1, .n_out = p->m ? 3 : 1, .number = {of->lr, factor, of->bias1, of->bias2}};
         c.in[0] = flat(p->grad, p->grad_type, p->n);
         c.out[0] = flat(p->master, F32, p->n);
+        if (p->sign_rate > 0) {
+            c.number[0] = p->sign_rate;
+            TRY(run_kernel(KERNEL_sign_sgd, &c));
+            continue;
+        }
         if (p->m) {
             c.out[1] = flat(p->m, F32, p->n);
             c.out[2] = flat(p->v, F32, p->n);

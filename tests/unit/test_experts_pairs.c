@@ -2,7 +2,8 @@
  * within 1e-10 of one rank, with gradients, grad_norm, weights, the losses of the router and
  * generated text. The layouts cover every pair of options on up to 8 ranks, experts' axes among
  * them: they are folded over tp, cp and dp in every way that divides them. Bytes sent are those
- * predicted. Recomputation, capacity and the expert that all tokens have rotate. */
+ * predicted. Recomputation, capacity, the kind of router and the expert that all tokens have
+ * rotate. */
 #include "support/expect.h"
 #include "support/models.h"
 
@@ -28,6 +29,21 @@ static ModelConfig model_with(int64_t shared_width, double capacity)
     return c;
 }
 
+/* DeepSeek's router: sigmoid, groups, a bias that steps move, scaled gates; no shared gate. */
+static ModelConfig deepseek_router(void)
+{
+    ModelConfig c = model_with(10, 0);
+    c.experts.score = ROUTE_SIGMOID;
+    c.experts.bias = true;
+    c.experts.groups = 6;
+    c.experts.chosen_groups = 2;
+    c.experts.group_best = 2;
+    c.experts.scaling = 2.5;
+    c.experts.shared_gate = false;
+    c.experts.balance_global = true;
+    return c;
+}
+
 static VerifySettings settings_for(const ModelConfig *config)
 {
     return (VerifySettings){.config = config,
@@ -41,6 +57,7 @@ static VerifySettings settings_for(const ModelConfig *config)
                                       .eps = 1e-8,
                                       .weight_decay = 0.1,
                                       .clip = 0.5,
+                                      .bias_rate = 0.02,
                                       .block = 16},
                             .lr = 1e-3,
                             .seed = 11,
@@ -67,7 +84,8 @@ static void expect_same(const VerifySettings *s, const ParallelSettings *layout,
 
 static void run_set(int ranks, int strength, int least, int most)
 {
-    const ModelConfig model[3] = {model_with(10, 0), model_with(0, 0.9), model_with(10, 1.1)};
+    const ModelConfig model[4] = {model_with(10, 0), model_with(0, 0.9), model_with(10, 1.1),
+                                  deepseek_router()};
     ParallelSettings *layout;
     Arena arena;
     int n, sharded = 0;
@@ -82,10 +100,10 @@ static void run_set(int ranks, int strength, int least, int most)
     DO(layouts_covering(&limits, &arena, &layout, &n));
     assert_in_range(n, least, most);
     for (int i = 0; i < n; i++) {
-        VerifySettings s = settings_for(&model[i % 3]);
+        VerifySettings s = settings_for(&model[i % 4]);
         const size_t mark = arena_mark(&arena);
         if (layout[i].mesh.ep == 1 && layout[i].mesh.etp == 1) continue; /* test_ranks_pairs */
-        s.compile.recompute = i / 3 % 3 ? RECOMPUTE_NONE : RECOMPUTE_FULL;
+        s.compile.recompute = i / 4 % 3 ? RECOMPUTE_NONE : RECOMPUTE_FULL;
         expect_same(&s, &layout[i], &arena);
         sharded++;
         arena_rewind(&arena, mark);
@@ -115,12 +133,12 @@ static void further_layouts(void **state)
                                           "dp=8 ep=8 zero=1",
                                           "dp=8 etp=8",
                                           "dp=6 ep=3 etp=2 zero=3"};
-    const ModelConfig model = model_with(10, 0), dropping = model_with(0, 1);
+    const ModelConfig model[3] = {model_with(10, 0), model_with(0, 1), deepseek_router()};
     Arena arena;
     (void)state;
     DO(arena_open(&arena, "further", ARENA_PLENTY));
     for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
-        VerifySettings s = settings_for(i % 3 == 1 ? &dropping : &model);
+        VerifySettings s = settings_for(&model[i % 3]);
         ParallelSettings p;
         DO(layout_parse(layouts[i], strlen(layouts[i]), &p));
         s.compile.recompute = i % 2 ? RECOMPUTE_SELECTIVE : RECOMPUTE_NONE;

@@ -13,8 +13,8 @@
 #include <jansson.h>
 #include "support/run_command.h"
 
-static const char *const family[] = {"gpt2",  "llama",   "mistral",   "qwen2",
-                                     "qwen3", "mixtral", "qwen2_moe", "qwen3_moe"};
+static const char *const family[] = {"gpt2",    "llama",     "mistral",   "qwen2", "qwen3",
+                                     "mixtral", "qwen2_moe", "qwen3_moe", "dots1"};
 enum { FAMILIES = sizeof family / sizeof *family, TOKENS = 200 };
 
 static json_t *expected(const char *name)

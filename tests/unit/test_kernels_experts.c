@@ -84,6 +84,27 @@ static void rows_are_sorted(void **state)
     }
 }
 
+/* E times the choices of an expert, less all choices, added to what is there. */
+static void excess_of_load(void **state)
+{
+    (void)state;
+    for (int c = 0; c < 8; c++) {
+        bench_clear(&bench);
+        const double keep = c / 4;
+        const Tensor expert = choices(c % 2, c / 2 % 2 ? PADDED : DENSE);
+        const Tensor db = accumulator(&bench, NEW(&bench, c % 2 ? F32 : F64, DENSE, E), keep);
+        long double *want = kept(&db, keep), sum = 0;
+        for (int e = 0; e < E; e++) want[e] -= T * K;
+        for (int i = 0; i < T * K; i++) want[expert_of(&expert, i)] += E;
+        run_twice(&bench, KERNEL_expert_excess,
+                  &(Call){.in = {expert}, .n_in = 1, .out = {db}, .n_out = 1, .number = {keep}});
+        expect_close("excess", &db, want, rounding(db.dtype));
+        for (int e = 0; e < E && keep == 0; e++) sum += (long double)get(&db, e);
+        assert_true(sum == 0);
+        free(want);
+    }
+}
+
 typedef struct {
     Tensor expert, gate, at, offsets;
 } Rows;
@@ -320,6 +341,7 @@ int main(void)
         cmocka_unit_test(permute_and_gates), cmocka_unit_test(grouped_gemm),
         cmocka_unit_test(grouped_gemm_dw),   cmocka_unit_test(grouped_swiglu),
         cmocka_unit_test(no_tokens),         cmocka_unit_test(sigmoid_gates),
+        cmocka_unit_test(excess_of_load),
     };
     bench_open(&bench);
     const int failed = cmocka_run_group_tests_name("kernels: experts", tests, NULL, NULL);

@@ -30,6 +30,16 @@ static const RouteCase cases[] = {
                 .groups = 4,
                 .chosen_groups = 2}},
      true},
+    {11,
+     12,
+     3,
+     {.route = {.score = ROUTE_SIGMOID,
+                .renormalize = true,
+                .scaling = 1.5,
+                .groups = 3,
+                .chosen_groups = 2,
+                .group_best = 2}},
+     true},
     {9,
      12,
      3,
@@ -64,10 +74,10 @@ static void brute_open(const RouteCase *c, const double *value, bool *open)
     for (int64_t e = 0; e < c->e; e++) open[e] = true;
     if (groups < 2) return;
     const int64_t each = c->e / groups;
+    const int64_t best = c->attr.route.group_best ? c->attr.route.group_best : c->k / keep;
     for (int64_t g = 0; g < groups; g++)
         for (int64_t i = 0; i < each; i++)
-            if (before(value + g * each, NULL, each, i) < c->k / keep)
-                sum[g] += value[g * each + i];
+            if (before(value + g * each, NULL, each, i) < best) sum[g] += value[g * each + i];
     for (int64_t e = 0; e < c->e; e++) open[e] = before(sum, NULL, groups, e / each) < keep;
 }
 

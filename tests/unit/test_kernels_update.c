@@ -115,6 +115,29 @@ static void sgd(void **state)
     }
 }
 
+/* A step against the sign, whatever the size; elements of gradient 0 stay. */
+static void sign_sgd(void **state)
+{
+    (void)state;
+    for (int c = 0; c < 4; c++) {
+        bench_clear(&bench);
+        const DType type = c % 2 ? F32 : F64;
+        const Tensor dw = RANDOM(&bench, type, c / 2 ? PADDED : DENSE, 3, 300);
+        const Tensor w = RANDOM(&bench, type, PADDED, 3, 300);
+        for (int64_t i = 0; i < 900; i += 7) put(&dw, i, i % 2 ? 0 : 1e6);
+        long double *want = kept(&w, 1);
+        for (int64_t i = 0; i < 900; i++) {
+            const double g = get(&dw, i);
+            want[i] -= g > 0 ? 0.125L : g < 0 ? -0.125L : 0;
+        }
+        run_twice(&bench, KERNEL_sign_sgd,
+                  &(Call){.in = {dw}, .n_in = 1, .out = {w}, .n_out = 1, .number = {0.125}});
+        expect_close("w", &w, want, rounding(type));
+        expect_gaps(&bench);
+        free(want);
+    }
+}
+
 static void every_slot_is_filled(void **state)
 {
     (void)state;
@@ -138,6 +161,7 @@ int main(void)
         cmocka_unit_test(sums_of_squares),
         cmocka_unit_test(adamw),
         cmocka_unit_test(sgd),
+        cmocka_unit_test(sign_sgd),
         cmocka_unit_test(every_slot_is_filled),
     };
     bench_open(&bench);

@@ -268,7 +268,9 @@ static Err set_experts(const Config *c, ModelConfig *m)
         bool set;
     } settings[] = {
         {KEY_optim_aux_loss, "optim.aux_loss", c->optim_aux_loss > 0},
+        {KEY_optim_aux_level, "optim.aux_level", c->optim_aux_level != AUX_MICRO},
         {KEY_optim_z_loss, "optim.z_loss", c->optim_z_loss > 0},
+        {KEY_optim_balance_bias, "optim.balance_bias", c->optim_balance_bias > 0},
         {KEY_parallel_capacity, "parallel.capacity", c->parallel_capacity > 0},
         {KEY_parallel_drop, "parallel.drop", c->parallel_drop != DROP_BY_POSITION},
         {KEY_parallel_expert_rows, "parallel.expert_rows",
@@ -287,7 +289,25 @@ static Err set_experts(const Config *c, ModelConfig *m)
                         "%s: parallel.drop has no effect without a capacity; set parallel.capacity "
                         "or remove it",
                         c->origin[KEY_parallel_drop]);
+    if (c->optim_aux_level != AUX_MICRO && c->optim_aux_loss <= 0)
+        return err_fail(ERR_CONFIG,
+                        "%s: optim.aux_level has no effect without a loss; set optim.aux_loss or "
+                        "remove it",
+                        c->origin[KEY_optim_aux_level]);
+    if (c->optim_aux_level != AUX_MICRO && c->numerics_fold > 1)
+        return err_fail(ERR_CONFIG,
+                        "%s: optim.aux_level=global with numerics.fold=%lld: one rank runs its "
+                        "micro-batches one after another and cannot count those of %lld together; "
+                        "set one of them to its default",
+                        c->origin[KEY_optim_aux_level], (long long)c->numerics_fold,
+                        (long long)c->numerics_fold);
+    if (c->optim_balance_bias > 0 && !m->experts.bias)
+        return err_fail(ERR_CONFIG,
+                        "%s: optim.balance_bias=%g: the router of %s has no selection bias, only "
+                        "that of a dots1 has; remove it, or set optim.aux_loss",
+                        c->origin[KEY_optim_balance_bias], c->optim_balance_bias, m->name);
     m->experts.aux_loss = c->optim_aux_loss;
+    m->experts.balance_global = c->optim_aux_level == AUX_GLOBAL;
     m->experts.z_loss = c->optim_z_loss;
     m->experts.capacity = c->parallel_capacity;
     m->experts.drop_by_gate = c->parallel_drop == DROP_BY_PROBABILITY;

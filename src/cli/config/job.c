@@ -90,6 +90,7 @@ static OptimSettings optim_settings(const Config *c)
                            .weight_decay = c->optim_weight_decay,
                            .clip = c->optim_clip,
                            .skip = c->optim_skip,
+                           .bias_rate = c->optim_balance_bias,
                            .block = c->numerics_block};
 }
 

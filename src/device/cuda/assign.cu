@@ -1,4 +1,4 @@
-/* assign.cu -- the capacity of experts, and the rows of choices.
+/* assign.cu -- the capacity of experts and their excess, and the rows of choices.
  *
  * assign_rows is a stable counting sort: a block per expert walks the choices in order. */
 #include "device/cuda/value.cuh"
@@ -133,4 +133,33 @@ extern "C" Err cuda_assign_rows(const Call *call)
     offsets_kernel<<<1, 1, 0, stream>>>(a, count);
     number_kernel<<<(unsigned)a.experts, THREADS, 0, stream>>>(a);
     return cuda_launched(KERNEL_assign_rows);
+}
+
+/* A block per expert. */
+static __global__ void __launch_bounds__(THREADS)
+    excess_kernel(const __grid_constant__ AssignArgs a, Tensor db, float keep)
+{
+    const int e = (int)blockIdx.x;
+    int64_t seen = 0;
+    int all;
+    for (int64_t from = 0; from < a.choices; from += THREADS) {
+        const int64_t i = from + threadIdx.x;
+        votes_before(i < a.choices && *choice_at(a.expert, a.width, i) == e, &all);
+        seen += all;
+    }
+    if (threadIdx.x > 0) return;
+    const float old = keep == 0 ? 0 : keep * value_get(db.data, db.dtype, e * db.stride[0]);
+    const float excess = (float)(seen * a.experts - a.choices);
+    value_set(db.data, db.dtype, e * db.stride[0], old + excess);
+}
+
+extern "C" Err cuda_expert_excess(const Call *call)
+{
+    AssignArgs a = {};
+    TRY(cuda_begin(call, KERNEL_expert_excess));
+    a.expert = call->in[0], a.width = a.expert.n[1], a.choices = a.expert.n[0] * a.width;
+    a.experts = call->out[0].n[0];
+    excess_kernel<<<(unsigned)a.experts, THREADS, 0, call->queue->stream>>>(
+        a, call->out[0], (float)call->number[0]);
+    return cuda_launched(KERNEL_expert_excess);
 }

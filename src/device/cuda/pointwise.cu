@@ -159,3 +159,16 @@ extern "C" Err cuda_sgd(const Call *call)
         call, KERNEL_sgd,
         {{(float)call->number[0], (float)call->number[1], (float)call->attr.sgd.decay}});
 }
+
+struct SignSgd {
+    enum { IN = 1, OUT = 1, UPDATE = 1 };
+    static __device__ void run(const PointNumbers &s, const float *x, float *y)
+    {
+        *y -= s.number[0] * (float)((x[0] > 0) - (x[0] < 0));
+    }
+};
+
+extern "C" Err cuda_sign_sgd(const Call *call)
+{
+    return point_run<SignSgd>(call, KERNEL_sign_sgd, {{(float)call->number[0]}});
+}

@@ -65,7 +65,8 @@ static __device__ inline int next_best(const float *x, int64_t n, int lane, int 
 static __device__ inline void close_groups(const RouteArgs &r, float *value, int lane, float *group)
 {
     const int groups = r.attr.route.groups, keep = r.attr.route.chosen_groups;
-    const int64_t each = r.e / groups, best = r.k / keep > 1 ? r.k / keep : 1;
+    const int64_t each = r.e / groups, rule = r.k / keep > 1 ? r.k / keep : 1;
+    const int64_t best = r.attr.route.group_best ? r.attr.route.group_best : rule;
     for (int g = 0; g < groups; g++) {
         float sum = 0;
         for (int64_t i = 0, at = -1; i < best && i < each; i++) {

@@ -1,4 +1,5 @@
-/* limit.c -- the capacity of experts: choices beyond it are dropped.
+/* limit.c -- the load of experts: choices beyond their capacity are dropped, and the excess over an
+ * even share is counted.
  *
  *     token   choices   capacity 2, by position: kept      by gate (.9 .5 .8): kept
  *     0       0         0                                  0
@@ -96,5 +97,19 @@ Err ref_limit_choices(const Call *call)
         drop_by_gate(call, capacity_of(call), n, count);
     else
         drop_by_position(call, capacity_of(call), count);
+    return OK;
+}
+
+Err ref_expert_excess(const Call *call)
+{
+    const Tensor *expert = &call->in[0], *db = &call->out[0];
+    const int64_t n = db->n[0], choices = expert->n[0] * expert->n[1];
+    double x[MAX_EXPERTS];
+    MUST(n <= MAX_EXPERTS, "%lld experts", (long long)n);
+    for (int64_t e = 0; e < n; e++) x[e] = -(double)choices;
+    for (int64_t t = 0; t < expert->n[0]; t++)
+        for (int64_t k = 0; k < expert->n[1]; k++) x[choice(expert, t, k)] += (double)n;
+    for (int64_t from = 0; from < n; from += REF_CHUNK)
+        row_keep(tensor_row(db, 0), from, min_i64(n - from, REF_CHUNK), call->number[0], x + from);
     return OK;
 }

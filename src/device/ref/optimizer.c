@@ -1,5 +1,5 @@
 /* optimizer.c -- the kernels that UPDATE runs over a part of a unit's pack: sums of squares, AdamW,
- * SGD. */
+ * SGD, and steps against the sign. */
 #include "device/ref/pointwise.h"
 
 #include <math.h>
@@ -52,5 +52,17 @@ static void sgd_formula(const Call *call, int64_t n, double x[][REF_CHUNK], doub
 Err ref_sgd(const Call *call)
 {
     pointwise(call, sgd_formula, UPDATE);
+    return OK;
+}
+
+static void sign_formula(const Call *call, int64_t n, double x[][REF_CHUNK], double y[][REF_CHUNK])
+{
+    for (int64_t i = 0; i < n; i++)
+        y[0][i] -= call->number[0] * (double)((x[0][i] > 0) - (x[0][i] < 0));
+}
+
+Err ref_sign_sgd(const Call *call)
+{
+    pointwise(call, sign_formula, UPDATE);
     return OK;
 }

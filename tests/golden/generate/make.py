@@ -51,6 +51,12 @@ CASES = {
                       num_attention_heads=4, num_key_value_heads=2, head_dim=10, vocab_size=95,
                       num_experts=6, num_experts_per_tok=3, moe_intermediate_size=16, norm_topk_prob=True,
                       rms_norm_eps=1e-6, max_position_embeddings=256, tie_word_embeddings=False),
+    "dots1": dict(model_type="dots1", hidden_size=20, intermediate_size=30, num_hidden_layers=2,
+                  num_attention_heads=4, num_key_value_heads=2, head_dim=6, vocab_size=95, rms_norm_eps=1e-6,
+                  n_routed_experts=8, n_shared_experts=1, num_experts_per_tok=3, n_group=4, topk_group=2,
+                  moe_intermediate_size=12, norm_topk_prob=True, routed_scaling_factor=1.5,
+                  first_k_dense_replace=1, sliding_window=None, max_position_embeddings=256,
+                  tie_word_embeddings=False),
 }
 
 
@@ -65,6 +71,9 @@ def build(config, seed):
             if "norm" in name and name.endswith("weight") or ".ln_" in name and name.endswith("weight"):
                 p.add_(1)
             p.copy_(p.bfloat16().float())  # not model.to: that would round the rotary frequencies too
+        for name, b in model.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                b.copy_(torch.empty_like(b).normal_(0, 0.2).bfloat16().float())
     return model
 
 

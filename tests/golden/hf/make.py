@@ -71,6 +71,13 @@ CASES = {
         num_attention_heads=4, num_key_value_heads=4, vocab_size=37, rms_norm_eps=1e-5,
         num_experts=4, num_experts_per_tok=2, max_position_embeddings=36, pad_token_id=None,
         eos_token_id=0, tie_word_embeddings=False)),
+    "dots1": dict(config=dict(
+        model_type="dots1", hidden_size=20, intermediate_size=30, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, head_dim=6, vocab_size=35, rms_norm_eps=1e-6,
+        n_routed_experts=8, n_shared_experts=1, num_experts_per_tok=3, n_group=4, topk_group=2,
+        moe_intermediate_size=12, norm_topk_prob=True, routed_scaling_factor=1.5,
+        first_k_dense_replace=1, sliding_window=None, max_position_embeddings=36,
+        tie_word_embeddings=False)),
 }
 T = 11
 
@@ -86,6 +93,9 @@ def build(case, seed):
             p.normal_(0, 0.35)
             if "norm" in name and name.endswith("weight") or ".ln_" in name and name.endswith("weight"):
                 p.add_(1)
+        for name, b in model.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                b.normal_(0, 0.2)
         model.to(case.get("dtype", torch.float32))
     return model
 

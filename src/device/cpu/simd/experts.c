@@ -10,6 +10,8 @@ Err CPU_NAME(route)(const Call *call) { return ref_route(call); }
 
 Err CPU_NAME(route_dx)(const Call *call) { return ref_route_dx(call); }
 
+Err CPU_NAME(expert_excess)(const Call *call) { return ref_expert_excess(call); }
+
 Err CPU_NAME(limit_choices)(const Call *call) { return ref_limit_choices(call); }
 
 Err CPU_NAME(assign_rows)(const Call *call) { return ref_assign_rows(call); }
