@@ -169,7 +169,7 @@ static double summed_terms(const Program *p, const Instr *i)
 {
     double in = 1, out = 1;
     if (op_info(i->op)->class != CLASS_HEAVY) return 1;
-    if (op_attends(i->op)) return (double)i->attr.kernel.attention.span;
+    if (op_visits(i->op)) return (double)i->attr.kernel.attention.span;
     const ProgTensor *a = &p->tensor[i->in[0]], *b = &p->tensor[i->in[1]],
                      *y = &p->tensor[i->out[0]];
     for (int d = 0; d < a->ndim; d++) in *= (double)a->dim[d].cap;

@@ -228,12 +228,59 @@ static void merge(void **state)
         }
 }
 
+/* The kernels of attention in two passes, each on random scores; some keys are not seen. */
+static void passes(void **state)
+{
+    (void)state;
+    static const int64_t size[][4] = {
+        {7, 9, 3, 5}, {130, 77, 2, 64}, {33, 200, 4, 128}, {5, 4, 1, 1}};
+    for (int i = 0; i < 4; i++)
+        for (int variant = 0; variant < 2 * N_MASKS; variant++) {
+            const int64_t t = size[i][0], s = size[i][1], h = size[i][2], c = size[i][3];
+            const DType type = gpu_types[variant % 2];
+            const double keep = variant / 2 % 2, terms = gpu_terms(4 * (double)(s + t + c));
+            const Attr attr = {.attention = {.scale = 0.4}};
+            Bench *b = &gpu.b;
+            Case k = {.type = type, .strides = DENSE, .t = t, .s = s, .h = h, .g = h, .c = c};
+            case_open(b, &k, (Mask)(variant / 2), 1);
+            Call scores = {.in = {k.q, k.k, k.ranges}, .n_in = 3, .n_out = 2, .attr = attr};
+            scores.out[0] = NEW(b, F32, DENSE, t, h, s);
+            scores.out[1] = accumulator(b, NEW(b, F32, DENSE, t, h), keep);
+            scores.number[1] = keep;
+            expect_like_ref(KERNEL_attention_scores, &scores, terms, inside(type));
+
+            for (int id = KERNEL_attention_weigh; id <= KERNEL_attention_scores_dx; id++) {
+                const Tensor slab = RANDOM(b, F32, DENSE, t, h, s),
+                             lse = RANDOM(b, F32, DENSE, t, h);
+                const Tensor x = RANDOM(b, type, DENSE, s, h, c),
+                             y = RANDOM(b, type, DENSE, t, h, c);
+                const Tensor rows = accumulator(b, NEW(b, F32, DENSE, t, h, c), keep);
+                const Tensor keys = accumulator(b, NEW(b, F32, DENSE, s, h, c), keep);
+                Call weigh = {.in = {slab, lse, x}, .n_in = 3, .out = {rows}, .n_out = 1};
+                Call dx = {
+                    .in = {slab, lse, x, y, RANDOM(b, F32, DENSE, t, h)}, .n_in = 5, .n_out = 2};
+                Call last = {.in = {slab, y, x}, .n_in = 3, .out = {rows, keys}, .n_out = 2};
+                dx.out[0] = NEW(b, F32, DENSE, t, h, s), dx.out[1] = keys;
+                Call *call = id == KERNEL_attention_weigh      ? &weigh
+                             : id == KERNEL_attention_weigh_dx ? &dx
+                                                               : &last;
+                for (int64_t at = 0; at < t * h * s && call != &last; at += 7)
+                    put(&slab, at, -HUGE_VAL);
+                call->attr = attr;
+                call->number[0] = call == &dx ? 0 : keep;
+                call->number[1] = keep;
+                expect_like_ref((KernelId)id, call, terms, inside(type));
+            }
+        }
+}
+
 static const struct CMUnitTest tests[] = {cmocka_unit_test(forward),
                                           cmocka_unit_test(carried_on),
                                           cmocka_unit_test(backward),
                                           cmocka_unit_test(unseen_is_not_read),
                                           cmocka_unit_test(causal_is_promised),
                                           cmocka_unit_test(large_logits),
-                                          cmocka_unit_test(merge)};
+                                          cmocka_unit_test(merge),
+                                          cmocka_unit_test(passes)};
 
 GPU_MAIN(tests)

@@ -44,6 +44,19 @@ static void both_pass(const ContextRow *row, const ContextShape *s, Arena *a)
     assert_int_equal(f.max_work, b.max_work);
 }
 
+/* All-gather moves between every two ranks, which takes the checker the most memory. */
+static void the_largest_plan_is_checked(void **state)
+{
+    const ContextShape s = {MAX_CONTEXT_RANKS, 1, TOKENS_ZIGZAG, true};
+    const ContextRow *row;
+    Arena arena;
+    (void)state;
+    must(arena_open(&arena, "test", (size_t)1 << 30));
+    must(context_row("gather", &arena, &row));
+    both_pass(row, &s, &arena);
+    arena_close(&arena);
+}
+
 static void every_row_passes(void **state)
 {
     int n, plans = 0;
@@ -226,9 +239,13 @@ static void backward_of_a_ring_is_drawn(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_row_passes),        cmocka_unit_test(bytes_are_those_of_the_methods),
-        cmocka_unit_test(work_is_balanced),        cmocka_unit_test(other_shapes_are_refused),
-        cmocka_unit_test(head_comments_are_drawn), cmocka_unit_test(backward_of_a_ring_is_drawn),
+        cmocka_unit_test(every_row_passes),
+        cmocka_unit_test(the_largest_plan_is_checked),
+        cmocka_unit_test(bytes_are_those_of_the_methods),
+        cmocka_unit_test(work_is_balanced),
+        cmocka_unit_test(other_shapes_are_refused),
+        cmocka_unit_test(head_comments_are_drawn),
+        cmocka_unit_test(backward_of_a_ring_is_drawn),
     };
     return cmocka_run_group_tests(tests, open_arena, close_arena);
 }
