@@ -28,7 +28,7 @@ WorkClass cost_class(OpId op)
 
 static double operand_bytes(const Operand *o, const Dims *d, DType dtype)
 {
-    const DType type = o->integer ? I32 : o->wide ? dtype_wide(dtype) : dtype;
+    const DType type = o->integer ? I32 : o->wide ? dtype_wide(dtype) : o->fp8 ? E4M3 : dtype;
     return (double)dims_count(d) * (double)dtype_bytes(type);
 }
 

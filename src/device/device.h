@@ -41,7 +41,14 @@ typedef enum { ROUTE_SOFTMAX, ROUTE_SOFTMAX_CHOSEN, ROUTE_SIGMOID } RouteScore;
 typedef union {
     struct {
         bool ta, tb; /* the operand is stored transposed: a is [k, m], b is [n, k] */
+        /* Of scaled_gemm: the elements of a, and of b, that share a scale, along each dim as it is
+         * stored; 0: all. */
+        int32_t a_block[2], b_block[2];
     } gemm;
+    struct {
+        DType type;       /* of the result: E4M3 or E5M2 */
+        int32_t block[2]; /* of quantize_blocks: the elements that share a scale, along each dim */
+    } quantize;
     struct {
         double eps;
     } norm;

@@ -139,6 +139,14 @@ static Err check_integer(const Graph *g, int index, Value v, bool integer)
                v);
 }
 
+/* Only operands that the signature marks % have a type of 8 bits, and they have one. */
+static Err check_fp8(const Graph *g, int index, Value v, bool fp8)
+{
+    if (fp8 == dtype_is_fp8(g->value[v].dtype)) return OK;
+    return bad(g, index,
+               fp8 ? "the op wants quantized numbers" : "the op wants no quantized numbers", v);
+}
+
 static Err check_types(const Graph *g, int index)
 {
     const Node *n = &g->node[index];
@@ -152,10 +160,14 @@ static Err check_types(const Graph *g, int index)
         return bad(g, index, "it has another type than what it shows", n->out[0]);
     if (class == CLASS_ORDER || n->op == OP_cast) return OK;
     const bool any = class == CLASS_VIEW || n->op == OP_call || n->op == OP_pack;
-    for (int i = 0; i < n->n_in && i < sig.n_in && !any; i++)
+    for (int i = 0; i < n->n_in && i < sig.n_in && !any; i++) {
         TRY(check_integer(g, index, n->in[i], sig.in[i].integer));
-    for (int i = 0; i < n->n_out && !any; i++)
+        TRY(check_fp8(g, index, n->in[i], sig.in[i].fp8));
+    }
+    for (int i = 0; i < n->n_out && !any; i++) {
         TRY(check_integer(g, index, n->out[i], sig.out[i].integer));
+        TRY(check_fp8(g, index, n->out[i], sig.out[i].fp8));
+    }
     for (int i = 0; i < n->n_in; i++)
         if (g->value[n->in[i]].space != SPACE_DEVICE)
             return bad(g, index, "it is in host memory; copy it in first", n->in[i]);

@@ -63,16 +63,18 @@ Value graph_param(Graph *g, ParamInfo info)
 }
 
 /* The type of an output. Integers are i32, statistics and sums are wide, views have the type of
- * their input; all others have the type of the first floating input. */
+ * their input; quantized values have that of an attribute, and what is made of them that of the
+ * graph; all others have the type of the first floating input. */
 static DType output_dtype(const Graph *g, const Node *n, const Operand *o)
 {
     const OpClass class = op_info(n->op)->class;
     if (o->integer) return I32;
     if (o->wide) return dtype_wide(g->dtype);
+    if (o->fp8) return n->attr.kernel.quantize.type;
     if (class == CLASS_VIEW || class == CLASS_ORDER) return g->value[n->in[0]].dtype;
     for (int i = 0; i < n->n_in; i++) {
         const DType t = g->value[n->in[i]].dtype;
-        if (!dtype_is_integer(t)) return t;
+        if (!dtype_is_integer(t)) return dtype_is_fp8(t) ? g->dtype : t;
     }
     return g->dtype;
 }

@@ -57,6 +57,8 @@ static const char *read_operand(const char *s, Operand *o)
             o->wide = true;
         else if (*s == '#')
             o->integer = true;
+        else if (*s == '%')
+            o->fp8 = true;
         else if (*s == '+')
             o->added = true;
         else

@@ -47,6 +47,7 @@ const OpInfo *op_info(OpId op);
 typedef struct {
     char name[16];
     bool optional, wide, integer; /* wide: statistics and sums, see dtype_wide */
+    bool fp8;                     /* of a type of 8 bits */
     bool added; /* only added to the output: partial where a row makes the output partial */
     int ndim;   /* -1: any shape, the same for all such operands; -2: given by the builder */
     char letter[MAX_DIMS];

@@ -80,6 +80,10 @@ static void print_attr(Text *t, const Graph *g, const Node *n)
     case OP_modulate:
         text_add(t, " {eps %g}", a->kernel.norm.eps);
         break;
+    case OP_quantize_blocks:
+        text_add(t, " {%d x %d}", (int)a->kernel.quantize.block[0],
+                 (int)a->kernel.quantize.block[1]);
+        break;
     case OP_scale:
         text_add(t, " {factor %g}", a->kernel.scale.factor);
         break;

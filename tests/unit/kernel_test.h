@@ -14,6 +14,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "base/arena.h"
+#include "base/fp8.h"
 #include "device/device.h"
 
 /* DENSE: row-major. PADDED: every second element of longer rows. COLUMN_MAJOR: the first dim is the
@@ -72,6 +73,7 @@ static inline double get(const Tensor *t, int64_t index)
     if (t->dtype == F64) return ((const double *)t->data)[at];
     if (t->dtype == F32) return (double)((const float *)t->data)[at];
     if (t->dtype == I32) return (double)((const int32_t *)t->data)[at];
+    if (dtype_is_fp8(t->dtype)) return (double)fp8_get(t->dtype, ((const uint8_t *)t->data)[at]);
     const uint32_t bits = (uint32_t)((const uint16_t *)t->data)[at] << 16;
     float f;
     memcpy(&f, &bits, sizeof f);
@@ -95,6 +97,8 @@ static inline void put(const Tensor *t, int64_t index, double x)
         ((float *)t->data)[at] = (float)x;
     else if (t->dtype == BF16)
         ((uint16_t *)t->data)[at] = bf16_bits((float)x);
+    else if (dtype_is_fp8(t->dtype))
+        ((uint8_t *)t->data)[at] = fp8_of(t->dtype, (float)x);
     else
         ((int32_t *)t->data)[at] = (int32_t)x;
 }

@@ -31,16 +31,20 @@ static Tensor new_tensor(Bench *b, const Operand *o, char empty, DType type)
     return bench_new(b,
                      o->integer ? I32
                      : o->wide  ? dtype_wide(type)
+                     : o->fp8   ? E4M3
                                 : type,
                      DENSE, n, o->ndim < 0 ? 2 : o->ndim);
 }
 
 static Attr attr_of(OpId op)
 {
-    if (op == OP_linear || op == OP_linear_add || op == OP_linear_gelu || op == OP_linear_wide ||
-        op == OP_linear_part)
+    if (op == OP_quantize || op == OP_quantize_blocks)
+        return (Attr){.quantize = {.type = E4M3, .block = {1, 128}}};
+    if (op == OP_linear || op == OP_linear_fp8 || op == OP_linear_add || op == OP_linear_gelu ||
+        op == OP_linear_wide || op == OP_linear_part)
         return (Attr){.gemm = {.tb = true}};
-    if (op == OP_linear_dw || op == OP_linear_part_dw) return (Attr){.gemm = {.ta = true}};
+    if (op == OP_linear_dw || op == OP_linear_fp8_dw || op == OP_linear_part_dw)
+        return (Attr){.gemm = {.ta = true}};
     if (op == OP_rope) return (Attr){.rope = {.theta = 100}};
     if (op_attends(op) || op_attends_along(op)) return (Attr){.attention = {.scale = 0.5}};
     if (strncmp(op_info(op)->name, "embedding", 9) == 0 ||
@@ -59,6 +63,8 @@ static double wanted(OpId op, int out, char empty)
     if (op == OP_attention_scores && empty == 's') return -HUGE_VAL; /* lse: there are no scores */
     if ((op == OP_attention_scores || op == OP_attention_weigh_dx) && empty == 'c')
         return (double)NAN;
+    if ((op == OP_quantize || op == OP_quantize_blocks) && out == 1)
+        return (double)NAN;                                      /* a scale of nothing */
     if (op == OP_linear_add && empty == 'i') return (double)NAN; /* the addend */
     if (empty == 'c' &&
         (op == OP_attention || op == OP_attention_along || op == OP_attention_merge))
@@ -74,12 +80,12 @@ static bool adds(KernelId kernel, int out)
         return out > 0;
     if (kernel == KERNEL_attention_weigh || kernel == KERNEL_attention_scores_dx) return true;
     if (kernel == KERNEL_token_loss) return true;
-    return kernel == KERNEL_gemm || kernel == KERNEL_sum_rows || kernel == KERNEL_add_to ||
-           kernel == KERNEL_layernorm_dw || kernel == KERNEL_rmsnorm_dw ||
-           kernel == KERNEL_embedding_dw || kernel == KERNEL_attention_dx ||
-           kernel == KERNEL_loss || kernel == KERNEL_attention_along_dx ||
-           kernel == KERNEL_square_loss || kernel == KERNEL_modulate_dw ||
-           kernel == KERNEL_gate_add_dw;
+    return kernel == KERNEL_gemm || kernel == KERNEL_scaled_gemm || kernel == KERNEL_sum_rows ||
+           kernel == KERNEL_add_to || kernel == KERNEL_layernorm_dw ||
+           kernel == KERNEL_rmsnorm_dw || kernel == KERNEL_embedding_dw ||
+           kernel == KERNEL_attention_dx || kernel == KERNEL_loss ||
+           kernel == KERNEL_attention_along_dx || kernel == KERNEL_square_loss ||
+           kernel == KERNEL_modulate_dw || kernel == KERNEL_gate_add_dw;
 }
 
 static void fill_input(Bench *b, const Operand *o, const Tensor *t)
@@ -178,6 +184,8 @@ static void all_ops(void **state)
         if (op == OP_put_rows_at) continue; /* writes only the rows of its index */
         if (op == OP_transpose) continue;   /* run/ exchanges the dims of x */
         if (has_expert_rows((OpId)op)) continue;
+        if (op >= OP_linear_blocks && op <= OP_linear_blocks_dw)
+            continue; /* extents of values and scales go together: test_kernels_fp8 */
         for (const char *l = letters; *l; l++)
             for (int keep = 0; keep < 2 && !is_never_empty((OpId)op, *l); keep++, n_tried++) {
                 try_empty(&c->b, &device_ref, (OpId)op, *l, F64, keep);

@@ -11,8 +11,8 @@
 
 static void print_operand(Text *t, const Operand *o)
 {
-    text_add(t, "%s%s%s%s%s[", o->name, o->optional ? "?" : "", o->wide ? "~" : "",
-             o->integer ? "#" : "", o->added ? "+" : "");
+    text_add(t, "%s%s%s%s%s%s[", o->name, o->optional ? "?" : "", o->wide ? "~" : "",
+             o->integer ? "#" : "", o->fp8 ? "%" : "", o->added ? "+" : "");
     if (o->ndim < 0) text_add(t, o->ndim == -1 ? "*" : "!");
     for (int i = 0; i < o->ndim; i++) {
         text_add(t, i ? "," : "");

@@ -60,7 +60,19 @@ typedef struct {
     const Call *call;
     int bias; /* index of the bias input, if the call has it */
     TileEpilogue epilogue;
+    bool scaled; /* in[2] and in[3] are the scales of a and b */
 } TiledGemm;
+
+/* Multiplies n elements of an operand, from (row, column) of the formula on, by their scales. */
+static void apply_scales(const Call *call, int operand, int64_t row, int64_t column, int64_t n,
+                         double *x)
+{
+    const bool t = operand ? call->attr.gemm.tb : call->attr.gemm.ta;
+    const int32_t *block = operand ? call->attr.gemm.b_block : call->attr.gemm.a_block;
+    const Tensor *s = &call->in[2 + operand];
+    for (int64_t j = 0; j < n; j++)
+        x[j] *= fp8_scale_at(s, block, t ? column + j : row, t ? row : column + j);
+}
 
 static void gemm_tile(void *work, int64_t tile)
 {
@@ -76,22 +88,31 @@ static void gemm_tile(void *work, int64_t tile)
     memset(&t, 0, sizeof t);
     for (int64_t from = 0; from < depth; from += K_TILE) {
         const int64_t k = min_i64(depth - from, K_TILE);
-        for (int64_t i = 0; i < m; i++) row_load(formula_row(a, ta, row + i, from), 0, k, t.a[i]);
-        for (int64_t p = 0; p < k; p++)
+        for (int64_t i = 0; i < m; i++) {
+            row_load(formula_row(a, ta, row + i, from), 0, k, t.a[i]);
+            if (gemm->scaled) apply_scales(call, 0, row + i, from, k, t.a[i]);
+        }
+        for (int64_t p = 0; p < k; p++) {
             row_load(formula_row(b, tb, from + p, column), 0, n, t.b[p]);
+            if (gemm->scaled) apply_scales(call, 1, from + p, column, n, t.b[p]);
+        }
         multiply(&t, m, n, k);
     }
     if (call->n_in > gemm->bias) add_bias(&t, m, n, &call->in[gemm->bias], column);
     gemm->epilogue(call, &t, (GemmTileBounds){row, m, column, n});
 }
 
+static Err run_tiles(TiledGemm p)
+{
+    const Tensor *c = &p.call->out[0];
+    const int64_t tiles = blocks_of(c->n[0], M_TILE) * blocks_of(c->n[1], N_TILE);
+    if (tiles > 0) team_run(p.call->team, tiles, gemm_tile, &p);
+    return OK;
+}
+
 static Err gemm_with(const Call *call, int bias, TileEpilogue epilogue)
 {
-    const Tensor *c = &call->out[0];
-    TiledGemm p = {call, bias, epilogue};
-    const int64_t tiles = blocks_of(c->n[0], M_TILE) * blocks_of(c->n[1], N_TILE);
-    if (tiles > 0) team_run(call->team, tiles, gemm_tile, &p);
-    return OK;
+    return run_tiles((TiledGemm){call, bias, epilogue, false});
 }
 
 static void keep_tile(const Call *call, Tile *t, GemmTileBounds at)
@@ -102,6 +123,12 @@ static void keep_tile(const Call *call, Tile *t, GemmTileBounds at)
 }
 
 Err ref_gemm(const Call *call) { return gemm_with(call, 2, keep_tile); }
+
+/* in: a, b, sa, sb, bias? */
+Err ref_scaled_gemm(const Call *call)
+{
+    return run_tiles((TiledGemm){call, 4, keep_tile, true});
+}
 
 /* in: a, b, addend, bias? */
 static void add_tile(const Call *call, Tile *t, GemmTileBounds at)

@@ -75,6 +75,10 @@ static inline int64_t int_at(const Tensor *t, int64_t i)
     return ((const int32_t *)t->data)[i * t->stride[0]];
 }
 
+/* The scale of element (row, column), as stored, of an operand in 8 bits: s is [1], or one for each
+ * block of elements. */
+double fp8_scale_at(const Tensor *s, const int32_t block[2], int64_t row, int64_t column);
+
 /* The number of blocks of `size` that cover n. */
 static inline int64_t blocks_of(int64_t n, int64_t size) { return (n + size - 1) / size; }
 

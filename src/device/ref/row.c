@@ -1,5 +1,6 @@
-/* row.c -- conversion of rows of f64, f32 and bf16 to doubles and back: the only code that branches
- * on a type. */
+/* row.c -- conversion of rows of f64, f32, bf16 and 8 bits to doubles and back: the only code that
+ * branches on a type. */
+#include "base/fp8.h"
 #include "device/ref/ref.h"
 
 #include <math.h>
@@ -37,6 +38,9 @@ void row_load(RowRef r, int64_t from, int64_t n, double *x)
     } else if (r.dtype == F32) {
         const float *at = (const float *)r.at + from * r.stride;
         for (int64_t i = 0; i < n; i++) x[i] = (double)at[i * r.stride];
+    } else if (dtype_is_fp8(r.dtype)) {
+        const uint8_t *at = (const uint8_t *)r.at + from * r.stride;
+        for (int64_t i = 0; i < n; i++) x[i] = (double)fp8_get(r.dtype, at[i * r.stride]);
     } else {
         MUST(r.dtype == BF16, "a row of %s is no row of floats", dtype_name(r.dtype));
         const uint16_t *at = (const uint16_t *)r.at + from * r.stride;
@@ -52,6 +56,9 @@ void row_store(RowRef r, int64_t from, int64_t n, const double *x)
     } else if (r.dtype == F32) {
         float *at = (float *)r.at + from * r.stride;
         for (int64_t i = 0; i < n; i++) at[i * r.stride] = (float)x[i];
+    } else if (dtype_is_fp8(r.dtype)) { /* f32 in between: quantize scales in f32 */
+        uint8_t *at = (uint8_t *)r.at + from * r.stride;
+        for (int64_t i = 0; i < n; i++) at[i * r.stride] = fp8_of(r.dtype, (float)x[i]);
     } else {
         MUST(r.dtype == BF16, "a row of %s is no row of floats", dtype_name(r.dtype));
         uint16_t *at = (uint16_t *)r.at + from * r.stride;

@@ -1,0 +1,163 @@
+/* fp8.c -- FP8 on a CPU, which has no arithmetic for it: quantization to the bits of ref, and GEMMs
+ * on operands that are widened to f32 first.
+ *
+ *     a, sa --widen--> f32 --+
+ *                            +--> the GEMM for f32 --> c
+ *     b, sb --widen--> f32 --+        */
+#include "base/fp8.h"
+
+#include <math.h>
+#include "device/cpu/simd/gemm/gemm.h"
+#include "device/cpu/workspace.h"
+
+enum { MAX_PARTS = 64 };
+
+/* Largest magnitudes of parts of the rows. */
+typedef struct {
+    const Tensor *x;
+    int64_t parts;
+    float most[MAX_PARTS];
+} LargestOf;
+
+static float largest_of_row(RowRef r, int64_t from, int64_t n)
+{
+    _Alignas(64) float buffer[PIECE];
+    float most = 0;
+    for (int64_t done = 0; done < n; done += PIECE) {
+        const int64_t part = min_i64(n - done, PIECE);
+        const float *x = read_piece(r, from + done, part, buffer);
+        for (int64_t i = 0; i < part; i++) {
+            const float size = fabsf(x[i]);
+            most = size > most ? size : most; /* false for NaN */
+        }
+    }
+    return most;
+}
+
+static void largest_part(void *work, int64_t part)
+{
+    LargestOf *l = work;
+    const int64_t rows = l->x->n[0], end = rows * (part + 1) / l->parts;
+    float most = 0;
+    for (int64_t i = rows * part / l->parts; i < end; i++)
+        most = fmaxf(most, largest_of_row(tensor_row(l->x, i), 0, l->x->n[1]));
+    l->most[part] = most;
+}
+
+Err CPU_NAME(amax)(const Call *call)
+{
+    LargestOf l = {.x = &call->in[0], .parts = min_i64(call->in[0].n[0], MAX_PARTS)};
+    float most = 0;
+    if (l.parts > 0) team_run(call->team, l.parts, largest_part, &l);
+    for (int64_t i = 0; i < l.parts; i++) most = fmaxf(most, l.most[i]);
+    tensor_set(&call->out[0], 0, (double)most);
+    return OK;
+}
+
+static void quantize_piece(DType type, RowRef from, RowRef to, int64_t at, int64_t n, float inverse)
+{
+    _Alignas(64) float buffer[PIECE];
+    const Fp8Format format = fp8_format(type);
+    for (int64_t done = 0; done < n; done += PIECE) {
+        const int64_t part = min_i64(n - done, PIECE);
+        const float *x = read_piece(from, at + done, part, buffer);
+        uint8_t *y = (uint8_t *)to.at + (at + done) * to.stride;
+        for (int64_t i = 0; i < part; i++) y[i * to.stride] = fp8_round(format, x[i] * inverse);
+    }
+}
+
+static void quantize_row(const void *work, int64_t i)
+{
+    const Call *call = work;
+    const DType type = call->attr.quantize.type;
+    const Fp8Scale s = fp8_scale(type, (float)tensor_get(&call->in[1], 0));
+    quantize_piece(type, tensor_row(&call->in[0], i), tensor_row(&call->out[0], i), 0,
+                   call->in[0].n[1], s.inverse);
+}
+
+Err CPU_NAME(quantize)(const Call *call)
+{
+    const float m = (float)tensor_get(&call->in[1], 0);
+    run_rows(call->team, call->in[0].n[0], call->in[0].n[1], quantize_row, call);
+    tensor_set(&call->out[1], 0, (double)fp8_scale(call->attr.quantize.type, m).scale);
+    return OK;
+}
+
+/* One row of blocks. */
+static void quantize_blocks_row(const void *work, int64_t row)
+{
+    const Call *call = work;
+    const Tensor *x = &call->in[0], *y = &call->out[0], *s = &call->out[1];
+    const int32_t *size = call->attr.quantize.block;
+    const DType type = call->attr.quantize.type;
+    const int64_t first = row * size[0], end = min_i64(first + size[0], x->n[0]);
+    for (int64_t j = 0; j < s->n[1]; j++) {
+        const int64_t at = j * size[1], n = min_i64(x->n[1] - at, size[1]);
+        float most = 0;
+        for (int64_t i = first; i < end; i++)
+            most = fmaxf(most, largest_of_row(tensor_row(x, i), at, n));
+        const Fp8Scale scale = fp8_scale(type, most);
+        for (int64_t i = first; i < end; i++)
+            quantize_piece(type, tensor_row(x, i), tensor_row(y, i), at, n, scale.inverse);
+        tensor_set(s, row * s->n[1] + j, (double)scale.scale);
+    }
+}
+
+Err CPU_NAME(quantize_blocks)(const Call *call)
+{
+    const Tensor *s = &call->out[1];
+    const int64_t elements = call->in[0].n[1] * call->attr.quantize.block[0];
+    run_rows(call->team, s->n[1] ? s->n[0] : 0, elements, quantize_blocks_row, call);
+    return OK;
+}
+
+/* An operand, and where its f32 values go, row by row. */
+typedef struct {
+    const Tensor *x, *scale;
+    const int32_t *block;
+    Tensor to;
+    float value[256]; /* of each code */
+} WidenedOperand;
+
+static void widen_row(const void *work, int64_t i)
+{
+    const WidenedOperand *w = work;
+    const int64_t width = w->x->n[1], run = w->block[1] ? w->block[1] : width;
+    const uint8_t *x = (const uint8_t *)w->x->data + i * w->x->stride[0];
+    float *to = (float *)w->to.data + i * w->to.stride[0];
+    for (int64_t at = 0; at < width; at += run) {
+        const float s = (float)fp8_scale_at(w->scale, w->block, i, at);
+        const int64_t end = min_i64(at + run, width);
+        for (int64_t j = at; j < end; j++) to[j] = w->value[x[j * w->x->stride[1]]] * s;
+    }
+}
+
+static void widen(const Call *call, int operand, float *to, Tensor *out)
+{
+    const Tensor *x = &call->in[operand];
+    WidenedOperand w = {
+        .x = x,
+        .scale = &call->in[2 + operand],
+        .block = operand ? call->attr.gemm.b_block : call->attr.gemm.a_block,
+        .to = {
+            .data = to, .dtype = F32, .ndim = 2, .n = {x->n[0], x->n[1]}, .stride = {x->n[1], 1}}};
+    for (int c = 0; c < 256; c++) w.value[c] = fp8_get(x->dtype, (uint8_t)c);
+    run_rows(call->team, x->n[0], x->n[1], widen_row, &w);
+    *out = w.to;
+}
+
+Err CPU_NAME(scaled_gemm)(const Call *call)
+{
+    const int64_t a = tensor_count(&call->in[0]), b = tensor_count(&call->in[1]);
+    Workspace *w;
+    TRY(workspace_take((size_t)(a + b + 32) * sizeof(float), "a GEMM in FP8", &w));
+    float *at = w->at;
+    Call plain = *call;
+    plain.n_in = call->n_in - 2;
+    plain.in[2] = call->in[4]; /* the bias */
+    widen(call, 0, at, &plain.in[0]);
+    widen(call, 1, at + (a + 15) / 16 * 16, &plain.in[1]);
+    const Err err = CPU_NAME(gemm)(&plain);
+    workspace_give(w);
+    return err;
+}

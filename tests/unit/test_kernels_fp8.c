@@ -1,0 +1,209 @@
+/* test_kernels_fp8.c -- kernels of FP8: quantization has the same bits on every device; GEMMs are
+ * those of the values times their scales. */
+#include "cpu_test.h"
+
+#include "support/expect.h"
+
+/* All devices of this machine: ref, and each instruction set of cpu. */
+static const Device *device_at(int i)
+{
+    if (i == 0) return &device_ref;
+    return cpu_has((CpuSimd)(i - 1)) ? device_cpu_simd((CpuSimd)(i - 1)) : NULL;
+}
+
+enum { N_DEVICES = 1 + N_CPU_SIMD };
+
+/* Random numbers of very different sizes; zeros, infinities and NaN if asked for. */
+static Tensor spread(Bench *b, DType type, Strides strides, int64_t rows, int64_t columns)
+{
+    const Tensor x = NEW(b, type, strides, rows, columns);
+    for (int64_t i = 0; i < rows * columns; i++)
+        put(&x, i, bench_random(b) * ldexp(1, (int)(i * 7 % 23) - 17));
+    return x;
+}
+
+static void expect_same(const char *what, const Device *d, const Tensor *got, const Tensor *want)
+{
+    for (int64_t i = 0; i < tensor_count(want); i++) {
+        const double x = get(got, i), y = get(want, i);
+        if (x != y && !(isnan(x) && isnan(y)))
+            fail_msg("%s on %s [%d]: %.9g, not %.9g", what, d->name, (int)i, x, y);
+    }
+}
+
+/* The largest magnitude, by definition. */
+static double largest(const Tensor *x, int64_t row, int64_t rows, int64_t column, int64_t columns)
+{
+    double most = 0;
+    for (int64_t i = row; i < row + rows && i < x->n[0]; i++)
+        for (int64_t j = column; j < column + columns && j < x->n[1]; j++)
+            most = fmax(most, fabs(get(x, i * x->n[1] + j)));
+    return most;
+}
+
+static void quantizes(void **state)
+{
+    CpuBench *c = *state;
+    static const int64_t shape[][2] = {{1, 1}, {7, 130}, {129, 300}, {5, 2100}};
+    for (int k = 0; k < 4; k++)
+        for (int type = E4M3; type <= E5M2; type++)
+            for (int strides = 0; strides < N_STRIDES; strides++) {
+                bench_clear(&c->b);
+                const int64_t *n = shape[k];
+                const Tensor x = spread(&c->b, k % 2 ? BF16 : F32, (Strides)strides, n[0], n[1]);
+                const float most = (float)largest(&x, 0, n[0], 0, n[1]);
+                const Fp8Scale s = fp8_scale((DType)type, most);
+                for (int d = 0; d < N_DEVICES; d++) {
+                    const Device *device = device_at(d);
+                    if (!device) continue;
+                    const Tensor m = NEW(&c->b, F32, DENSE, 1), got_s = NEW(&c->b, F32, DENSE, 1);
+                    const Tensor y = NEW(&c->b, (DType)type, (Strides)strides, n[0], n[1]);
+                    const Call amax = {
+                        .in = {x}, .n_in = 1, .out = {m}, .n_out = 1, .team = c->team[3]};
+                    const Call quantize = {.in = {x, m},
+                                           .n_in = 2,
+                                           .out = {y, got_s},
+                                           .n_out = 2,
+                                           .attr.quantize.type = (DType)type,
+                                           .team = c->team[2]};
+                    assert_int_equal(device->kernel[KERNEL_amax](&amax), OK);
+                    assert_int_equal(device->kernel[KERNEL_quantize](&quantize), OK);
+                    assert_true(get(&m, 0) == (double)most);
+                    assert_true(get(&got_s, 0) == (double)s.scale);
+                    for (int64_t i = 0; i < n[0] * n[1]; i++)
+                        if (get(&y, i) !=
+                            (double)fp8_get((DType)type,
+                                            fp8_of((DType)type, (float)get(&x, i) * s.inverse)))
+                            fail_msg("%s [%d]", device->name, (int)i);
+                }
+                expect_gaps(&c->b);
+            }
+}
+
+static void quantizes_blocks(void **state)
+{
+    CpuBench *c = *state;
+    static const int32_t block[][2] = {{1, 128}, {128, 1}, {128, 128}};
+    for (int k = 0; k < 3; k++) {
+        const int64_t n[2] = {131, 300};
+        const int64_t blocks[2] = {(n[0] + block[k][0] - 1) / block[k][0],
+                                   (n[1] + block[k][1] - 1) / block[k][1]};
+        bench_clear(&c->b);
+        const Tensor x = spread(&c->b, BF16, DENSE, n[0], n[1]);
+        Tensor first = {0};
+        for (int d = 0; d < N_DEVICES; d++) {
+            const Device *device = device_at(d);
+            if (!device) continue;
+            const Tensor y = NEW(&c->b, E4M3, DENSE, n[0], n[1]);
+            const Tensor s = NEW(&c->b, F32, DENSE, blocks[0], blocks[1]);
+            const Call call = {.in = {x},
+                               .n_in = 1,
+                               .out = {y, s},
+                               .n_out = 2,
+                               .attr.quantize = {.type = E4M3, .block = {block[k][0], block[k][1]}},
+                               .team = c->team[3]};
+            assert_int_equal(device->kernel[KERNEL_quantize_blocks](&call), OK);
+            for (int64_t i = 0; i < blocks[0] * blocks[1]; i++) {
+                const double most = largest(&x, i / blocks[1] * block[k][0], block[k][0],
+                                            i % blocks[1] * block[k][1], block[k][1]);
+                assert_true(get(&s, i) == (double)fp8_scale(E4M3, (float)most).scale);
+            }
+            if (d == 0) first = y;
+            expect_same("quantize_blocks", device, &y, &first);
+        }
+        expect_gaps(&c->b);
+    }
+}
+
+static Tensor codes(Bench *b, DType type, Strides strides, int64_t rows, int64_t columns)
+{
+    const Tensor t = NEW(b, type, strides, rows, columns);
+    for (int64_t i = 0; i < rows * columns; i++)
+        put(&t, i, bench_random(b) * (type == E4M3 ? 448 : 57344));
+    return t;
+}
+
+static Tensor scales_of(Bench *b, const Tensor *x, const int32_t *block)
+{
+    const int64_t rows = (x->n[0] + block[0] - 1) / (block[0] ? block[0] : 1),
+                  columns = (x->n[1] + block[1] - 1) / (block[1] ? block[1] : 1);
+    const Tensor s = block[0] ? NEW(b, F32, DENSE, rows, columns) : NEW(b, F32, DENSE, 1);
+    for (int64_t i = 0; i < tensor_count(&s); i++) put(&s, i, 1e-3 * (2 + bench_random(b)));
+    return s;
+}
+
+static double scaled(const Tensor *x, const Tensor *s, const int32_t *block, int64_t i, int64_t j)
+{
+    const int64_t at = block[0] ? i / block[0] * s->n[1] + j / block[1] : 0;
+    return get(x, i * x->n[1] + j) * get(s, at);
+}
+
+/* One GEMM against a sum in long double, on each device. */
+static void try_gemm(CpuBench *c, bool ta, bool tb, const int32_t *a_block, const int32_t *b_block,
+                     bool bias, double keep)
+{
+    const int64_t m = 9, n = 35, k = 300;
+    bench_clear(&c->b);
+    const Tensor a = codes(&c->b, ta ? E5M2 : E4M3, DENSE, ta ? k : m, ta ? m : k);
+    const Tensor b = codes(&c->b, E4M3, tb ? DENSE : PADDED, tb ? n : k, tb ? k : n);
+    const Tensor sa = scales_of(&c->b, &a, a_block), sb = scales_of(&c->b, &b, b_block);
+    const Tensor more = RANDOM(&c->b, BF16, DENSE, n);
+    for (int d = 0; d < N_DEVICES; d++) {
+        const Device *device = device_at(d);
+        if (!device) continue;
+        const Tensor out = accumulator(&c->b, NEW(&c->b, F32, DENSE, m, n), keep);
+        Call call = {.in = {a, b, sa, sb, more},
+                     .n_in = bias ? 5 : 4,
+                     .out = {out},
+                     .n_out = 1,
+                     .number = {keep},
+                     .attr.gemm = {.ta = ta,
+                                   .tb = tb,
+                                   .a_block = {a_block[0], a_block[1]},
+                                   .b_block = {b_block[0], b_block[1]}},
+                     .team = c->team[2]};
+        double *want = calloc((size_t)(m * n), sizeof *want), most = 0;
+        assert_non_null(want);
+        for (int64_t i = 0; i < m * n; i++) {
+            long double sum = bias ? get(&more, i % n) : 0;
+            for (int64_t p = 0; p < k; p++)
+                sum += (long double)scaled(&a, &sa, a_block, ta ? p : i / n, ta ? i / n : p) *
+                       (long double)scaled(&b, &sb, b_block, tb ? i % n : p, tb ? p : i % n);
+            want[i] = (double)sum + (keep != 0 ? keep * get(&out, i) : 0);
+            most = fmax(most, fabs(want[i]));
+        }
+        assert_int_equal(device->kernel[KERNEL_scaled_gemm](&call), OK);
+        for (int64_t i = 0; i < m * n; i++)
+            if (!(fabs(get(&out, i) - want[i]) <= tol_sum(F32, 2 * k) * most))
+                fail_msg("%s ta %d tb %d [%d]: %.9g, not %.9g", device->name, ta, tb, (int)i,
+                         get(&out, i), want[i]);
+        free(want);
+    }
+    expect_gaps(&c->b);
+}
+
+static void multiplies(void **state)
+{
+    CpuBench *c = *state;
+    static const int32_t whole[2] = {0, 0}, row[2] = {1, 128}, column[2] = {128, 1},
+                         square[2] = {128, 128};
+    for (int bias = 0; bias < 2; bias++)
+        for (int keep = 0; keep < 2; keep++) {
+            try_gemm(c, false, true, whole, whole, bias, keep);
+            try_gemm(c, false, true, row, square, bias, keep);
+        }
+    try_gemm(c, false, false, whole, whole, false, 1);
+    try_gemm(c, false, false, row, square, false, 1);
+    try_gemm(c, true, false, whole, whole, false, 1);
+    try_gemm(c, true, false, column, column, false, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(quantizes),
+        cmocka_unit_test(quantizes_blocks),
+        cmocka_unit_test(multiplies),
+    };
+    return cmocka_run_group_tests(tests, cpu_setup, cpu_teardown);
+}
