@@ -34,6 +34,16 @@ static bool has_weights(const CompileOptions *o)
            mesh_parts(o->mesh, VIEW_DENSE, mesh_axes(o->mesh, VIEW_DENSE, "cp")) > 1;
 }
 
+static bool has_tensor_scales(const CompileOptions *o)
+{
+    return o->fp8.names && o->fp8.scaling == SCALING_TENSOR;
+}
+
+static bool has_block_scales(const CompileOptions *o)
+{
+    return o->fp8.names && o->fp8.scaling == SCALING_BLOCK;
+}
+
 static bool has_slices(const CompileOptions *o) { return o->slice_rows > 0; }
 static bool has_session(const CompileOptions *o) { return o->session_rows > 0; }
 static bool has_backward(const CompileOptions *o) { return o->backward; }
@@ -102,6 +112,8 @@ static Err run_context(CompileContext *c)
 }
 static Err run_weights(CompileContext *c) { return stream_weights(&c->g, c->options); }
 
+static Err run_quantize(CompileContext *c) { return quantize(&c->g, c->options); }
+
 static Err run_chunk(CompileContext *c)
 {
     const CompileOptions *o = c->options;
@@ -133,11 +145,13 @@ static Err run_prepack(CompileContext *c)
 static const Pass passes[] = {
     {"build", run_build, NULL, false},
     {"differentiate", run_differentiate, has_backward, false},
+    {"quantize", run_quantize, has_tensor_scales, false},
     {"place", run_place, NULL, false},
     {"balance", run_balance, balances, false},
     {"route", run_route, has_experts, false},
     {"weights", run_weights, has_weights, false},
     {"context", run_context, has_context, false},
+    {"quantize", run_quantize, has_block_scales, false},
     {"fuse", run_fuse, fuses, false},
     {"chunk", run_chunk, NULL, false},
     {"slice", run_slice, has_slices, false},

@@ -1,7 +1,8 @@
 /* compile.h -- the compiler: from the graph of a unit to its program, pass by pass.
  *
- *   differentiate -> place -> balance -> route -> weights -> context -> fuse -> chunk
- *                 -> slice or session -> recompute -> epilogues -> phases -> lower -> prepack
+ *   differentiate -> quantize -> place -> balance -> route -> weights -> context
+ *                 -> quantize (blocks) -> fuse -> chunk -> slice or session -> recompute
+ *                 -> epilogues -> phases -> lower -> prepack
  *
  * Each pass up to phases is a file that rewrites the graph, followed by graph_check. `lower` orders
  * the nodes of each phase (order.c) and makes the program; `prepack` adds the prepacked weights to
@@ -15,6 +16,17 @@
 
 /* The forward values that are saved for the backward phases; the others are recomputed. */
 typedef enum { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL, RECOMPUTE_NAMED } Recompute;
+
+/* Scales of the GEMMs in FP8. */
+typedef enum { SCALING_TENSOR, SCALING_BLOCK } Scaling;
+
+/* GEMMs in FP8: those whose weight has a name that a pattern matches. */
+typedef struct {
+    const char *names;       /* patterns, separated by commas; NULL: none */
+    DType compute, gradient; /* of operands; of an operand that is a gradient */
+    Scaling scaling;
+    bool spare_ends; /* of 3 or more layers the first and the last have none: job/units.c */
+} Fp8Options;
 
 typedef struct {
     Recompute recompute;
@@ -39,6 +51,7 @@ typedef struct {
     bool keep_gathered; /* values gathered in F are kept for the backward phases, not regathered */
     bool in_order;      /* a transfer is waited for where it begins */
     bool unfused;       /* every op is a kernel of its own, as in eager frameworks */
+    Fp8Options fp8;
     ContextChoice context;        /* attention over cp by this plan */
     double expert_rows;           /* rows that a rank of experts has room for, as a factor of its
                                    * even share of those that all ranks send; 0: as many as there
@@ -85,6 +98,13 @@ Err compile_unit(const Graph *unit, const CompileOptions *options, CompileWatch 
 
 /* Adds the backward part: dx and the gradients of parameters, from dy or from the loss. */
 Err differentiate(Graph *g);
+/* Makes the GEMMs that the options choose read operands of 8 bits. */
+Err quantize(Graph *g, const CompileOptions *options);
+/* Local. True if the node is such a GEMM: quantize.c has a row for it, and a pattern matches its
+ * weight. */
+bool quantize_chooses(const Graph *g, const Node *n, const char *patterns);
+/* Local. ERR_CONFIG if a pattern matches no weight of a GEMM that may run in FP8; names those. */
+Err quantize_check(const char *patterns, const Graph *kind, int n_kinds, Arena *temp);
 /* Places values on the mesh, forward and backward together, inserts transfers, and gives the graph
  * the shapes of one rank. */
 Err place(Graph *g, const CompileOptions *options);

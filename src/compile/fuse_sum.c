@@ -14,6 +14,13 @@ static bool may_be_added_to(const Graph *g, Value a)
            op_info(g->node[maker].op)->class != CLASS_VIEW && g->node[maker].op != OP_wait;
 }
 
+/* True for GEMMs that make a gradient of activations. */
+static bool may_add(OpId op)
+{
+    return op == OP_linear_dx || op == OP_grouped_linear_dx || op == OP_linear_fp8_dx ||
+           op == OP_linear_blocks_dx;
+}
+
 Err fuse_sum(Graph *g, bool *found)
 {
     for (int i = 0; i < g->n_nodes; i++) {
@@ -23,8 +30,8 @@ Err fuse_sum(Graph *g, bool *found)
             const int maker = graph_maker(g, b);
             if (maker == NO_NODE || a == b || graph_readers(g, b) != 1) continue;
             Node *gemm = &g->node[maker];
-            const int n_in = gemm->op == OP_grouped_linear_dx ? 3 : 2; /* before the sum */
-            if (gemm->op != OP_linear_dx && gemm->op != OP_grouped_linear_dx) continue;
+            const int n_in = op_sum_operand(gemm->op, 0);
+            if (!may_add(gemm->op)) continue;
             if (gemm->n_in != n_in || gemm->chunk != n->chunk) continue;
             if (!may_be_added_to(g, a)) continue;
             n->op = gemm->op;

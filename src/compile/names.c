@@ -93,10 +93,16 @@ Err names_check(const char *key, const char *patterns, const Graph *kind, int n_
 {
     const int n = collect(kind, n_kinds, NULL);
     const char **name;
-    NamePattern one;
-    TRY(check_signs(key, patterns));
     TRY(ARENA_NEW(temp, n + 1, &name));
     collect(kind, n_kinds, name);
+    return names_check_in(key, patterns, name, n, temp);
+}
+
+Err names_check_in(const char *key, const char *patterns, const char *const *name, int n,
+                   Arena *temp)
+{
+    NamePattern one;
+    TRY(check_signs(key, patterns));
     for (const char *rest = patterns; next_pattern(&rest, &one);) {
         bool found = false;
         for (int i = 0; i < n; i++) found = found || matches(one, name[i]);

@@ -12,6 +12,10 @@ bool names_listed(const char *patterns, const char *name);
  * names `key`, the pattern, and the possible values. `kind` has the graphs as they were built. */
 Err names_check(const char *key, const char *patterns, const Graph *kind, int n_kinds, Arena *temp);
 
+/* Local. The same for a list of names. */
+Err names_check_in(const char *key, const char *patterns, const char *const *name, int n,
+                   Arena *temp);
+
 typedef enum { NAMES_RECOMPUTED, NAMES_OFFLOAD } NamesEffect;
 typedef struct {
     const Program *program; /* [n], one per unit kind */

@@ -93,6 +93,7 @@ typedef struct {
     double *share;    /* [n_nodes]: of a node's flops that the axes searched before leave */
     PlacementId *pin; /* [n_values]: required placement; NO_PLACEMENT: the value is not pinned */
     Signature *sig;   /* [n_nodes]: of each node's op; set by rows_open */
+    Value *quantized; /* [n_values]: the parameter whose quantized copy v is, or NO_VALUE */
     double *rest;     /* [n_nodes + 1]: least seconds of the nodes from here on; by rows_open */
     CostWork *work;   /* [n_nodes]: as flops; set by rows_open, if there are rates */
     double *flops;    /* [n_nodes]: of the whole node, on all ranks of the axis; by rows_open */

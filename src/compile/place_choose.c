@@ -98,6 +98,8 @@ static bool reshard_value(const PlacementSearch *search, Value v, PlacementId pl
     const Placement *from = &p->placements.list[a->id[0]], *to = &p->placements.list[placement];
     if (added && from->kind == PLACEMENT_REPLICATE && to->kind == PLACEMENT_SUM) return true;
     if (p->g->value[v].role == ROLE_PARAM) return false;
+    /* Summands of 8 bits are not added. */
+    if (dtype_is_fp8(p->g->value[v].dtype) && from->copy_sums && !to->copy_sums) return false;
     if (search->inside[v] && !reshards_by_rows(from, to)) return false;
     if (search->ragged[v] && mixes_rows(from, to)) return false;
     const int64_t bytes =

@@ -12,13 +12,15 @@
 
 #include <string.h>
 
-/* True if this operand may have summands in its copies: the op must be linear in it. */
+/* True if this operand may have summands in its copies: the op is linear in it, or it quantizes
+ * each summand by itself, by the largest magnitude of all, for an op that is. */
 static bool takes_copy_sums(const RowTrial *t, int operand)
 {
     const OpClass class = op_info(t->n->op)->class;
     const Operand *o = trial_operand(t, operand);
     return class == CLASS_SUM || class == CLASS_VIEW || strcmp(o->name, "dy") == 0 ||
-           (t->n->op == OP_rope && operand == 0);
+           ((t->n->op == OP_rope || t->n->op == OP_amax || t->n->op == OP_quantize) &&
+            operand == 0);
 }
 
 /* The placement of an operand in this row. copy_sums: copies of some operand are summands, and so
@@ -67,9 +69,11 @@ static bool heads_agree(const RowTrial *t)
     return true;
 }
 
+/* True if the placement is what v is pinned to; a quantized parameter stays where that one is. */
 static bool has_pin(const PlaceContext *p, Value v, PlacementId placement)
 {
-    return p->pin[v] == NO_PLACEMENT || p->pin[v] == placement;
+    const PlacementId pin = p->pin[p->quantized[v] == NO_VALUE ? v : p->quantized[v]];
+    return pin == NO_PLACEMENT || pin == placement;
 }
 
 PlacementId param_placement(const PlaceContext *p, Value v)
@@ -103,7 +107,8 @@ static bool is_legal(const RowTrial *t, const RowChoice *c)
         const ValueInfo *info = &p->g->value[t->n->in[i]];
         const Placement *placement = &p->placements.list[c->in[i]];
         const bool added = t->sig->in[i].added && placement->kind == PLACEMENT_SUM;
-        if (info->role == ROLE_PARAM && !has_pin(p, t->n->in[i], c->in[i]) && !added) return false;
+        const bool stays = info->role == ROLE_PARAM || p->quantized[t->n->in[i]] != NO_VALUE;
+        if (stays && !has_pin(p, t->n->in[i], c->in[i]) && !added) return false;
         if (placement->copy_sums && !takes_copy_sums(t, i)) return false;
     }
     for (int i = 0; i < t->n->n_out; i++) {
@@ -208,6 +213,19 @@ static Err find_token_splits(PlaceContext *p)
     return OK;
 }
 
+/* Finds the parameters whose quantized copies GEMMs read. */
+static Err find_quantized(PlaceContext *p)
+{
+    TRY(ARENA_NEW(p->arena, p->g->n_values + 1, &p->quantized));
+    for (Value v = 0; v < p->g->n_values; v++) p->quantized[v] = NO_VALUE;
+    for (int i = 0; i < p->g->n_nodes; i++) {
+        const Node *n = &p->g->node[i];
+        if (n->op == OP_quantize && p->g->value[n->in[0]].role == ROLE_PARAM)
+            p->quantized[n->out[0]] = n->in[0];
+    }
+    return OK;
+}
+
 Err rows_open(PlaceContext *p)
 {
     TRY(ARENA_NEW(p->arena, p->g->n_nodes + 1, &p->sig));
@@ -220,6 +238,7 @@ Err rows_open(PlaceContext *p)
         if (p->rates) p->work[i] = node_work(p, i);
     }
     TRY(find_token_splits(p));
+    TRY(find_quantized(p));
     for (int i = p->g->n_nodes - 1; i >= 0; i--)
         p->rest[i] = p->rest[i + 1] + shared_seconds(p, i, 1.0 / p->placements.parts);
     return OK;
@@ -307,8 +326,10 @@ Err rows_of_node(PlaceContext *p, int node, const PlacementId avail[][MAX_AVAIL]
     }
     t.row = (OpRow){0};
     TRY(try_sum(&t, &choices));
+    /* An amax is a partial maximum: its operand is not gathered to save the latency of that. */
     const OpClass class = op_info(t.n->op)->class;
-    if (p->context && (class == CLASS_HEAVY || (p->n_token_splits && class == CLASS_CHEAP)))
+    if (p->context &&
+        (class == CLASS_HEAVY || t.n->op == OP_amax || (p->n_token_splits && class == CLASS_CHEAP)))
         drop_whole(&choices, t.flops);
     price(p, node, choices.list, choices.n);
     *n = choices.n;

@@ -112,6 +112,8 @@ static void mark_listed(RecomputePlan *p)
         if (fuses_into_listed(p, n)) p->listed[n->out[0]] = true;
         if (n->op == OP_linear_part && makes_listed(p, n)) p->listed[n->in[1]] = true;
         if (n->op == OP_wait && makes_listed(p, n)) p->listed[n->in[0]] = true;
+        if (n->op == OP_quantize || n->op == OP_quantize_blocks)
+            p->listed[n->out[0]] = p->listed[n->out[0]] || p->listed[n->in[0]];
         if (op_info(n->op)->class != CLASS_VIEW) continue;
         for (int j = 0; j < n->n_in && makes_listed(p, n); j++) p->listed[n->in[j]] = true;
     }
@@ -157,6 +159,8 @@ static bool is_recomputed(const RecomputePlan *p, int index)
     if (n->op == OP_wait) return p->recomputed[p->maker[n->in[0]]];
     /* Offsets that ranks exchange are as small as the choices, and kept like them. */
     if (op_transfers(n->op) && p->g->value[n->out[0]].dtype == I32) return false;
+    /* So is an amax: the values that it scales must get the same scale again. */
+    if (op_transfers(n->op) && dims_count(&p->g->value[n->out[0]].dims) == 1) return false;
     if (n->op == OP_all_gather && !p->options->keep_gathered) return true;
     if (n->op == OP_pack) return changed || feeds_gather(p, index);
     switch (p->options->recompute) {

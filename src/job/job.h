@@ -41,6 +41,7 @@ typedef struct {
     Recompute recompute;
     const char *recompute_names; /* NAMED: as CompileOptions.recompute_names */
     const char *offload_names;   /* as CompileOptions.offload_names; NULL: none */
+    const char *fp8_names;       /* as Fp8Options.names; NULL: no GEMM in FP8 */
     int zero;                    /* ZeRO level of its packs: 0 to 3 */
     bool reduce_each;    /* reduce its gradients after each micro-batch; zero 2, 3: always */
     bool keep_gathered;  /* values gathered in F are saved for backward */

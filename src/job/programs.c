@@ -25,6 +25,7 @@ CompileOptions job_compile_options(const Job *job, const UnitOptions *unit)
     o.recompute = unit->recompute;
     o.recompute_names = unit->recompute_names;
     o.offload_names = unit->offload_names;
+    o.fp8.names = unit->fp8_names;
     o.mesh = &job->mesh;
     o.strategy = job->strategy_of ? &job->strategy_of[unit->sequence * N_CONTEXTS + context] : NULL;
     o.context = job->context_plan[context];

@@ -10,6 +10,15 @@
 #include "compile/names.h"
 #include "job/job_parts.h"
 
+/* The patterns of GEMMs in FP8 of a unit, as the job has them: embedding and head have none. */
+static const char *fp8_names(const JobSettings *s, int unit)
+{
+    const int layers = (int)s->config->n_layers;
+    const bool end = unit <= 1 || unit >= layers;
+    if (unit == 0 || unit > layers) return NULL;
+    return s->compile.fp8.spare_ends && end && layers > 2 ? NULL : s->compile.fp8.names;
+}
+
 UnitOptions job_unit_options(const JobSettings *s, int unit)
 {
     const ParallelSettings *p = &s->parallel;
@@ -17,6 +26,7 @@ UnitOptions job_unit_options(const JobSettings *s, int unit)
     return (UnitOptions){.recompute = s->compile.recompute,
                          .recompute_names = s->compile.recompute_names,
                          .offload_names = s->compile.offload_names,
+                         .fp8_names = fp8_names(s, unit),
                          .zero = p->zero,
                          .reduce_each = p->reduce_each,
                          .keep_gathered = p->keep_gathered,
@@ -46,8 +56,8 @@ bool job_same_recompute(const UnitOptions *a, const UnitOptions *b)
 static bool same_program(const UnitOptions *a, const UnitOptions *b)
 {
     return job_same_recompute(a, b) && same_names(a->offload_names, b->offload_names) &&
-           a->keep_gathered == b->keep_gathered && a->sequence == b->sequence &&
-           a->context == b->context;
+           same_names(a->fp8_names, b->fp8_names) && a->keep_gathered == b->keep_gathered &&
+           a->sequence == b->sequence && a->context == b->context;
 }
 
 bool job_same_options(const UnitOptions *a, const UnitOptions *b)
@@ -77,6 +87,8 @@ static Err check_names(const Job *job, int unit, Arena *temp)
     const UnitOptions before = unit ? job_unit_options(&job->settings, unit - 1) : (UnitOptions){0};
     if (o.recompute == RECOMPUTE_NAMED && !same_names(o.recompute_names, before.recompute_names))
         TRY(names_check("parallel.recompute", o.recompute_names, m->kind, m->n_kinds, temp));
+    if (o.fp8_names && !same_names(o.fp8_names, before.fp8_names))
+        TRY(quantize_check(o.fp8_names, m->kind, m->n_kinds, temp));
     if (same_names(o.offload_names, before.offload_names)) return OK;
     return names_check("parallel.offload", o.offload_names, m->kind, m->n_kinds, temp);
 }
@@ -107,6 +119,14 @@ static void apply_stage_rules(const JobSettings *s, int stage, UnitOptions *o)
         }
 }
 
+/* True if GEMMs may run in FP8: not in f64, which others are compared with, and not where text is
+ * generated or scored, since the amax of a call depends on what else is in it. */
+static bool runs_fp8(const Job *job)
+{
+    const JobSettings *s = &job->settings;
+    return s->dtype != F64 && s->kind != JOB_GENERATE && !s->inference;
+}
+
 /* Options without effect get one value, so that they make no class. */
 static UnitOptions settled(const Job *job, int unit, int stage)
 {
@@ -119,6 +139,7 @@ static UnitOptions settled(const Job *job, int unit, int stage)
         o.keep_gathered = false;
     }
     if (o.recompute != RECOMPUTE_NAMED) o.recompute_names = NULL;
+    if (!runs_fp8(job) || unit == 0 || unit == job->model.n_units - 1) o.fp8_names = NULL;
     if (m->tp <= 1) o.sequence = false;
     if (m->cp <= 1 || o.context == CONTEXT_AUTO) o.context = job->context;
     return o;

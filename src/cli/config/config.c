@@ -3,6 +3,7 @@
 #define _POSIX_C_SOURCE 200809L /* sysconf */
 #include "base/cores.h"
 #include "base/text.h"
+#include "cli/config/job.h"
 #include "cli/config/mesh.h"
 #include "cli/config/plan_file.h"
 #include "cli/config/print.h"
@@ -218,6 +219,8 @@ static Err settle(Config *c)
                         c->origin[KEY_optim_lr], c->optim_lr);
     TRY(check_patterns(c, KEY_parallel_recompute, &c->parallel_recompute, 3));
     TRY(check_patterns(c, KEY_parallel_offload, &c->parallel_offload, 1));
+    TRY(check_patterns(c, KEY_precision_fp8, &c->precision_fp8, 1));
+    TRY(config_check_fp8(c));
     TRY(config_settle_mesh(c));
     if (c->run_threads == 0) {
         const int64_t cores = cores_usable();

@@ -63,6 +63,40 @@ static Err stage_rules(const Config *c, JobSettings *s)
     return OK;
 }
 
+/* The GEMMs in FP8. Patterns are checked against the weights when the model is known. */
+static Fp8Options fp8_options(const Config *c)
+{
+    const PrecisionRow *p = config_precision(c);
+    const bool block = c->precision_scaling == SCALES_BLOCK;
+    Fp8Options o = {.compute = p->compute,
+                    .gradient = block ? p->compute : p->gradient,
+                    .scaling = block ? SCALING_BLOCK : SCALING_TENSOR};
+    if (!dtype_is_fp8(p->compute) || is_word(&c->precision_fp8, "none")) return o;
+    o.spare_ends = is_word(&c->precision_fp8, "auto");
+    o.names = o.spare_ends ? "*" : c->precision_fp8.text;
+    return o;
+}
+
+Err config_check_fp8(const Config *c)
+{
+    const bool fp8 = c->precision_compute == COMPUTE_FP8;
+    const KeyId key[] = {KEY_precision_fp8, KEY_precision_scaling};
+    for (int i = 0; i < 2 && !fp8; i++)
+        if (strcmp(c->origin[key[i]], "default") != 0 && strcmp(c->origin[key[i]], "plan") != 0 &&
+            (i == 0 ? !is_word(&c->precision_fp8, "auto") || layer_rules_first(c, key[0])
+                    : c->precision_scaling != SCALES_TENSOR))
+            return err_fail(ERR_CONFIG,
+                            "%s: %s has no effect with precision.compute=%s; set "
+                            "precision.compute=fp8",
+                            c->origin[key[i]], key_at(key[i])->path, config_precision(c)->name);
+    if (fp8 && c->parallel_weights == WEIGHTS_STREAM)
+        return err_fail(ERR_CONFIG,
+                        "%s: parallel.weights=stream: weights that travel are bf16; set "
+                        "precision.compute=bf16, or leave parallel.weights out",
+                        c->origin[KEY_parallel_weights]);
+    return OK;
+}
+
 /* Patterns are passed as text; the compiler matches them against the value names of each unit. */
 static CompileOptions compile_options(const Config *c)
 {
@@ -77,6 +111,7 @@ static CompileOptions compile_options(const Config *c)
     else
         o.recompute_names = recompute->text;
     if (!is_word(offload, "none")) o.offload_names = offload->text;
+    o.fp8 = fp8_options(c);
     if (c->numerics_logits > 0) o.chunk_elements = c->numerics_logits * 1000000;
     return o;
 }
@@ -114,6 +149,11 @@ Err config_device(const Config *c, Option *out)
             ERR_CONFIG,
             "%s: precision.compute=bf16: ref computes in f32 and f64; set run.device=cpu",
             c->origin[KEY_precision_compute]);
+    if (c->run_device == DEVICE_CUDA && c->precision_compute == COMPUTE_FP8)
+        return err_fail(ERR_CONFIG,
+                        "%s: precision.compute=fp8: FP8 has not run on a GPU yet; set "
+                        "precision.compute=bf16, or run.device=cpu, which emulates it",
+                        c->origin[KEY_precision_compute]);
     if (!ref && f64)
         return err_fail(
             ERR_CONFIG,

@@ -25,6 +25,8 @@ Err config_cluster(const Config *c, Arena *arena, JobSettings *s);
 TransportSettings config_transport(const Config *c, const Device *device, bool processes);
 
 LrSettings config_lr(const Config *c);
+/* Local. ERR_CONFIG for keys of FP8 that no GEMM would follow. */
+Err config_check_fp8(const Config *c);
 /* Local. The element types of precision.compute. */
 const PrecisionRow *config_precision(const Config *c);
 TokenFormat config_token_format(const Config *c);

@@ -1,0 +1,196 @@
+/* quantize.c -- GEMMs that run in FP8: which, and the values of 8 bits that they read.
+ *
+ *   before:  y = linear x w                            d.x = linear_dx d.y w
+ *   after:   m = amax x;  x.fp8, s = quantize x m      the same for w and d.y
+ *            y = linear_fp8 x.fp8 w.fp8 s sw           d.x = linear_fp8_dx d.y.fp8 w.fp8' sdy sw
+ *
+ * The table lists the GEMMs and their operands. Whatever it does not list stays in the storage
+ * type: embeddings, attention, routers, experts. The head is no layer, and has no patterns.
+ *
+ * With a scale for a whole tensor the pass runs before `place`, in global shapes: an amax of a
+ * sharded value is a partial maximum, which `place` completes over tp and cp, and what is gathered
+ * has 8 bits. With scales of blocks it runs after `place`, on the rank's part, since no block
+ * crosses ranks.
+ *
+ * F keeps x.fp8 for the gradient of w, half the bytes of x. A weight is quantized again in the
+ * backward phases: its copy would be kept for every micro-batch. */
+#include <string.h>
+
+#include "compile/compile.h"
+#include "compile/names.h"
+
+typedef enum { ACTIVATION, GRADIENT, WEIGHT } OperandKind;
+
+typedef struct {
+    OpId op, fp8, blocks; /* of one scale; of scales of blocks */
+    OperandKind operand[2];
+    bool along_rows; /* sums run along rows: blocks do too */
+} QuantizedGemm;
+
+static const QuantizedGemm gemms[] = {
+    {OP_linear, OP_linear_fp8, OP_linear_blocks, {ACTIVATION, WEIGHT}, false},
+    {OP_linear_dx, OP_linear_fp8_dx, OP_linear_blocks_dx, {GRADIENT, WEIGHT}, false},
+    {OP_linear_dw, OP_linear_fp8_dw, OP_linear_blocks_dw, {GRADIENT, ACTIVATION}, true},
+};
+
+enum { BLOCK = 128 };
+
+/* A quantized value. */
+typedef struct {
+    Value x, y, scale;
+    bool along_rows, backward;
+} Quantized;
+
+typedef struct {
+    Graph *g;
+    const CompileOptions *o;
+    Quantized *done;
+    Value *largest; /* [values before]: the amax of each, or NO_VALUE */
+    int n_done;
+} Quantizer;
+
+static const QuantizedGemm *gemm_row(OpId op)
+{
+    for (size_t i = 0; i < sizeof gemms / sizeof *gemms; i++)
+        if (gemms[i].op == op) return &gemms[i];
+    return NULL;
+}
+
+/* The name of the weight of a GEMM, or "". */
+static const char *weight_name(const Graph *g, const Node *n)
+{
+    const Value v = n->op == OP_linear_dw ? n->out[0] : n->in[1];
+    const ValueInfo *info = &g->value[v];
+    if (info->role != ROLE_PARAM && info->role != ROLE_DPARAM) return "";
+    return g->param[info->index].name;
+}
+
+bool quantize_chooses(const Graph *g, const Node *n, const char *patterns)
+{
+    return gemm_row(n->op) && names_listed(patterns, weight_name(g, n));
+}
+
+static Dim blocks_along(Dim d, int32_t size) { return dim_of((d.cap + size - 1) / size); }
+
+/* The elements that share a scale: 1 x 128 along the sum, 128 x 128 of a weight. */
+static void set_block(OperandKind kind, bool along_rows, int32_t block[2])
+{
+    block[0] = kind == WEIGHT || along_rows ? BLOCK : 1;
+    block[1] = kind == WEIGHT || !along_rows ? BLOCK : 1;
+}
+
+static Value largest_of(Quantizer *q, Value x)
+{
+    if (q->largest[x] != NO_VALUE) return q->largest[x];
+    const Node *n = graph_node(q->g, OP_amax, NULL, 1, &x, NULL, 1);
+    return n ? q->largest[x] = n->out[0] : NO_VALUE;
+}
+
+static const Node *quantize_node(Quantizer *q, Value x, OperandKind kind, bool along_rows)
+{
+    Graph *g = q->g;
+    OpAttr attr = {
+        .kernel.quantize = {.type = kind == GRADIENT ? q->o->fp8.gradient : q->o->fp8.compute}};
+    if (q->o->fp8.scaling == SCALING_TENSOR) {
+        const Value in[] = {x, largest_of(q, x)};
+        return g->err == OK ? graph_node(g, OP_quantize, &attr, 2, in, NULL, 2) : NULL;
+    }
+    int32_t *block = attr.kernel.quantize.block;
+    const Dims *d = &g->value[x].dims;
+    set_block(kind, along_rows, block);
+    const Dims given[] = {*d, dims2(block[0] > 1 ? blocks_along(d->dim[0], block[0]) : d->dim[0],
+                                    block[1] > 1 ? blocks_along(d->dim[1], block[1]) : d->dim[1])};
+    return graph_node(g, OP_quantize_blocks, &attr, 1, &x, given, 2);
+}
+
+static void name_quantized(Graph *g, const Quantized *q)
+{
+    const char *name = g->value[q->x].name;
+    if (*name && !q->backward) graph_name(g, q->y, "%s.fp8%s", name, q->along_rows ? ".t" : "");
+}
+
+/* The quantized value of x, made once. */
+static Err quantized(Quantizer *q, Value x, OperandKind kind, const Node *reader, bool along_rows,
+                     Quantized *out)
+{
+    Graph *g = q->g;
+    const bool rows = along_rows && q->o->fp8.scaling != SCALING_TENSOR;
+    const bool backward = kind == WEIGHT && reader->op != OP_linear;
+    for (int i = 0; i < q->n_done; i++)
+        if (q->done[i].x == x && q->done[i].along_rows == rows && q->done[i].backward == backward) {
+            *out = q->done[i];
+            return OK;
+        }
+    const Node *n = quantize_node(q, x, kind, rows);
+    if (!n) return graph_err(g);
+    *out = (Quantized){x, n->out[0], n->out[1], rows, backward};
+    g->node[g->n_nodes - 1].recomputed = backward;
+    name_quantized(g, out);
+    q->done[q->n_done++] = *out;
+    return graph_err(g);
+}
+
+/* Replaces a GEMM. Its extra operand, a bias or a sum, comes after the scales. */
+static Err replace(Quantizer *q, int index)
+{
+    Graph *g = q->g;
+    Node old = g->node[index];
+    const QuantizedGemm *row = gemm_row(old.op);
+    const bool blocks = q->o->fp8.scaling == SCALING_BLOCK;
+    Quantized part[2];
+    Value *in;
+    for (int i = 0; i < 2; i++)
+        TRY(quantized(q, old.in[i], row->operand[i], &old, row->along_rows, &part[i]));
+    TRY(ARENA_NEW(g->arena, old.n_in + 2, &in));
+    for (int i = 0; i < 2; i++) {
+        in[i] = part[i].y;
+        in[2 + i] = part[i].scale;
+    }
+    for (int i = 2; i < old.n_in; i++) in[2 + i] = old.in[i];
+    if (blocks) set_block(row->operand[0], row->along_rows, old.attr.kernel.gemm.a_block);
+    if (blocks) set_block(row->operand[1], row->along_rows, old.attr.kernel.gemm.b_block);
+    old.op = blocks ? row->blocks : row->fp8;
+    old.in = in;
+    old.n_in += 2;
+    g->node[index] = old; /* after: new nodes may have moved the table */
+    return OK;
+}
+
+/* Collects the weights of GEMMs that may run in FP8, unless `name` is NULL; returns how many. */
+static int collect(const Graph *kind, int n_kinds, const char **name)
+{
+    int n = 0;
+    for (int k = 0; k < n_kinds; k++) {
+        const bool layer =
+            graph_find(&kind[k], ROLE_X) != NO_VALUE && graph_find(&kind[k], ROLE_Y) != NO_VALUE;
+        for (int i = 0; i < kind[k].n_nodes && layer; i++) {
+            const char *weight =
+                gemm_row(kind[k].node[i].op) ? weight_name(&kind[k], &kind[k].node[i]) : "";
+            if (*weight && name) name[n] = weight;
+            n += *weight != 0;
+        }
+    }
+    return n;
+}
+
+Err quantize_check(const char *patterns, const Graph *kind, int n_kinds, Arena *temp)
+{
+    const char **name;
+    const int n = collect(kind, n_kinds, NULL);
+    TRY(ARENA_NEW(temp, n + 1, &name));
+    collect(kind, n_kinds, name);
+    return names_check_in("precision.fp8", patterns, name, n, temp);
+}
+
+Err quantize(Graph *g, const CompileOptions *options)
+{
+    const int n_nodes = g->n_nodes;
+    Quantizer q = {.g = g, .o = options};
+    TRY(ARENA_NEW(g->arena, 2 * n_nodes + 1, &q.done));
+    TRY(ARENA_NEW(g->arena, g->n_values + 1, &q.largest));
+    for (Value v = 0; v < g->n_values; v++) q.largest[v] = NO_VALUE;
+    for (int i = 0; i < n_nodes; i++)
+        if (quantize_chooses(g, &g->node[i], options->fp8.names)) TRY(replace(&q, i));
+    TRY(graph_tidy(g));
+    return graph_check(g);
+}

@@ -1,0 +1,88 @@
+/* test_pass_quantize.c -- the GEMMs that run in FP8, what they read, and what F keeps for the
+ * backward phases. */
+#include "support/graph_test.h"
+
+#include "support/models.h"
+
+static int count(const Graph *g, OpId op)
+{
+    int n = 0;
+    for (int i = 0; i < g->n_nodes; i++) n += g->node[i].op == op;
+    return n;
+}
+
+/* y = x + b(gelu(a(x))): two GEMMs, of which patterns choose. */
+static void build(GraphTest *b)
+{
+    graph_test_open(b, "u");
+    b->g.dtype = BF16;
+    const Value x = graph_test_x(b);
+    const Value h = gelu(&b->g, linear(&b->g, x, graph_test_w(b, "a.weight", F, D), NO_VALUE));
+    stream_out(&b->g, linear(&b->g, h, graph_test_w(b, "b.weight", D, F), NO_VALUE));
+    DO(graph_err(&b->g));
+    DO(differentiate(&b->g));
+}
+
+static CompileOptions choosing(const char *names, Scaling scaling)
+{
+    return (CompileOptions){
+        .fp8 = {.names = names, .compute = E4M3, .gradient = E5M2, .scaling = scaling}};
+}
+
+static void patterns_choose(void **state)
+{
+    GraphTest b;
+    (void)state;
+    build(&b);
+    const CompileOptions some = choosing("b.*", SCALING_TENSOR);
+    DO(quantize(&b.g, &some));
+    graph_test_expect(&b, "b.weight",
+                      "  F  %2 [6,5] = linear %0 %1\n"
+                      "  F  %3 [6,5] = gelu %2\n"
+                      "  F  %12 [1] f32 = amax %3\n"
+                      "  F  %13 [6,5] e4m3, %14 [1] f32 = quantize %3 %12\n"
+                      "  F  %15 [1] f32 = amax %4\n"
+                      "  F  %16 b.weight.fp8 [4,5] e4m3, %17 [1] f32 = quantize %4 %15\n"
+                      "  F  %5 y [6,4] = linear_fp8 %13 %16 %14 %17\n"
+                      "  F  %18 [1] f32 = amax %6\n"
+                      "  F  %19 d.y.fp8 [6,4] e5m2, %20 [1] f32 = quantize %6 %18\n"
+                      "  F' %21 [4,5] e4m3, %22 [1] f32 = quantize %4 %15\n"
+                      "  F  %7 [6,5] = linear_fp8_dx %19 %21 %20 %22\n"
+                      "  F  %8 d.b.weight [4,5] f32 += linear_fp8_dw %19 %13 %20 %14 {port 1}\n"
+                      "  F  %9 [6,5] = gelu_dx %7 %2\n"
+                      "  F  %10 d.x [6,4] = linear_dx %9 %1\n"
+                      "  F  %11 d.a.weight [5,4] f32 += linear_dw %9 %0 {port 0}\n");
+    graph_test_close(&b);
+}
+
+static void blocks_have_scales_of_their_own(void **state)
+{
+    GraphTest b;
+    (void)state;
+    build(&b);
+    const CompileOptions all = choosing("*", SCALING_BLOCK);
+    DO(quantize(&b.g, &all));
+    assert_int_equal(count(&b.g, OP_amax), 0);
+    assert_int_equal(count(&b.g, OP_linear_blocks), 2);
+    assert_int_equal(count(&b.g, OP_linear_blocks_dx), 2);
+    assert_int_equal(count(&b.g, OP_linear_blocks_dw), 2);
+    /* x and h, d.y and d.h along both dims; the weights in both directions */
+    assert_int_equal(count(&b.g, OP_quantize_blocks), 12);
+    const Node *y = graph_test_node(&b, "y");
+    assert_int_equal(y->attr.kernel.gemm.a_block[0], 1);
+    assert_int_equal(y->attr.kernel.gemm.a_block[1], 128);
+    assert_int_equal(y->attr.kernel.gemm.b_block[0], 128);
+    const Node *dw = graph_test_node(&b, "d.b.weight");
+    assert_int_equal(dw->attr.kernel.gemm.a_block[0], 128);
+    assert_int_equal(dw->attr.kernel.gemm.b_block[1], 1);
+    graph_test_close(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(patterns_choose),
+        cmocka_unit_test(blocks_have_scales_of_their_own),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
