@@ -3,7 +3,8 @@
  *     {"n_layer": 12, "rope_scaling": {"factor": 8.0}}   -->   n_layer = 12
  *                                                              rope_scaling.factor = 8
  *
- * Only the rope objects are expanded. Any other object becomes one entry, checked by its row. */
+ * Only the rope objects and quantization_config are expanded. Any other object, and an empty one,
+ * becomes one entry, checked by its row. */
 #include "model/config_rows.h"
 
 #include <jansson.h>
@@ -74,8 +75,10 @@ static Err add_members(Entries *e, json_t *object, const char *prefix, const cha
     json_t *value;
     json_object_foreach(object, key, value)
     {
-        const bool rope = strcmp(key, "rope_scaling") == 0 || strcmp(key, "rope_parameters") == 0;
-        if (rope && !*prefix && json_is_object(value)) {
+        const bool expands =
+            strcmp(key, "rope_scaling") == 0 || strcmp(key, "rope_parameters") == 0 ||
+            (strcmp(key, "quantization_config") == 0 && json_object_size(value) > 0);
+        if (expands && !*prefix && json_is_object(value)) {
             TRY(add_members(e, value, key, path));
             continue;
         }

@@ -142,6 +142,7 @@ static const Row rows[] = {
         "numbers of a state of the text"),
     FLOAT("layer_norm_eps", STDIT, c.norm_eps, 1e-20, 0.1, "added to the variance"),
     ONLY("quantization_config", ALL, "null", "quantized weights"),
+    ONLY("quantization_config.quant_method", ALL, "fp8", "the form of quantized weights"),
     ONLY("auto_map", ALL, "null", "custom model code"),
     ONLY("pruned_heads", ALL, "null {}", "heads removed from some layers"),
 
@@ -280,6 +281,11 @@ static const char *const bookkeeping[] = {
     "forced_bos_token_id",
     "forced_eos_token_id",
     "remove_invalid_values",
+    /* the form of weights in FP8, which their tensors show; that of activations in inference */
+    "quantization_config.activation_scheme",
+    "quantization_config.fmt",
+    "quantization_config.modules_to_not_convert",
+    "quantization_config.weight_block_size",
     /* marks of the programs that wrote the file */
     "is_llama_config",
     "unsloth_*",

@@ -99,18 +99,31 @@ static int64_t extent(const Box *box, int d)
     return d >= 0 && d < box->ndim ? box->hi[d] - box->lo[d] : 1;
 }
 
+/* A chunk as rows of the file. */
+typedef struct {
+    int64_t rows, width, first, skip; /* first row, and columns before it, from the part on */
+} StoredRows;
+
+static StoredRows stored_rows(const ManifestPart *part, const Box *chunk)
+{
+    const StoredFormat *s = part->stored;
+    const int dims = chunk->ndim; /* three: the matrix of one expert */
+    const int row_dim = s->transposed || dims == 3 ? 1 : 0;
+    const int col_dim = dims == 3 ? 2 : dims == 2 ? 1 - row_dim : -1;
+    return (StoredRows){.rows = extent(chunk, row_dim),
+                        .width = extent(chunk, col_dim),
+                        .first = chunk->lo[row_dim] - part->box.lo[row_dim],
+                        .skip = dims > 1 ? chunk->lo[col_dim] - part->box.lo[col_dim] : 0};
+}
+
 /* Reads a chunk of another program's file in its order and type, without the gaps between
  * its rows. */
 static Err read_runs(ChunkReader *r, const ManifestPart *part, const Box *chunk, char *to)
 {
     const StoredFormat *s = part->stored;
     const int64_t element = st_type_bytes(s->type);
-    const int dims = chunk->ndim; /* three: the matrix of one expert */
-    const int row_dim = s->transposed || dims == 3 ? 1 : 0;
-    const int col_dim = dims == 3 ? 2 : dims == 2 ? 1 - row_dim : -1;
-    int64_t rows = extent(chunk, row_dim), width = extent(chunk, col_dim);
-    int64_t first = chunk->lo[row_dim] - part->box.lo[row_dim];
-    int64_t skip = dims > 1 ? chunk->lo[col_dim] - part->box.lo[col_dim] : 0;
+    const StoredRows at = stored_rows(part, chunk);
+    int64_t rows = at.rows, width = at.width, first = at.first, skip = at.skip;
     if (s->pitch == width) skip += first * width, width *= rows, first = 0, rows = 1;
     for (int64_t i = 0; i < rows; i++) {
         const ChunkRange p = {.at = part->at + ((first + i) * s->pitch + skip) * element,
@@ -121,22 +134,76 @@ static Err read_runs(ChunkReader *r, const ManifestPart *part, const Box *chunk,
     return OK;
 }
 
+/* Multiplies a row of elements by their scales. The product is f32, as the writer computes it. */
+static void scale_row(const StoredScale *s, const float *scale, int64_t column, int64_t n,
+                      StType type, char *to)
+{
+    for (int64_t j = 0; j < n; j++) {
+        const float by = scale[(column + j) / s->block[1] - column / s->block[1]];
+        float x;
+        double wide;
+        if (type == ST_F64) {
+            memcpy(&wide, to + 8 * j, sizeof wide);
+            wide = (double)((float)wide * by);
+            memcpy(to + 8 * j, &wide, sizeof wide);
+        } else {
+            memcpy(&x, to + 4 * j, sizeof x);
+            x *= by;
+            memcpy(to + 4 * j, &x, sizeof x);
+        }
+    }
+}
+
+/* Multiplies the chunk, in the order of the file and in our type, by its scales: each row of
+ * scales that it meets is read once. `space` has room for two such rows. */
+static Err apply_scales(ChunkReader *r, const ManifestPart *part, const Box *chunk, StType type,
+                        char *space, char *to)
+{
+    const StoredScale *s = part->stored->scale;
+    const StoredRows at = stored_rows(part, chunk);
+    const int64_t column = s->column + at.skip, from = column / s->block[1];
+    const int64_t n = (column + at.width - 1) / s->block[1] - from + 1;
+    const ManifestPart there = {.tensor = part->tensor, .file = s->file};
+    float *scale = (float *)(void *)space;
+    char *raw = space + n * (int64_t)sizeof *scale;
+    int64_t have = -1;
+    for (int64_t i = 0; i < at.rows; i++) {
+        const int64_t row = (s->row + at.first + i) / s->block[0];
+        const ChunkRange p = {.at = s->at + (row * s->columns + from) * st_type_bytes(s->type),
+                              .bytes = (size_t)(n * st_type_bytes(s->type)),
+                              .box = *chunk};
+        if (row != have) {
+            TRY(read_all(r, &there, &p, raw));
+            (void)convert(s->type, raw, ST_F32, scale, n);
+            have = row;
+        }
+        scale_row(s, scale, column, at.width, type, to + i * at.width * st_type_bytes(type));
+    }
+    return OK;
+}
+
+/* Converts what read_runs has left in the scratch memory to our type. */
+static Err convert_stored(ChunkReader *r, const ManifestPart *part, const Box *chunk, StType type,
+                          char *to)
+{
+    (void)convert(part->stored->type, r->scratch, type, to, box_count(chunk));
+    if (!part->stored->scale) return OK;
+    /* Elements of 8 bits fill a quarter of the first half of the scratch memory. */
+    return apply_scales(r, part, chunk, type, r->scratch + CHUNK_BYTES / 2, to);
+}
+
 /* Scratch memory: the chunk as in the file, then in our type. */
 static Err read_stored(ChunkReader *r, const ManifestPart *part, const Box *chunk, void *to)
 {
     const StType type = st_type_of(r->manifest->tensors.tensor[part->tensor].dtype);
     const size_t element = (size_t)st_type_bytes(type);
-    const int64_t n = box_count(chunk);
     if (!r->scratch) r->scratch = malloc(2 * (size_t)CHUNK_BYTES);
     if (!r->scratch)
         return err_fail(ERR_NOMEM, "%d bytes to read %s with", 2 * CHUNK_BYTES, r->manifest->dir);
     TRY(read_runs(r, part, chunk, r->scratch));
-    if (!part->stored->transposed) {
-        convert(part->stored->type, r->scratch, type, to, n);
-        return OK;
-    }
+    if (!part->stored->transposed) return convert_stored(r, part, chunk, type, to);
     char *converted = r->scratch + CHUNK_BYTES;
-    convert(part->stored->type, r->scratch, type, converted, n);
+    TRY(convert_stored(r, part, chunk, type, converted));
     const BoxView out = box_dense(chunk, to);
     const BoxView in = {.data = converted, .stride = {1, extent(chunk, 0)}};
     box_copy(chunk, element, &in, &out);

@@ -10,6 +10,7 @@
 
 #include <math.h>
 #include <string.h>
+#include "base/fp8.h"
 
 enum { TILE = 512 };
 
@@ -66,6 +67,8 @@ static float to_odd(double x)
     return float_of(bits | 1);
 }
 
+static bool is_fp8(StType t) { return t == ST_F8_E4M3 || t == ST_F8_E5M2; }
+
 static void to_floats(StType from, const char *in, bool odd, float *out, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -79,6 +82,9 @@ static void to_floats(StType from, const char *in, bool odd, float *out, int64_t
         }
         if (from == ST_F32) {
             memcpy(&bits, in + 4 * i, sizeof bits);
+        } else if (is_fp8(from)) {
+            out[i] = fp8_get(from == ST_F8_E4M3 ? E4M3 : E5M2, (uint8_t)in[i]);
+            continue;
         } else {
             memcpy(&half, in + 2 * i, sizeof half);
             bits = from == ST_BF16 ? (uint32_t)half << 16 : from_f16(half);
@@ -144,8 +150,8 @@ int64_t convert(StType from, const void *in, StType to, void *out, int64_t n)
     int64_t over = 0;
     float tile[TILE];
     char before[8 * TILE];
-    MUST(convert_supports(from) && convert_supports(to), "%s to %s", st_type_name(from),
-         st_type_name(to));
+    MUST((convert_supports(from) || is_fp8(from)) && convert_supports(to), "%s to %s",
+         st_type_name(from), st_type_name(to));
     if (from == to) {
         memmove(out, in, (size_t)(n * a));
         return 0;

@@ -253,6 +253,9 @@ static Err make_config(const HfWriteSettings *w, Arena *temp, json_t **out)
     TRY(describes(*out, &w->from->model, temp, &same));
     if (!same) TRY(merge_config(&w->from->model, temp, *out));
     if (w->type != HF_AS_STORED) set_type(*out, w->type);
+    /* Weights in FP8 are read and not written. */
+    if (json_object_size(json_object_get(*out, "quantization_config")) > 0)
+        json_object_del(*out, "quantization_config");
     return OK;
 }
 

@@ -4,14 +4,17 @@
  *     h.0.ln_1.weight             h.0.ln_1.weight  transformer.h.0.ln_1.weight
  *     model.norm.weight           model.norm.weight  norm.weight
  *     lm_head.weight              the same; if tied, missing or equal to the embedding
+ *     X.weight in 8 bits          X.weight, and its scales in X.weight_scale_inv
  *
  * The name of the embedding determines the style of all names. */
+#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 #include "state/convert.h"
 #include "state/disk.h"
 #include "state/hash.h"
 #include "state/hf.h"
+#include "state/strict.h"
 
 typedef enum {
     NAMES_AS_HERE,
@@ -20,7 +23,13 @@ typedef enum {
     N_NAME_STYLES
 } NameStyle;
 
-enum { NAME_BYTES = 224, SHAPE_BYTES = 96, COMPARE_BYTES = 1 << 20 };
+enum {
+    NAME_BYTES = 224,
+    SHAPE_BYTES = 96,
+    COMPARE_BYTES = 1 << 20,
+    MAX_CONFIG_BYTES = 1 << 20,
+    MAX_CONFIG_DEPTH = 16
+};
 
 static const char head_name[] = "lm_head.weight";
 
@@ -38,6 +47,7 @@ typedef struct {
     Model model;
     HfFiles files;
     NameStyle names;
+    int64_t block[2]; /* elements of a tensor of 8 bits that share a scale; 0: not read yet */
     Manifest *m;
 } HfOpener;
 
@@ -84,6 +94,8 @@ static void shape_there(const HfPlace *place, const Param *p, int64_t n[2])
     n[1] = place->transposed ? place->rows : columns;
 }
 
+static bool is_fp8(StType t) { return t == ST_F8_E4M3 || t == ST_F8_E5M2; }
+
 static Err check_tensor(const HfOpener *o, const HfEntry *e, const int64_t want[2], int ndim)
 {
     const StTensor *t = e->tensor;
@@ -94,10 +106,64 @@ static Err check_tensor(const HfOpener *o, const HfEntry *e, const int64_t want[
     if (!same)
         return err_fail(ERR_CONFIG, "%s: tensor \"%s\" is %s, and by config.json it is %s", path,
                         t->name, shape_text(t->n, t->ndim, is), shape_text(want, ndim, should));
-    if (!convert_supports(t->type))
+    if (!convert_supports(t->type) && !is_fp8(t->type))
         return err_fail(ERR_CONFIG,
-                        "%s: tensor \"%s\" is of type %s; F64, F32, F16 and BF16 are read", path,
-                        t->name, st_type_name(t->type));
+                        "%s: tensor \"%s\" is of type %s; F64, F32, F16, BF16 and, with scales, "
+                        "F8_E4M3 are read",
+                        path, t->name, st_type_name(t->type));
+    return OK;
+}
+
+/* Reads the shape of a block of elements that share a scale: quantization_config of config.json. */
+static Err read_block(HfOpener *o)
+{
+    char path[DISK_PATH_BYTES];
+    const char *text;
+    size_t bytes;
+    json_t *root;
+    bool found = true;
+    TRY(disk_path(o->dir, "config.json", path));
+    TRY(text_read_file(path, MAX_CONFIG_BYTES, o->arena, &text, &bytes));
+    TRY(strict_parse(path, text, bytes, MAX_CONFIG_DEPTH, &root));
+    const json_t *list =
+        json_object_get(json_object_get(root, "quantization_config"), "weight_block_size");
+    for (size_t d = 0; d < 2; d++) {
+        o->block[d] = json_integer_value(json_array_get(list, d));
+        found = found && json_array_size(list) == 2 && o->block[d] > 0;
+    }
+    json_decref(root);
+    if (found) return OK;
+    return err_fail(ERR_CONFIG,
+                    "%s: has weights in FP8, and config.json has no weight_block_size of two sizes "
+                    "in its quantization_config; FP8 with other scales is not read",
+                    o->dir);
+}
+
+/* Finds the scales of a tensor of 8 bits. `there` is the shape of the whole tensor. */
+static Err find_scale(HfOpener *o, const HfEntry *of, const int64_t there[2], StoredScale *out)
+{
+    char name[NAME_BYTES + 16];
+    const char *path = o->files.file[of->file].path;
+    snprintf(name, sizeof name, "%s_scale_inv", of->tensor->name);
+    HfEntry *e = hf_find(&o->files, name);
+    if (!e)
+        return err_fail(ERR_CONFIG,
+                        "%s: tensor \"%s\" is of type %s and has no scales \"%s\"; FP8 without "
+                        "scales of blocks is not read",
+                        path, of->tensor->name, st_type_name(of->tensor->type), name);
+    if (o->block[0] == 0) TRY(read_block(o));
+    int64_t want[2];
+    for (int d = 0; d < 2; d++) want[d] = (there[d] + o->block[d] - 1) / o->block[d];
+    TRY(check_tensor(o, e, want, 2));
+    if (!convert_supports(e->tensor->type) || e->tensor->type == ST_F64)
+        return err_fail(ERR_CONFIG, "%s: scales \"%s\" are of type %s; F32, F16 and BF16 are read",
+                        o->files.file[e->file].path, name, st_type_name(e->tensor->type));
+    e->used = true;
+    *out = (StoredScale){.file = e->file,
+                         .type = e->tensor->type,
+                         .at = o->files.file[e->file].data_at + e->tensor->at,
+                         .block = {o->block[0], o->block[1]},
+                         .columns = want[1]};
     return OK;
 }
 
@@ -127,6 +193,13 @@ static Err add_part(HfOpener *o, const Param *p, int64_t i, int tensor)
     TRY(ARENA_NEW(o->arena, 1, &stored));
     *stored = (StoredFormat){
         .type = e->tensor->type, .transposed = place.transposed, .pitch = ndim == 2 ? there[1] : 1};
+    if (is_fp8(e->tensor->type)) {
+        StoredScale *scale;
+        TRY(ARENA_NEW(o->arena, 1, &scale));
+        TRY(find_scale(o, e, there, scale));
+        *(place.transposed ? &scale->column : &scale->row) = place.from;
+        stored->scale = scale;
+    }
     e->used = true;
     ManifestPart *part = &o->m->part[o->m->n_parts++];
     *part = (ManifestPart){.tensor = tensor, .file = e->file, .stored = stored};

@@ -285,10 +285,23 @@ static Err give_up(HfWriter *x, Err err)
     return err_fail(err, "%s", text);
 }
 
+/* True if weights are stored in 8 bits, with scales. */
+static bool has_scales(const Manifest *m)
+{
+    for (int64_t i = 0; i < m->n_parts; i++)
+        if (m->part[i].stored && m->part[i].stored->scale) return true;
+    return false;
+}
+
 Err hf_write(const HfWriteSettings *w, HfWriteResult *out)
 {
     HfWriter *x;
     const size_t mark = arena_mark(w->temp);
+    if (w->type == HF_AS_STORED && has_scales(&w->from->manifest))
+        return err_fail(ERR_CONFIG,
+                        "%s: its weights are in FP8 with scales, which are read and not written; "
+                        "choose a type: --dtype bf16, f16 or f32",
+                        w->from->dir);
     TRY(ARENA_NEW(w->temp, 1, &x));
     x->w = w;
     x->threads = w->team ? team_threads(w->team) : 1;

@@ -43,10 +43,21 @@ typedef struct {
  *
  *         row r there    | r-th column of q | of k | of v |        pitch 3 D, transposed */
 typedef struct {
-    StType type; /* F64, F32, F16 or BF16: converted to the tensor's own type */
+    StType type; /* F64, F32, F16, BF16, or of 8 bits: converted to the tensor's own type */
     bool transposed;
-    int64_t pitch; /* elements between the starts of two rows in the file */
+    int64_t pitch;                   /* elements between the starts of two rows in the file */
+    const struct StoredScale *scale; /* of elements of 8 bits; NULL: none */
 } StoredFormat;
+
+/* The scales of a tensor of 8 bits: a tensor beside it, with one for each block of its elements.
+ * Element (row, column) there is code x scale[row / block[0]][column / block[1]]. */
+typedef struct StoredScale {
+    int file;
+    StType type;               /* F32, F16 or BF16 */
+    int64_t at;                /* offset of its first byte in the file */
+    int64_t block[2], columns; /* columns: scales in a row */
+    int64_t row, column;       /* of the part's first element, in the tensor of the file */
+} StoredScale;
 
 typedef struct {
     int tensor, file;

@@ -11,9 +11,9 @@
 
 #include "support/expect.h"
 
-const char *const hf_folders[] = {"gpt2",  "gpt2_hub", "llama",   "llama_bf16", "mistral_f16",
-                                  "qwen2", "qwen3",    "mixtral", "qwen2_moe",  "qwen3_moe",
-                                  "olmoe", "dots1",    NULL};
+const char *const hf_folders[] = {"gpt2",  "gpt2_hub", "llama",     "llama_bf16", "mistral_f16",
+                                  "qwen2", "qwen3",    "mixtral",   "qwen2_moe",  "qwen3_moe",
+                                  "olmoe", "dots1",    "llama_fp8", NULL};
 
 const char *hf_folder_path(const char *name, Arena *a)
 {
@@ -50,6 +50,11 @@ static double element(const unsigned char *at, StType type)
 {
     uint32_t bits = 0;
     float x;
+    if (type == ST_F8_E4M3) {
+        const int e = at[0] >> 3 & 15, m = at[0] & 7;
+        const double size = e ? ldexp(8 + m, e - 10) : ldexp(m, -9);
+        return at[0] & 0x80 ? -size : size;
+    }
     if (type == ST_F16) {
         const int e = at[1] >> 2 & 31, m = (at[1] & 3) << 8 | at[0];
         const double size = e == 31 ? (double)INFINITY
@@ -90,6 +95,38 @@ static bool find(const char *dir, const char *name, Arena *a, StFile *file, StTe
     return found;
 }
 
+static unsigned char *read_bytes(const StFile *file, const StTensor *t, Arena *a)
+{
+    unsigned char *data;
+    DO(ARENA_NEW(a, t->bytes, &data));
+    FILE *f = fopen(file->path, "rb");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, (long)(file->data_at + t->at), SEEK_SET), 0);
+    assert_int_equal(fread(data, 1, (size_t)t->bytes, f), t->bytes);
+    fclose(f);
+    return data;
+}
+
+/* Multiplies the elements of a tensor in 8 bits, whole and not transposed, by the scales of their
+ * blocks of 8 x 16: those of llama_fp8. */
+static void scale_blocks(const char *dir, const char *name, int64_t rows, int64_t columns, Arena *a,
+                         double *x)
+{
+    char whole[256];
+    StFile file;
+    StTensor t = {0};
+    snprintf(whole, sizeof whole, "%s_scale_inv", name);
+    if (!find(dir, whole, a, &file, &t)) fail_msg("%s: no %s", dir, whole);
+    assert_int_equal(t.n[0], (rows + 7) / 8);
+    assert_int_equal(t.n[1], (columns + 15) / 16);
+    const unsigned char *data = read_bytes(&file, &t, a);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < columns; j++)
+            x[i * columns + j] =
+                (double)((float)x[i * columns + j] *
+                         (float)element(data + 4 * (i / 8 * t.n[1] + j / 16), ST_F32));
+}
+
 /* The elements of tensor i of the parameter. */
 static void read_tensor(const char *dir, const ModelConfig *c, const Param *p, int64_t i, Arena *a,
                         double *out)
@@ -99,17 +136,12 @@ static void read_tensor(const char *dir, const ModelConfig *c, const Param *p, i
     const int64_t count = p->count / hf_tensors(p);
     StFile file;
     StTensor t = {0};
-    unsigned char *data;
     if (!find(dir, place.name, a, &file, &t)) fail_msg("%s: no %s", dir, place.name);
-    DO(ARENA_NEW(a, t.bytes, &data));
-    FILE *f = fopen(file.path, "rb");
-    assert_non_null(f);
-    assert_int_equal(fseek(f, (long)(file.data_at + t.at), SEEK_SET), 0);
-    assert_int_equal(fread(data, 1, (size_t)t.bytes, f), t.bytes);
-    fclose(f);
+    const unsigned char *data = read_bytes(&file, &t, a);
     for (int64_t e = 0; e < count; e++)
         out[e] = element(
             data + hf_index(&place, p, e / columns, e % columns) * st_type_bytes(t.type), t.type);
+    if (t.type == ST_F8_E4M3) scale_blocks(dir, place.name, count / columns, columns, a, out);
 }
 
 void hf_folder_weight(const char *dir, const ModelConfig *c, const Param *p, Arena *a, double *out)

@@ -109,10 +109,13 @@ static json_t *read_config(const char *dir)
     return o;
 }
 
-/* Every key and value of the folder's config.json, and no other. */
+/* Every key and value of the folder's config.json, and no other; but not how weights in 8 bits were
+ * stored. */
 static void check_config_kept(const Bench *b, const char *from)
 {
     json_t *is = read_config(b->to), *want = read_config(from);
+    if (json_is_object(json_object_get(want, "quantization_config")))
+        json_object_del(want, "quantization_config");
     if (!json_equal(is, want)) fail_msg("%s: %s", from, json_dumps(is, JSON_SORT_KEYS));
     json_decref(is);
     json_decref(want);
@@ -132,6 +135,14 @@ static void from_theirs(void **state)
             DO(arena_open(&arena, "path", ARENA_PLENTY));
             const char *from = hf_folder_path(hf_folders[i], &arena);
             bench_open(&b, from);
+            const bool fp8 = strcmp(hf_folders[i], "llama_fp8") == 0;
+            if (fp8 && way[k].type == HF_AS_STORED) { /* scales are read, not written */
+                assert_int_equal(write_as(&b, way[k].type, way[k].shard_bytes), ERR_CONFIG);
+                assert_non_null(strstr(err_text(), "--dtype bf16"));
+                bench_close(&b);
+                arena_close(&arena);
+                continue;
+            }
             DO(write_as(&b, way[k].type, way[k].shard_bytes));
             assert_true(is_there(b.to, "model.safetensors.index.json") == (k > 0));
             assert_true(k == 0 ? b.result.files == 1 : b.result.files > 2);

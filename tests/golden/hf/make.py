@@ -7,7 +7,9 @@
 Each contains config.json, model.safetensors or shards with an index, and expected.json: a prompt,
 and the logits of each of its positions in float32. Weights are random, including norms and biases,
 and large enough that each of them affects the logits. `gpt2_hub` is like the folders of 2019 on the
-hub: names without a prefix, masks among the tensors, the tied head stored too."""
+hub: names without a prefix, masks among the tensors, the tied head stored too. `llama_fp8` has the
+linear weights of its layers in 8 bits, with a scale for each block of elements in weight_scale_inv,
+as the checkpoints of DeepSeek-V3 and Qwen3-FP8; blocks are small, and do not divide the shapes."""
 
 import json
 import os
@@ -78,6 +80,10 @@ CASES = {
         moe_intermediate_size=12, norm_topk_prob=True, routed_scaling_factor=1.5,
         first_k_dense_replace=1, sliding_window=None, max_position_embeddings=36,
         tie_word_embeddings=False)),
+    "llama_fp8": dict(fp8=(8, 16), shard="14KB", config=dict(
+        model_type="llama", hidden_size=24, intermediate_size=36, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, head_dim=6, vocab_size=41, rms_norm_eps=1e-5,
+        max_position_embeddings=64, tie_word_embeddings=False)),
 }
 T = 11
 
@@ -112,6 +118,49 @@ def write_hub(model, folder):
     save_file(tensors, path, metadata={"format": "pt"})
 
 
+def quantize(w, block):
+    """Codes, scales and the values that they stand for; without the library's own quantizer."""
+    rows, columns = block
+    scale = torch.zeros(-(-w.shape[0] // rows), -(-w.shape[1] // columns))
+    code = torch.zeros(w.shape, dtype=torch.float8_e4m3fn)
+    value = torch.zeros(w.shape)
+    for i in range(scale.shape[0]):
+        for j in range(scale.shape[1]):
+            at = slice(i * rows, (i + 1) * rows), slice(j * columns, (j + 1) * columns)
+            scale[i, j] = w[at].abs().max() / 448
+            code[at] = (w[at] / scale[i, j]).clamp(-448, 448).to(torch.float8_e4m3fn)
+            value[at] = code[at].float() * scale[i, j]
+    return code, scale, value
+
+
+def write_fp8(model, folder, block):
+    """Replaces the linear weights of the layers, in the files and in the model."""
+    config = os.path.join(folder, "config.json")
+    with open(config) as f:
+        text = json.load(f)
+    text["quantization_config"] = dict(
+        activation_scheme="dynamic", fmt="e4m3", quant_method="fp8", weight_block_size=list(block),
+        modules_to_not_convert=["lm_head"])
+    with open(config, "w") as f:
+        json.dump(text, f, indent=2)
+    index = os.path.join(folder, "model.safetensors.index.json")
+    with open(index) as f:
+        listed = json.load(f)
+    parameters = dict(model.named_parameters())
+    for file in sorted(set(listed["weight_map"].values())):
+        path = os.path.join(folder, file)
+        tensors = load_file(path)
+        for name in [n for n in tensors if n.endswith("proj.weight")]:
+            tensors[name], scale, value = quantize(tensors[name], block)
+            tensors[name + "_scale_inv"] = scale
+            listed["weight_map"][name + "_scale_inv"] = file
+            with torch.no_grad():
+                parameters[name].copy_(value)
+        save_file(tensors, path, metadata={"format": "pt"})
+    with open(index, "w") as f:
+        json.dump(listed, f, indent=2)
+
+
 def make(name, case, seed, base):
     folder = os.path.join(base, name)
     shutil.rmtree(folder, ignore_errors=True)
@@ -123,8 +172,11 @@ def make(name, case, seed, base):
     if os.path.exists(generation):
         os.remove(generation)
     tokens = torch.randint(model.config.vocab_size, (1, T))
-    model = transformers.AutoModelForCausalLM.from_pretrained(
-        folder, dtype=torch.float32, attn_implementation="eager").eval()
+    if case.get("fp8"):
+        write_fp8(model, folder, case["fp8"])
+    else:
+        model = transformers.AutoModelForCausalLM.from_pretrained(
+            folder, dtype=torch.float32, attn_implementation="eager").eval()
     model.config._experts_implementation = "eager"
     with torch.no_grad():
         logits = model(tokens).logits[0]
