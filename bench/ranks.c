@@ -2,6 +2,7 @@
  *
  *     build/release/bench/ranks         gpt2-124m, 4 x 1,024 tokens, f32: 2 ranks and 2 threads
  *     build/release/bench/ranks model=llama-tiny ranks=64 sequences=64 seq_len=32 zero=3
+ *     build/release/bench/ranks model=bench/small_moe.json sequences=8 seq_len=256 ep=2
  *
  * Both alternate in one process, so that other load on the machine affects both. Data parallel
  * ranks share the sequences; the time includes their transfers. */
@@ -19,7 +20,8 @@
 typedef struct {
     const char *model;
     int64_t sequences, seq_len;
-    int ranks, threads, zero, steps, turns;
+    int ranks, threads, zero, ep, steps, turns;
+    double expert_rows; /* as parallel.expert_rows */
 } Options;
 
 /* One configuration of the step. */
@@ -61,16 +63,18 @@ static Err compile(WorldRank *w, const RunConfig *config, Job *job)
     TRY(ARENA_NEW(w->arena, 1, &model));
     TRY(model_config_load(o->model, NULL, 0, w->arena, model));
     const int64_t each = (o->sequences + config->ranks - 1) / config->ranks;
-    const JobSettings set = {.kind = JOB_STEP,
-                             .config = model,
-                             .dtype = F32,
-                             .batch = {each, o->seq_len},
-                             .micros = 1,
-                             .schedule = "1f1b",
-                             .optim = bench_adamw,
-                             .parallel = {.mesh = {.dp_shard = config->ranks},
-                                          .rank = w->rank,
-                                          .zero = config->ranks > 1 ? o->zero : 0}};
+    const JobSettings set = {
+        .kind = JOB_STEP,
+        .config = model,
+        .dtype = F32,
+        .batch = {each, o->seq_len},
+        .micros = 1,
+        .schedule = "1f1b",
+        .optim = bench_adamw,
+        .parallel = {.mesh = {.dp_shard = config->ranks, .ep = config->ranks > 1 ? o->ep : 1},
+                     .expert_rows = o->expert_rows,
+                     .rank = w->rank,
+                     .zero = config->ranks > 1 ? o->zero : 0}};
     return job_compile(&set, w->arena, job);
 }
 
@@ -141,8 +145,8 @@ static Err run(const Options *o)
     many.device = one.device;
     cores_find(&one.cores);
     many.cores = one.cores;
-    printf("%s, f32, %lld x %lld tokens a step; dp=%d zero=%d and one rank\n%s\n", o->model,
-           (long long)o->sequences, (long long)o->seq_len, o->ranks, o->zero,
+    printf("%s, f32, %lld x %lld tokens a step; dp=%d zero=%d ep=%d and one rank\n%s\n", o->model,
+           (long long)o->sequences, (long long)o->seq_len, o->ranks, o->zero, o->ep,
            device_cpu_text((char[CPU_TEXT_BYTES]){0}));
     for (int turn = 0; turn < o->turns; turn++) {
         TRY(take_turn(&one));
@@ -160,16 +164,14 @@ static bool read_option(const char *word, Options *o)
     const struct {
         const char *key;
         int *value;
-    } number[] = {{"ranks=", &o->ranks},
-                  {"threads=", &o->threads},
-                  {"zero=", &o->zero},
-                  {"steps=", &o->steps},
-                  {"turns=", &o->turns}};
+    } number[] = {{"ranks=", &o->ranks}, {"threads=", &o->threads}, {"zero=", &o->zero},
+                  {"ep=", &o->ep},       {"steps=", &o->steps},     {"turns=", &o->turns}};
     const char *value = strchr(word, '=');
     if (!value) return false;
     if (strncmp(word, "model=", 6) == 0) return o->model = value + 1, true;
     if (strncmp(word, "sequences=", 10) == 0) return o->sequences = atoll(value + 1), true;
     if (strncmp(word, "seq_len=", 8) == 0) return o->seq_len = atoll(value + 1), true;
+    if (strncmp(word, "expert_rows=", 12) == 0) return o->expert_rows = atof(value + 1), true;
     for (size_t i = 0; i < sizeof number / sizeof *number; i++)
         if (strncmp(word, number[i].key, strlen(number[i].key)) == 0)
             return *number[i].value = atoi(value + 1), true;
@@ -178,12 +180,21 @@ static bool read_option(const char *word, Options *o)
 
 int main(int argc, char **argv)
 {
-    Options o = {"gpt2-124m", 4, 1024, 2, 2, 1, 2, 2};
+    Options o = {.model = "gpt2-124m",
+                 .sequences = 4,
+                 .seq_len = 1024,
+                 .ranks = 2,
+                 .threads = 2,
+                 .zero = 1,
+                 .ep = 1,
+                 .expert_rows = 2,
+                 .steps = 2,
+                 .turns = 2};
     for (int i = 1; i < argc; i++)
         if (!read_option(argv[i], &o)) {
             fprintf(stderr,
                     "bench/ranks: \"%s\": there are model= sequences= seq_len= ranks= threads= "
-                    "zero= steps= turns=\n",
+                    "zero= ep= expert_rows= steps= turns=\n",
                     argv[i]);
             return 2;
         }
