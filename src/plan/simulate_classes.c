@@ -82,6 +82,8 @@ static uint64_t share_of(const Transfer *t, int i)
         return (uint64_t)(t->to_counts ? t->to_counts[i] : 0);
     case COMM_REDUCE_SCATTER:
         return (uint64_t)(t->from_counts ? t->from_counts[i] : 0);
+    case COMM_ALL_TO_ALL: /* without counts all parts are equal */
+        return t->from_counts || t->to_counts ? (uint64_t)t->group.rank[i] : 0;
     default: /* shares are known only to the member's own program: each gets its own key */
         return (uint64_t)t->group.rank[i];
     }

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 #include "plan/simulate.h"
 #include "support/jobs.h"
+#include "support/models.h"
 
 typedef struct {
     Arena arena, temp;
@@ -158,6 +159,67 @@ static void classes_count_every_rank(void **state)
         }
 }
 
+/* A mixture of experts on axes of its own: E and F divide, tokens and blocks of state do not. */
+static void classes_count_ranks_with_experts(void **state)
+{
+    static const struct {
+        MeshSizes mesh;
+        int zero;
+    } expert[] = {{{.dp_shard = 4, .ep = 2}, 1},
+                  {{.dp_shard = 6, .ep = 3}, 3},
+                  {{.dp_shard = 2, .tp = 3, .ep = 6}, 0},
+                  {{.dp_shard = 3, .tp = 2, .ep = 3, .etp = 2}, 2},
+                  {{.dp_shard = 3, .cp = 2, .tp = 2, .ep = 4}, 1},
+                  {{.pp = 2, .dp_shard = 2, .tp = 2, .ep = 2}, 3},
+                  {{.dp_replicate = 2, .dp_shard = 3, .tp = 2, .ep = 12}, 1}};
+    Fixture *fixture = *state;
+    for (size_t i = 0; i < sizeof expert / sizeof *expert; i++) {
+        const size_t marks[] = {arena_mark(&fixture->arena), arena_mark(&fixture->temp)};
+        ModelConfig config = *test_model("qwen2_moe");
+        JobSettings set = test_job_settings("qwen2_moe", JOB_STEP);
+        config.experts.n = 12;
+        config.experts.width = 10;
+        config.experts.aux_loss = 0.1;
+        set.config = &config;
+        set.parallel = (ParallelSettings){.mesh = expert[i].mesh,
+                                          .zero = expert[i].zero,
+                                          .sequence = expert[i].mesh.tp > 1,
+                                          .expert_rows = 1.5,
+                                          .live = 3};
+        check_every_rank(fixture, &set);
+        arena_rewind(&fixture->arena, marks[0]);
+        arena_rewind(&fixture->temp, marks[1]);
+    }
+}
+
+/* Ranks with other experts have programs of equal sizes. */
+static void many_ranks_with_experts(void **state)
+{
+    Fixture *fixture = *state;
+    ModelConfig config;
+    Mesh mesh;
+    JobSettings set = test_job_settings("llama", JOB_STEP);
+    must(model_config_load("mixtral-8x7b", NULL, 0, &fixture->arena, &config));
+    config.n_layers = 4;
+    set.config = &config;
+    set.dtype = BF16;
+    set.batch = (BatchShape){1, 4096};
+    set.micros = 2;
+    set.compile = (CompileOptions){.recompute = RECOMPUTE_NONE};
+    set.optim.block = 65536;
+    set.parallel = (ParallelSettings){.mesh = {.dp_shard = 64, .tp = 2, .pp = 2, .ep = 8},
+                                      .zero = 1,
+                                      .sequence = true,
+                                      .expert_rows = 2,
+                                      .live = 2};
+    const Simulation s = simulated(fixture, &set, &mesh);
+    int64_t ranks = 0;
+    for (int i = 0; i < s.n; i++) ranks += s.class[i].ranks;
+    assert_int_equal(ranks, 256);
+    if (s.n >= 32 || s.compiled >= 2 * 256)
+        fail_msg("%d classes, %lld programs", s.n, (long long)s.compiled);
+}
+
 /* Elements sent along dp equal the formulas of data parallelism and ZeRO. */
 static void bytes_equal_the_formulas(void **state)
 {
@@ -297,6 +359,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(groups_have_axes),
         cmocka_unit_test(classes_count_every_rank),
+        cmocka_unit_test(classes_count_ranks_with_experts),
+        cmocka_unit_test(many_ranks_with_experts),
         cmocka_unit_test(bytes_equal_the_formulas),
         cmocka_unit_test(sixteen_thousand_ranks),
         cmocka_unit_test(sixteen_thousand_ranks_with_cp),
