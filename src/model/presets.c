@@ -93,7 +93,7 @@ static const struct {
                       "num_experts_per_tok=8 moe_intermediate_size=768 norm_topk_prob=true "
                       "decoder_sparse_step=1"},
     {"stdit-tiny", "model_type=stdit num_frames=6 latent_height=8 latent_width=8 "
-                   "latent_channels=1 patch_size=2 num_hidden_layers=4 hidden_size=64 "
+                   "latent_channels=1 patch_size=4 num_hidden_layers=4 hidden_size=64 "
                    "num_attention_heads=4 intermediate_size=128"},
     {"stdit-720m", STDIT("30", "1152", "16")},
     {"stdit-3b", STDIT("40", "2048", "32")},
