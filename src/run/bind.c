@@ -10,6 +10,7 @@
 typedef struct {
     const Program *sub, *caller;
     const Instr *call;
+    const Model *model;
 } Binding;
 
 /* Checks that the sub-program has F alone, and no memory except scratch that fits the region. */
@@ -58,9 +59,20 @@ static const ProgTensor *operand(const Binding *b, int32_t index)
     return &b->caller->tensor[index < c->n_in ? c->in[index] : c->out[index - c->n_in]];
 }
 
+/* Inputs have memory if a graph of the model declares them. */
+static Err check_input(const Binding *b, const ProgTensor *t)
+{
+    if (model_input(b->model, (Input)t->index).rows > 0) return OK;
+    return err_fail(ERR_CONFIG,
+                    "sub-program %s reads the input %s, which no unit of the model declares; "
+                    "declare it in %s",
+                    b->sub->kind, input_info((Input)t->index)->name, b->caller->kind);
+}
+
 static Err check_argument(const Binding *b, int32_t id)
 {
     const ProgTensor *t = &b->sub->tensor[id], *o = operand(b, t->index);
+    if (t->at[SPLIT].region == REGION_INPUT) return check_input(b, t);
     if (t->at[SPLIT].region != REGION_ARG) return OK;
     if (!o)
         return err_fail(ERR_CONFIG, "sub-program %s: argument %d: the call in %s passes 0 to %d",
@@ -109,7 +121,7 @@ Err rank_bind(Rank *r, int slot, const Program *sub)
         for (int i = 0; i < p->n_instr; i++) {
             const Instr *in = &p->instr[i];
             if (in->op != OP_call || in->attr.call.slot != slot) continue;
-            TRY(check_binding(&(Binding){sub, p, in}));
+            TRY(check_binding(&(Binding){sub, p, in, lp->model}));
         }
     }
     TRY(tickets_reserve(r, sub->n_tensors));

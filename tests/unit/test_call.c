@@ -48,7 +48,14 @@ static Value body_of(Graph *g, Dim rows, Value x, Middle middle)
     return add(g, x, c);
 }
 
-static Value body_call(Graph *g, Dim r, Value x) { return body_of(g, r, x, NULL); }
+/* Declares the inputs of all middles: those of a program that is bound later are not known. */
+static Value body_call(Graph *g, Dim r, Value x)
+{
+    input(g, INPUT_POSITIONS, r);
+    return body_of(g, r, x, NULL);
+}
+
+static Value body_without_inputs(Graph *g, Dim r, Value x) { return body_of(g, r, x, NULL); }
 static Value body_gelu(Graph *g, Dim r, Value x) { return body_of(g, r, x, middle_gelu); }
 static Value body_swiglu(Graph *g, Dim r, Value x) { return body_of(g, r, x, middle_swiglu); }
 static Value body_rope(Graph *g, Dim r, Value x) { return body_of(g, r, x, middle_rope); }
@@ -59,6 +66,7 @@ static Value parts_of(Graph *g, Dim rows, Value x, bool called)
     const Value wa = tiny_param(g, "a", D, D), wb = tiny_param(g, "b", D, D);
     const Value a = linear(g, x, wa, NO_VALUE), b = linear(g, x, wb, NO_VALUE);
     if (!called) return middle_gelu(g, rows, a, b);
+    input(g, INPUT_POSITIONS, rows);
     return call(g, 2, (Value[]){a, b}, dims2(rows, dim_of(D)), 0, REGION);
 }
 
@@ -180,6 +188,17 @@ static void wrong_arguments_are_refused(void **state)
     tiny_close(&t);
 }
 
+static void missing_inputs_are_refused(void **state)
+{
+    (void)state;
+    Tiny t;
+    open_call(&t, body_without_inputs);
+    const Program a = sub_program("rope", middle_rope, D, 2, &t.arena);
+    expect_error("positions", rank_bind(&t.rank, 0, &a), ERR_CONFIG,
+                 "reads the input positions, which no unit of the model declares");
+    tiny_close(&t);
+}
+
 static void unbound_is_an_error(void **state)
 {
     (void)state;
@@ -226,6 +245,7 @@ int main(void)
         cmocka_unit_test(operands_may_be_views),
         cmocka_unit_test(larger_sub_program_is_refused),
         cmocka_unit_test(wrong_arguments_are_refused),
+        cmocka_unit_test(missing_inputs_are_refused),
         cmocka_unit_test(unbound_is_an_error),
         cmocka_unit_test(missing_slots_are_refused),
     };
