@@ -96,12 +96,12 @@ static const StrategyRow inner[] = {{"act", "tp", 1, BY_ONE},
 
 #define ODD(name, rows)                                                                            \
     {                                                                                              \
-        name, rows, sizeof rows / sizeof *rows, HEADS, KEY_HEADS, SIZE, NULL, NULL                 \
+        name, rows, sizeof rows / sizeof *rows, HEADS, KEY_HEADS, SIZE, NULL, false, NULL          \
     }
 static const Strategy odd[] = {ODD("some weights", half),
                                ODD("stream across", across),
                                ODD("stream alone", rows),
                                ODD("inner values", inner),
-                               {"nothing", NULL, 0, HEADS, KEY_HEADS, SIZE, NULL, NULL}};
+                               {"nothing", NULL, 0, HEADS, KEY_HEADS, SIZE, NULL, false, NULL}};
 
 #endif

@@ -64,19 +64,19 @@ static void bed_close(PlanBed *b)
 }
 
 static const PlanCase cases[] = {
-    {"ring", 2, 0, TOKENS_ZIGZAG, 40, 4, 4, RECOMPUTE_NONE},
-    {"ring", 5, 0, TOKENS_STRIPED, 40, 8, 2, RECOMPUTE_NONE},
-    {"double-ring", 4, 2, TOKENS_ZIGZAG, 40, 8, 2, RECOMPUTE_NONE},
-    {"double-ring", 6, 3, TOKENS_CONTIGUOUS, 48, 8, 1, RECOMPUTE_NONE},
-    {"lightseq", 2, 0, TOKENS_CONTIGUOUS, 40, 8, 2, RECOMPUTE_NONE},
-    {"lightseq", 5, 0, TOKENS_CONTIGUOUS, 40, 7, 7, RECOMPUTE_NONE},
-    {"lightseq", 8, 0, TOKENS_CONTIGUOUS, 48, 4, 4, RECOMPUTE_NONE},
-    {"token-ring", 3, 0, TOKENS_CONTIGUOUS, 42, 4, 4, RECOMPUTE_NONE},
-    {"token-ring", 4, 0, TOKENS_ZIGZAG, 40, 8, 2, RECOMPUTE_NONE},
-    {"token-ring", 5, 0, TOKENS_ZIGZAG, 40, 7, 7, RECOMPUTE_NONE},
+    {"ring", 2, 0, TOKENS_ZIGZAG, 40, 4, 4, RECOMPUTE_NONE, 0},
+    {"ring", 5, 0, TOKENS_STRIPED, 40, 8, 2, RECOMPUTE_NONE, 0},
+    {"double-ring", 4, 2, TOKENS_ZIGZAG, 40, 8, 2, RECOMPUTE_NONE, 0},
+    {"double-ring", 6, 3, TOKENS_CONTIGUOUS, 48, 8, 1, RECOMPUTE_NONE, 0},
+    {"lightseq", 2, 0, TOKENS_CONTIGUOUS, 40, 8, 2, RECOMPUTE_NONE, 0},
+    {"lightseq", 5, 0, TOKENS_CONTIGUOUS, 40, 7, 7, RECOMPUTE_NONE, 0},
+    {"lightseq", 8, 0, TOKENS_CONTIGUOUS, 48, 4, 4, RECOMPUTE_NONE, 0},
+    {"token-ring", 3, 0, TOKENS_CONTIGUOUS, 42, 4, 4, RECOMPUTE_NONE, 0},
+    {"token-ring", 4, 0, TOKENS_ZIGZAG, 40, 8, 2, RECOMPUTE_NONE, 0},
+    {"token-ring", 5, 0, TOKENS_ZIGZAG, 40, 7, 7, RECOMPUTE_NONE, 0},
     /* keep scores: with a full mask */
-    {"rsa", 2, 0, TOKENS_CONTIGUOUS, 40, 4, 4, RECOMPUTE_NONE},
-    {"rsa", 4, 0, TOKENS_CONTIGUOUS, 40, 7, 7, RECOMPUTE_NONE},
+    {"rsa", 2, 0, TOKENS_CONTIGUOUS, 40, 4, 4, RECOMPUTE_NONE, 0},
+    {"rsa", 4, 0, TOKENS_CONTIGUOUS, 40, 7, 7, RECOMPUTE_NONE, 0},
 };
 enum { N_CASES = sizeof cases / sizeof *cases, N_IN_ONE_PASS = N_CASES - 2 };
 
@@ -132,13 +132,15 @@ static void totals_are_those_of_the_publications(void **state)
     (void)state;
     for (int cp = 2; cp <= 5; cp++) {
         PlanBed ring, whole, half, rsa;
-        bed_open(&ring, &(PlanCase){"ring", cp, 0, TOKENS_ZIGZAG, 120, 8, 2, RECOMPUTE_NONE}, true);
+        bed_open(&ring, &(PlanCase){"ring", cp, 0, TOKENS_ZIGZAG, 120, 8, 2, RECOMPUTE_NONE, 0},
+                 true);
         bed_open(&whole,
-                 &(PlanCase){"token-ring", cp, 0, TOKENS_CONTIGUOUS, 120, 4, 4, RECOMPUTE_NONE},
+                 &(PlanCase){"token-ring", cp, 0, TOKENS_CONTIGUOUS, 120, 4, 4, RECOMPUTE_NONE, 0},
                  true);
-        bed_open(&rsa, &(PlanCase){"rsa", cp, 0, TOKENS_CONTIGUOUS, 120, 4, 4, RECOMPUTE_NONE},
+        bed_open(&rsa, &(PlanCase){"rsa", cp, 0, TOKENS_CONTIGUOUS, 120, 4, 4, RECOMPUTE_NONE, 0},
                  true);
-        bed_open(&half, &(PlanCase){"token-ring", cp, 0, TOKENS_ZIGZAG, 120, 4, 4, RECOMPUTE_NONE},
+        bed_open(&half,
+                 &(PlanCase){"token-ring", cp, 0, TOKENS_ZIGZAG, 120, 4, 4, RECOMPUTE_NONE, 0},
                  true);
         assert_int_equal(ranks_sent(&ring.r, PHASE_F, OP_send) +
                              ranks_sent(&ring.r, PHASE_B, OP_send),
@@ -198,7 +200,7 @@ static void early_ranks_help_late_ones(void **state)
     for (int cp = 2; cp <= 9; cp++) {
         PlanBed b;
         int most = 0, all = 0;
-        bed_open(&b, &(PlanCase){"lightseq", cp, 0, TOKENS_CONTIGUOUS, 72, 4, 4, RECOMPUTE_NONE},
+        bed_open(&b, &(PlanCase){"lightseq", cp, 0, TOKENS_CONTIGUOUS, 72, 4, 4, RECOMPUTE_NONE, 0},
                  true);
         for (int k = 0; k < cp; k++) {
             const Program *p = &b.r.program[k];
@@ -237,13 +239,13 @@ static void work_is_balanced(void **state)
         PlanCase c;
         double bound;
     } table[] = {
-        {{"ring", 4, 0, TOKENS_CONTIGUOUS, 400, 4, 2, RECOMPUTE_NONE}, 7.0 / 4},
-        {{"ring", 4, 0, TOKENS_ZIGZAG, 400, 4, 2, RECOMPUTE_NONE}, 1},
-        {{"double-ring", 4, 2, TOKENS_ZIGZAG, 400, 4, 2, RECOMPUTE_NONE}, 1},
-        {{"token-ring", 4, 0, TOKENS_ZIGZAG, 400, 4, 2, RECOMPUTE_NONE}, 1},
-        {{"lightseq", 4, 0, TOKENS_CONTIGUOUS, 400, 4, 2, RECOMPUTE_NONE}, 5.0 / 4},
-        {{"lightseq", 5, 0, TOKENS_CONTIGUOUS, 400, 4, 2, RECOMPUTE_NONE}, 1},
-        {{"rsa", 4, 0, TOKENS_CONTIGUOUS, 400, 4, 4, RECOMPUTE_NONE}, 1},
+        {{"ring", 4, 0, TOKENS_CONTIGUOUS, 400, 4, 2, RECOMPUTE_NONE, 0}, 7.0 / 4},
+        {{"ring", 4, 0, TOKENS_ZIGZAG, 400, 4, 2, RECOMPUTE_NONE, 0}, 1},
+        {{"double-ring", 4, 2, TOKENS_ZIGZAG, 400, 4, 2, RECOMPUTE_NONE, 0}, 1},
+        {{"token-ring", 4, 0, TOKENS_ZIGZAG, 400, 4, 2, RECOMPUTE_NONE, 0}, 1},
+        {{"lightseq", 4, 0, TOKENS_CONTIGUOUS, 400, 4, 2, RECOMPUTE_NONE, 0}, 5.0 / 4},
+        {{"lightseq", 5, 0, TOKENS_CONTIGUOUS, 400, 4, 2, RECOMPUTE_NONE, 0}, 1},
+        {{"rsa", 4, 0, TOKENS_CONTIGUOUS, 400, 4, 4, RECOMPUTE_NONE, 0}, 1},
     };
     (void)state;
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
@@ -288,11 +290,11 @@ static void visits_carry_on(void **state)
         PlanCase c;
         int merges, adds; /* of all ranks */
     } table[] = {
-        {{"ring", 4, 0, TOKENS_ZIGZAG, 40, 8, 2, RECOMPUTE_NONE}, 0, 2 * 4 * 3},
-        {{"double-ring", 4, 2, TOKENS_ZIGZAG, 40, 8, 2, RECOMPUTE_NONE}, 0, 2 * 4 * 3},
+        {{"ring", 4, 0, TOKENS_ZIGZAG, 40, 8, 2, RECOMPUTE_NONE, 0}, 0, 2 * 4 * 3},
+        {{"double-ring", 4, 2, TOKENS_ZIGZAG, 40, 8, 2, RECOMPUTE_NONE, 0}, 0, 2 * 4 * 3},
         /* keys go to the rank at distance 1, whose dk and dv come back, or their queries do */
-        {{"lightseq", 3, 0, TOKENS_CONTIGUOUS, 42, 4, 4, RECOMPUTE_NONE}, 1, 2 * 2 + 1},
-        {{"token-ring", 3, 0, TOKENS_CONTIGUOUS, 42, 4, 4, RECOMPUTE_NONE}, 3 * 2, 3 * 2},
+        {{"lightseq", 3, 0, TOKENS_CONTIGUOUS, 42, 4, 4, RECOMPUTE_NONE, 0}, 1, 2 * 2 + 1},
+        {{"token-ring", 3, 0, TOKENS_CONTIGUOUS, 42, 4, 4, RECOMPUTE_NONE, 0}, 3 * 2, 3 * 2},
     };
     (void)state;
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
@@ -358,10 +360,10 @@ static void scratch_is_flat(void **state)
         for (int large = 0; large < 2; large++) {
             const int cp = large ? 16 : 12;
             PlanBed b;
-            bed_open(
-                &b,
-                &(PlanCase){table[i].plan, cp, 2, table[i].tokens, 16 * cp, 4, 2, RECOMPUTE_NONE},
-                true);
+            bed_open(&b,
+                     &(PlanCase){table[i].plan, cp, 2, table[i].tokens, 16 * cp, 4, 2,
+                                 RECOMPUTE_NONE, 0},
+                     true);
             for (int k = 0; k < cp; k++) {
                 const size_t here =
                     b.r.program[k].scratch_live[PHASE_F] + b.r.program[k].scratch_live[PHASE_B];
@@ -402,7 +404,7 @@ static int count_exposed(const Program *p, Phase phase, int *hops)
 static void hops_overlap_visits(void **state)
 {
     static const Phase phases[] = {PHASE_F, PHASE_I, PHASE_B};
-    const PlanCase ring = {"ring", 4, 0, TOKENS_ZIGZAG, 40, 8, 2, RECOMPUTE_NONE};
+    const PlanCase ring = {"ring", 4, 0, TOKENS_ZIGZAG, 40, 8, 2, RECOMPUTE_NONE, 0};
     PlanBed b;
     (void)state;
     bed_open(&b, &ring, true);

@@ -98,11 +98,11 @@ static void fold_is_dp_in_f64(void **state)
 static void initial_weights_are_equal(void **state)
 {
     (void)state;
-    static const MeshSizes mesh[] = {{1, 4, 1, 1, 0, 0, 0, 0},
-                                     {2, 2, 1, 1, 0, 0, 0, 0},
-                                     {1, 1, 3, 1, 0, 0, 0, 0},
-                                     {1, 2, 2, 1, 0, 0, 0, 0},
-                                     {2, 1, 2, 1, 0, 0, 0, 0}};
+    static const MeshSizes mesh[] = {{1, 4, 1, 1, 0, 0, 0, 0, false},
+                                     {2, 2, 1, 1, 0, 0, 0, 0, false},
+                                     {1, 1, 3, 1, 0, 0, 0, 0, false},
+                                     {1, 2, 2, 1, 0, 0, 0, 0, false},
+                                     {2, 1, 2, 1, 0, 0, 0, 0, false}};
     World w = world("llama-tied", 1, 1);
     WorldResult a, b;
     w.init = true;

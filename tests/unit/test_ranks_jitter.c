@@ -19,18 +19,26 @@ typedef struct {
 } Row;
 
 static const Row rows[] = {
-    {"llama", "1f1b", 3, 4, {1, 1, 1, 3, 0, 0, 0, 0}, 0, false, 0, 0},
-    {"llama", "1f1b", 4, 5, {1, 1, 1, 4, 0, 0, 0, 0}, 0, true, 0, 0},
-    {"gpt2", "interleaved", 4, 5, {1, 2, 1, 2, 0, 0, 0, 0}, 3, false, 0, 0},
-    {"qwen3", "zbh1", 3, 4, {1, 1, 2, 3, 0, 0, 0, 0}, 0, false, 0, 0},
-    {"gpt2-untied", "zbv", 4, 3, {1, 2, 1, 2, 0, 0, 0, 0}, 2, false, 0, 0},
-    {"llama-tied", "dualpipev", 4, 5, {1, 1, 1, 2, 0, 0, 0, 0}, 0, false, 0, 0},
-    {"llama", "1f1b", 2, 2, {1, 1, 1, 1, 3, 0, 0, 0}, 0, false, CONTEXT_RING, TOKENS_ZIGZAG},
-    {"qwen3", "1f1b", 2, 3, {1, 2, 1, 1, 2, 0, 0, 0}, 3, false, CONTEXT_RING, TOKENS_STRIPED},
-    {"llama", "zbv", 4, 3, {1, 1, 1, 2, 3, 0, 0, 0}, 0, false, CONTEXT_LIGHTSEQ, 0},
-    {"gpt2", "1f1b", 2, 2, {1, 1, 1, 1, 4, 0, 0, 0}, 0, false, CONTEXT_TOKEN_RING, 0},
-    {"mistral", "1f1b", 2, 2, {1, 1, 2, 1, 4, 0, 0, 0}, 0, false, CONTEXT_DOUBLE_RING, 0},
-    {"llama", "seq1f1b", 2, 3, {1, 1, 2, 2, 0, 0, 0, 0}, 0, false, 0, 0},
+    {"llama", "1f1b", 3, 4, {1, 1, 1, 3, 0, 0, 0, 0, false}, 0, false, 0, 0},
+    {"llama", "1f1b", 4, 5, {1, 1, 1, 4, 0, 0, 0, 0, false}, 0, true, 0, 0},
+    {"gpt2", "interleaved", 4, 5, {1, 2, 1, 2, 0, 0, 0, 0, false}, 3, false, 0, 0},
+    {"qwen3", "zbh1", 3, 4, {1, 1, 2, 3, 0, 0, 0, 0, false}, 0, false, 0, 0},
+    {"gpt2-untied", "zbv", 4, 3, {1, 2, 1, 2, 0, 0, 0, 0, false}, 2, false, 0, 0},
+    {"llama-tied", "dualpipev", 4, 5, {1, 1, 1, 2, 0, 0, 0, 0, false}, 0, false, 0, 0},
+    {"llama", "1f1b", 2, 2, {1, 1, 1, 1, 3, 0, 0, 0, false}, 0, false, CONTEXT_RING, TOKENS_ZIGZAG},
+    {"qwen3",
+     "1f1b",
+     2,
+     3,
+     {1, 2, 1, 1, 2, 0, 0, 0, false},
+     3,
+     false,
+     CONTEXT_RING,
+     TOKENS_STRIPED},
+    {"llama", "zbv", 4, 3, {1, 1, 1, 2, 3, 0, 0, 0, false}, 0, false, CONTEXT_LIGHTSEQ, 0},
+    {"gpt2", "1f1b", 2, 2, {1, 1, 1, 1, 4, 0, 0, 0, false}, 0, false, CONTEXT_TOKEN_RING, 0},
+    {"mistral", "1f1b", 2, 2, {1, 1, 2, 1, 4, 0, 0, 0, false}, 0, false, CONTEXT_DOUBLE_RING, 0},
+    {"llama", "seq1f1b", 2, 3, {1, 1, 2, 2, 0, 0, 0, 0, false}, 0, false, 0, 0},
 };
 enum { N_ROWS = sizeof rows / sizeof *rows, SEEDS = 2 };
 
