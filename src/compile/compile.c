@@ -125,7 +125,10 @@ static Err run_chunk(CompileContext *c)
 }
 
 static bool fuses(const CompileOptions *o) { return !o->unfused; }
-static Err run_fuse(CompileContext *c) { return fuse(&c->g); }
+static Err run_fuse(CompileContext *c)
+{
+    return fuses(c->options) ? fuse(&c->g) : fuse_packed(&c->g);
+}
 static Err run_slice(CompileContext *c)
 {
     return slice(&c->g, c->all_rows, has_context(c->options));
@@ -152,7 +155,7 @@ static const Pass passes[] = {
     {"weights", run_weights, has_weights, false},
     {"context", run_context, has_context, false},
     {"quantize", run_quantize, has_block_scales, false},
-    {"fuse", run_fuse, fuses, false},
+    {"fuse", run_fuse, NULL, false},
     {"chunk", run_chunk, NULL, false},
     {"slice", run_slice, has_slices, false},
     {"session", run_session, has_session, false},

@@ -50,7 +50,9 @@ typedef struct {
     int rank;           /* of the program */
     bool keep_gathered; /* values gathered in F are kept for the backward phases, not regathered */
     bool in_order;      /* a transfer is waited for where it begins */
-    bool unfused;       /* every op is a kernel of its own, as in eager frameworks */
+    /* Every op is a kernel of its own, as in eager frameworks; GEMMs that read one x are still one,
+     * since their models pack q, k and v, and gate and up. */
+    bool unfused;
     Fp8Options fp8;
     ContextChoice context;        /* attention over cp by this plan */
     double expert_rows;           /* rows that a rank of experts has room for, as a factor of its
@@ -120,6 +122,8 @@ Err stream_weights(Graph *g, const CompileOptions *options);
 Err route_rows(Graph *g, const CompileOptions *options);
 /* Rewrites the matches of a table of patterns. */
 Err fuse(Graph *g);
+/* Those of eager frameworks alone: GEMMs that read one x. */
+Err fuse_packed(Graph *g);
 /* Repeats the nodes of each chunk number, some rows at a time. */
 Err chunk(Graph *g, const ChunkRule *rule);
 /* Reduces the row extents of values to those of a slice; *all is the old extent. */

@@ -12,6 +12,8 @@ typedef struct {
     Err (*rewrite)(Graph *g, bool *found);
 } FusionPattern;
 
+static const FusionPattern packed[] = {{"siblings", fuse_siblings}};
+
 static const FusionPattern early[] = {
     {"siblings", fuse_siblings},
     {"sum into GEMM", fuse_sum},
@@ -36,6 +38,8 @@ static Err apply(const FusionPattern *pattern, size_t n, Graph *g)
 }
 
 Err fuse(Graph *g) { return apply(early, sizeof early / sizeof *early, g); }
+
+Err fuse_packed(Graph *g) { return apply(packed, sizeof packed / sizeof *packed, g); }
 
 Err epilogues(Graph *g) { return apply(late, sizeof late / sizeof *late, g); }
 

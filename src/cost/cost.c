@@ -68,6 +68,7 @@ static double heavy_seconds(const CostRates *r, const CostWork *w)
         rate = cost_curve_at(r->attention[w->dtype], w->heavy);
     if (class == WORK_GEMM && w->m > 0) {
         waste = cost_tile_waste(&r->tiles, w->experts, w->m, w->n, w->k);
+        if (r->tiles.boost > 0 && !r->gemm[w->dtype]) waste = larger(1, waste / r->tiles.boost);
         if (r->gemm[w->dtype]) rate = cost_grid_at(r->gemm[w->dtype], &r->tiles, w->m, w->n, w->k);
     }
     return w->heavy * waste / rate;

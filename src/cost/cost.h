@@ -70,6 +70,9 @@ typedef struct {
     int units;     /* that work on tiles at the same time: streaming multiprocessors; 0: any size */
     int m, n;      /* the largest tile; halves and quarters of it are used too */
     double fill_k; /* steps of k that the start and end of a tile take */
+    /* The clock of a device with few tiles, over the clock at which its power limit holds a GEMM
+     * that fills all units, whose rate flops_per_s is; 0: 1. */
+    double boost;
 } CostTiles;
 
 enum { MAX_LEVELS = 6 };

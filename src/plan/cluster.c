@@ -33,9 +33,10 @@ static Err read_tiles(const ClusterReader *r, const yaml_node_t *map, CostTiles 
     ClusterNumber table[] = {{.key = "units", .unit = 1, .to = &units},
                              {.key = "m", .unit = 1, .to = &m},
                              {.key = "n", .unit = 1, .to = &n},
-                             {.key = "fill_k", .unit = 1, .to = &t->fill_k, .may_be_zero = true}};
+                             {.key = "fill_k", .unit = 1, .to = &t->fill_k, .may_be_zero = true},
+                             {.key = "boost", .unit = 1, .to = &t->boost, .optional = true}};
     if (!map) return OK;
-    TRY(cluster_numbers(r, map, "tiles", table, 4));
+    TRY(cluster_numbers(r, map, "tiles", table, 5));
     TRY(check_whole(r, map, "units", units, &t->units));
     TRY(check_whole(r, map, "m", m, &t->m));
     return check_whole(r, map, "n", n, &t->n);

@@ -17,7 +17,7 @@
  *       host_launch_us: 5                            [+]  on the host, which launches ahead
  *       host_member_us: 2                            [+]  more for each member of a collective
  *       pair_bytes: 0, logit_bytes: 0                [+]  CostRates
- *       tiles: {units: 132, m: 256, n: 128, fill_k: 64}   [+]  CostTiles
+ *       tiles: {units: 132, m: 256, n: 128, fill_k: 64, boost: 1.2}   [+]  CostTiles
  *       price_per_hour: 2.5                          [+]  US dollars
  *       power_w: {idle: 75, busy: 700}               [+]
  *       gemm_table:                                  [+]  CostGrid: k varies fastest in tflops

@@ -80,9 +80,12 @@ static void device_text(Text *t, const Cluster *c)
     optional_line(t, "host_member_us", 1e6 * c->host_member_s);
     optional_line(t, "pair_bytes", r->pair_bytes);
     optional_line(t, "logit_bytes", r->logit_bytes);
-    if (r->tiles.units)
-        text_add(t, "  tiles: {units: %d, m: %d, n: %d, fill_k: %.6g}\n", r->tiles.units,
-                 r->tiles.m, r->tiles.n, r->tiles.fill_k);
+    if (r->tiles.units) {
+        text_add(t, "  tiles: {units: %d, m: %d, n: %d, fill_k: %.6g", r->tiles.units, r->tiles.m,
+                 r->tiles.n, r->tiles.fill_k);
+        if (r->tiles.boost > 0) text_add(t, ", boost: %.6g", r->tiles.boost);
+        text_add(t, "}\n");
+    }
     optional_line(t, "price_per_hour", c->price_per_hour);
     if (c->busy_watt > 0)
         text_add(t, "  power_w: {idle: %.6g, busy: %.6g}\n", c->idle_watt, c->busy_watt);

@@ -56,7 +56,7 @@ static const char full[] =
     "  gemm_tflops: {f64: 1, f32: 2, bf16: 3}\n  attention_tflops: {f64: 4, f32: 5, bf16: 6}\n"
     "  pointwise_tflops: {f64: 7, f32: 8, bf16: 9}\n  memory_gbps: 10\n  host_gbps: 11\n"
     "  launch_us: 1\n  host_launch_us: 7\n  host_member_us: 3\n  pair_bytes: 12\n"
-    "  logit_bytes: 24\n  tiles: {units: 108, m: 256, n: 128, fill_k: 32}\n"
+    "  logit_bytes: 24\n  tiles: {units: 108, m: 256, n: 128, fill_k: 32, boost: 1.25}\n"
     "  price_per_hour: 2.5\n  power_w: {idle: 70, busy: 400}\n"
     "  gemm_table:\n    bf16: {m: [64, 128], n: [256], k: [8, 16, 32], tflops: [1, 2, 3, 4, 5, "
     "6]}\n"
@@ -76,6 +76,7 @@ static void check_full(const Cluster *c)
     assert_true(fabs(c->host_launch_s - 7e-6) < 1e-12 && fabs(c->host_member_s - 3e-6) < 1e-12);
     assert_true(r->pair_bytes == 12 && r->logit_bytes == 24 && r->tiles.units == 108);
     assert_true(r->tiles.m == 256 && r->tiles.n == 128 && r->tiles.fill_k == 32);
+    assert_true(r->tiles.boost == 1.25);
     assert_true(r->gemm[BF16] && !r->gemm[F32] && r->attention[F32] && !r->attention[BF16]);
     assert_true(r->gemm[BF16]->n_m == 2 && r->gemm[BF16]->n_n == 1 && r->gemm[BF16]->n_k == 3);
     assert_true(r->gemm[BF16]->rate[4] == 5e12 && r->gemm[BF16]->k[2] == 32);

@@ -282,6 +282,26 @@ static void gemms_do_not_scale_linearly(void **state)
     assert_true(cost_work_seconds(&r, &w) - r.launch_s > 1.1 * whole / 32);
 }
 
+/* A GEMM that wastes tiles has the faster clock; one that fills all units, the rate itself. */
+static void clocks_fall_at_the_power_limit(void **state)
+{
+    CostRates r = *cost_default_rates();
+    CostWork large = {.op = OP_linear, .dtype = BF16, .m = 128, .n = 1280, .k = 512}, small = large;
+    double before[2], after[2];
+    (void)state;
+    small.m = small.n = 96; /* one tile of ten, a ninth of it idle */
+    large.heavy = 2 * large.m * large.n * large.k, small.heavy = 2 * small.m * small.n * small.k;
+    r.memory_Bps = 1e30, r.launch_s = 0;
+    for (int boosted = 0; boosted < 2; boosted++) {
+        double *seconds = boosted ? after : before;
+        r.tiles = (CostTiles){.units = 10, .m = 128, .n = 128, .boost = boosted ? 1.25 : 0};
+        seconds[0] = cost_work_seconds(&r, &large);
+        seconds[1] = cost_work_seconds(&r, &small);
+    }
+    assert_true(before[0] > 0 && after[0] == before[0]);
+    assert_true(fabs(before[1] / after[1] - 1.25) < 1e-12);
+}
+
 static void curves_and_grids_are_interpolated_in_logs(void **state)
 {
     static const double rate[] = {1, 4, 16, 64, 2, 8, 32, 128};
@@ -356,6 +376,7 @@ int main(void)
                                        cmocka_unit_test(experts_share_the_rows),
                                        cmocka_unit_test(tiles_and_waves_are_whole),
                                        cmocka_unit_test(gemms_do_not_scale_linearly),
+                                       cmocka_unit_test(clocks_fall_at_the_power_limit),
                                        cmocka_unit_test(curves_and_grids_are_interpolated_in_logs),
                                        cmocka_unit_test(tables_of_collectives),
                                        cmocka_unit_test(shared_links_and_scores)};

@@ -227,6 +227,26 @@ static void gemms_stay_apart(void **state)
     }
 }
 
+/* Eager frameworks pack GEMMs that read one x, and fuse nothing else: a sum stays an op. */
+static void packed_models_stay_eager(void **state)
+{
+    (void)state;
+    for (int packed = 0; packed < 2; packed++) {
+        GraphTest b;
+        gated(&b, true);
+        DO(packed ? fuse_packed(&b.g) : fuse(&b.g));
+        assert_int_equal(count_ops(&b, OP_linear), 2);
+        graph_test_close(&b);
+        graph_test_open(&b, "u");
+        stream_out(&b.g, not_collapsible(&b, graph_test_x(&b)));
+        graph_test_prepare(&b, true);
+        const int sums = count_ops(&b, OP_add);
+        DO(packed ? fuse_packed(&b.g) : fuse(&b.g));
+        assert_true(packed ? count_ops(&b, OP_add) == sums : count_ops(&b, OP_add) < sums);
+        graph_test_close(&b);
+    }
+}
+
 /* c shares a's gradient, but a and b can be distinguished from it: c stays as it is. */
 static void siblings_next_to_another(void **state)
 {
@@ -267,6 +287,7 @@ int main(void)
         cmocka_unit_test(siblings_forward_alone),
         cmocka_unit_test(siblings_with_bias),
         cmocka_unit_test(gemms_stay_apart),
+        cmocka_unit_test(packed_models_stay_eager),
         cmocka_unit_test(siblings_next_to_another),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
