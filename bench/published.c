@@ -27,6 +27,7 @@
 #include <string.h>
 
 #include "support/published_fit.h"
+#include "support/published_fit_memory.h"
 
 enum { MAX_REASONS = 256, MAX_GROUPS = 64, FIT_ROUNDS = 12 };
 
@@ -215,9 +216,12 @@ static Err predict_all(Harness *h)
 {
     PublishedRows *p = &h->rows;
     if (h->fit) TRY(published_fit(p, FIT_ROUNDS));
+    if (h->fit) TRY(published_fit_memory(p, FIT_ROUNDS));
     p->stamp++;
-    for (int i = 0; i < p->n_rows; i++)
+    for (int i = 0; i < p->n_rows; i++) {
+        rows_predict_memory(&p->row[i]);
         if (!p->row[i].skip) TRY(rows_predict(p, i));
+    }
     return OK;
 }
 
@@ -250,8 +254,7 @@ static Err run(Harness *h, int argc, char **argv)
         tables++;
     }
     if (tables == 0) return err_fail(ERR_CONFIG, "no table; name a CSV file after the flags");
-    if (h->write && (!h->fit || h->folds))
-        return err_fail(ERR_CONFIG, "--write: only with --fit");
+    if (h->write && (!h->fit || h->folds)) return err_fail(ERR_CONFIG, "--write: only with --fit");
     TRY(h->folds ? predict_folds(h) : predict_all(h));
     if (h->write) TRY(published_write(p, h->write));
     return h->out ? write_rows(h) : OK;

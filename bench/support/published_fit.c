@@ -8,6 +8,7 @@
 
 #include "plan/cluster.h"
 #include "support/least_squares.h"
+#include "support/published_fit_memory.h"
 
 /* A constant of a cluster. It is fitted unless its prior is 0; sigma is of its logarithm: small for
  * vendor figures, larger for what depends on software. */
@@ -117,10 +118,13 @@ Err published_fold(PublishedRows *p, int rounds, int fold, int folds)
     for (int i = 0; i < p->n_rows; i++)
         p->row[i].fitted = p->row[i].quarter && p->row[i].fold % folds != fold;
     TRY(published_fit(p, rounds));
+    TRY(published_fit_memory(p, rounds));
     p->stamp++;
     for (int i = 0; i < p->n_rows; i++) {
-        const RowRecord *r = &p->row[i];
-        if (!r->skip && r->quarter && !r->fitted) TRY(rows_predict(p, i));
+        RowRecord *r = &p->row[i];
+        if (!r->quarter || r->fitted) continue;
+        rows_predict_memory(r);
+        if (!r->skip) TRY(rows_predict(p, i));
     }
     return OK;
 }
@@ -165,10 +169,12 @@ Err published_write(const PublishedRows *p, const char *folder)
         TRY(write_text(folder, name, text));
     }
     Text t = text_in(p->keep);
-    text_add(&t, "source,gpu,cluster,time\n");
-    for (int i = 0; i < p->stacks.n; i++)
-        text_add(&t, "%s,%s,%s,%.4g\n", p->stacks.row[i].source, p->stacks.row[i].gpu,
-                 p->stacks.row[i].cluster, p->stacks.row[i].time);
+    text_add(&t, "source,gpu,cluster,time,weight_bytes,kept,logit_bytes,reserve_gib\n");
+    for (int i = 0; i < p->stacks.n; i++) {
+        const StackRow *s = &p->stacks.row[i];
+        text_add(&t, "%s,%s,%s,%.4g,%.4g,%.4g,%.4g,%.4g\n", s->source, s->gpu, s->cluster, s->time,
+                 s->weight_bytes, s->kept, s->logit_bytes, s->reserve_bytes / 0x1p30);
+    }
     TRY(text_done(&t, &text));
-    return write_text(folder, "times.csv", text);
+    return write_text(folder, "fitted.csv", text);
 }

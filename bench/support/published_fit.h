@@ -14,7 +14,8 @@ Err published_fit(PublishedRows *p, int rounds);
 /* Local. Fits on the rows of the quarter that are not in this fold, from the priors, and predicts
  * those that are in it. */
 Err published_fold(PublishedRows *p, int rounds, int fold, int folds);
-/* Local. Writes NAME.yaml for each fitted cluster, and stacks.csv, into a folder. */
+/* Local. Writes NAME.yaml for each fitted cluster, and fitted.csv, the fitted numbers of stack
+ * rows, into a folder. */
 Err published_write(const PublishedRows *p, const char *folder);
 
 #endif

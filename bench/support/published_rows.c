@@ -127,8 +127,10 @@ static Err read_row(PublishedRows *p, const CsvTable *t, int at)
     if (r->stack) {
         r->plan.job.compile.unfused = r->stack->eager;
         if (r->stack->split_sends) r->plan.send_parts = r->plan.job.parallel.mesh.tp;
-        if (r->stack->weight_bytes > 0 && csv_number(t, at, "experts", 0) <= 1)
-            r->needed_bytes = stack_bytes(r->stack, t, at);
+        if (r->stack->weight_bytes > 0 && csv_number(t, at, "experts", 0) <= 1) {
+            r->shape = stack_shape(t, at);
+            r->needed_bytes = stack_bytes(r->stack, &r->shape);
+        }
     }
     if (!r->skip && r->stack && r->stack->stages_by_cost) TRY(deal_stages(p, &r->plan));
     if (!r->skip && r->stack && r->stack->interleaves) interleave(&r->plan, t, at);
@@ -146,6 +148,11 @@ Err rows_read(PublishedRows *p, const char *path, int every)
     TRY(csv_read(path, p->keep, t));
     for (int at = 0; at < t->n_rows; at += every) TRY(read_row(p, t, at));
     return OK;
+}
+
+void rows_predict_memory(RowRecord *r)
+{
+    if (r->needed_bytes > 0) r->needed_bytes = stack_bytes(r->stack, &r->shape);
 }
 
 Err rows_predict(PublishedRows *p, int row)

@@ -3,6 +3,7 @@
 #define BENCH_SUPPORT_PUBLISHED_ROWS_H
 
 #include "support/published_clock.h"
+#include "support/published_memory.h"
 #include "support/stacks.h"
 
 enum { MAX_ROWS_READ = 1 << 13, MAX_SETS = 24 };
@@ -22,6 +23,7 @@ typedef struct {
     double seconds;                    /* predicted */
     int oom;                           /* 1: ran out of memory, 0: did not, -1: not said */
     double memory_bytes, needed_bytes; /* measured peak, predicted; 0: not given */
+    StackShape shape;                  /* with needed_bytes */
 } RowRecord;
 
 /* A cluster file: one set of constants. */
@@ -44,7 +46,10 @@ typedef struct {
 
 /* Local. Appends every `every`-th row of a table. */
 Err rows_read(PublishedRows *p, const char *path, int every);
-/* Local. Predicts a row; compiles it the first time. A plan that cannot be compiled is a skip. */
+/* Local. Predicts a row's time; compiles it the first time. A plan that cannot be compiled is a
+ * skip. */
 Err rows_predict(PublishedRows *p, int row);
+/* Local. Predicts a row's memory, if its stack has numbers for it. */
+void rows_predict_memory(RowRecord *r);
 
 #endif

@@ -59,7 +59,9 @@ static Err read_row(const char *path, const CsvTable *t, int row, StackRow *out)
     TRY(read_cell(path, t, row, "zero3_bytes", 1, &out->zero3_bytes));
     out->softmax_of = (int)csv_number(t, row, "softmax_of", 0);
     TRY(read_cell(path, t, row, "weight_bytes", 0, &out->weight_bytes));
+    TRY(read_cell(path, t, row, "replica_bytes", 0, &out->replica_bytes));
     TRY(read_cell(path, t, row, "state_bytes", 0, &out->state_bytes));
+    TRY(read_cell(path, t, row, "gathered", 0, &out->gathered));
     TRY(read_cell(path, t, row, "kept", 0, &out->kept));
     TRY(read_cell(path, t, row, "logit_bytes", 0, &out->logit_bytes));
     TRY(read_cell(path, t, row, "reserve_gib", 0, &reserve_gib));

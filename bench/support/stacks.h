@@ -29,8 +29,10 @@ typedef struct {
     /* Megatron's fused softmax needs a multiple of so many sequences x heads on a rank; without it
      * an attention is 5 kernels more. 0: any number. */
     int softmax_of;
-    double weight_bytes, state_bytes, kept, logit_bytes, reserve_bytes; /* 0: not given */
-    double capacity_bytes;                                              /* of a device */
+    /* Memory: support/published_memory.h. weight_bytes 0: the row has no numbers for it. */
+    double weight_bytes, replica_bytes, state_bytes, gathered;
+    double kept, logit_bytes, reserve_bytes;
+    double capacity_bytes; /* of a device */
     bool peak; /* its measured memory is the peak of a step */
 } StackRow;
 
