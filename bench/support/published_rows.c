@@ -87,10 +87,8 @@ static void interleave(PublishedRow *r, const CsvTable *t, int at)
     r->job.schedule = "interleaved";
 }
 
-enum {
-    UNFUSED_SOFTMAX = 5
-}; /* to f32, scale, mask, softmax, to 16 bits, for one kernel; the same
-                               * again in backward */
+/* To f32, scale, mask, softmax, to 16 bits, for one kernel; the same again in backward. */
+enum { UNFUSED_SOFTMAX = 5 };
 
 /* Collectives for each unit of a rank. */
 static double calls_of(const PublishedRow *r, const StackRow *stack)

@@ -25,7 +25,7 @@ row() { # source, id, step_ms, tokens_per_s_per_gpu, precision, experts, notes
     for i in 1 2 3 4 5 6 7 8; do row one "r$i" 10 "" bf16 "" gated=0; done
     row two a "" 1000 bf16 "" '"gated=1;tied=0, quoted, with ""commas"""'
     row two b 10 "" fp8 "" gated=1
-    row two c 10 "" bf16 8 gated=1
+    row two c 10 "" bf16 8 gated=1 # experts of no width
     row two d "" "" bf16 "" gated=1
 } >"$top/table.csv"
 
@@ -36,7 +36,7 @@ ok "the line has its form" grep -Eq "^one $line" "$top/plain"
 ok "rows are skipped" grep -q "^two n=1 skipped=3 mape=" "$top/plain"
 ok "GPU types are counted" grep -q "^A100 n=9 skipped=0 mape=" "$top/plain"
 ok "clusters are counted" grep -q "^cluster a100-sxm n=9 skipped=0 mape=" "$top/plain"
-for reason in MoE FP8 "no time"; do ok "$reason" grep -q "^skipped 1: $reason$" "$top/plain"; done
+for reason in "no shape" FP8 "no time"; do ok "$reason" grep -q "^skipped 1: $reason$" "$top/plain"; done
 ok "a line for each row" test "$(wc -l <"$top/out.csv")" = 13
 ok "throughput is a time: 16 x 32 tokens / (1000 x 4)" \
     grep -Eq "^two,a,a100-sxm,[01],128," "$top/out.csv"
@@ -77,6 +77,24 @@ ok "stages are dealt" "$bench" -o "$top/stages.out" "$top/stages.csv" >/dev/null
 ok "by the cost of layers" grep -q '^nanotron,v1024,.*,"6,2",""$' "$top/stages.out"
 ok "to a half" grep -q '^nanotron,v2688,.*,"7,1",""$' "$top/stages.out"
 ok "by the cost of the head" grep -q '^nanotron,v4096,.*,"8",""$' "$top/stages.out"
+
+# Memory: 16 layers of width 2,048, 131,072 words, four sequences of 4,096 need about 90 of 80 GiB.
+# Where such runs fit, the fitted numbers are smaller than where they ran out of memory.
+for oom in 0 1; do
+    {
+        echo "$head"
+        for i in 1 2 3 4 5 6 7 8; do
+            row nanotron "r$i" 10 "" bf16 "" "gated=1;tied=1;ag_in=260" |
+                sed "s/,m,.*,bf16/,m,16,2048,8192,32,32,131072,4096,256,4,8,H100-80GB,8,1,1,8,1,1,1,0,1,none,bf16/;
+                     s/,10,,,,,/,10,,,,$oom,/"
+        done
+    } >"$top/memory$oom.csv"
+    ok "memory is fitted" "$bench" --fit -o "$top/memory$oom.out" "$top/memory$oom.csv" >"$top/fits$oom"
+done
+gib() { sed -n 's/^nanotron,r1,.*,\([0-9.]*\),"[^"]*",""$/\1/p' "$top/memory$1.out"; }
+ok "by what happened: $(gib 0) < $(gib 1)" awk "BEGIN { exit !($(gib 0) + 1 < $(gib 1)) }"
+ok "to runs that fit" grep -q "^nanotron fits n=$((8 - fitted)) right=100.0 false_fits=0.00" "$top/fits0"
+ok "and runs that do not" grep -q "^nanotron fits n=$((8 - fitted)) right=100.0 false_fits=0.00" "$top/fits1"
 
 # A plan with twice the micro-batches takes longer; with half the work for each rank, shorter.
 {
