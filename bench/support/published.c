@@ -78,7 +78,7 @@ static const char *check_kind(const CsvTable *t, int row)
     const char *notes = csv_text(t, row, "notes"), *precision = csv_text(t, row, "precision");
     if (strstr(precision, "fp8")) return "FP8";
     if (strstr(precision, "fp4")) return "FP4";
-    if (strstr(notes, "lora=1") || strstr(notes, "phase=lora")) return "LoRA";
+    if (note(notes, "lora", 0) == 1 || strstr(notes, "phase=lora")) return "LoRA";
     if (strstr(notes, "attn=mla")) return "MLA";
     if (strcmp(csv_text(t, row, "source"), "nanotron") == 0 && size_of(t, row, "pp") > 1 &&
         note(notes, "after_pp_fix", 1) == 0)

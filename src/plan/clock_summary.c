@@ -205,10 +205,43 @@ static Err add_pack(Summarizer *s, const LinkedProgram *lp, int pack, UnitSummar
     return add_seconds(s, unit, (ClockPart){.kind = PART_UPDATE, .pack = pack}, &u->update_s);
 }
 
-static Err add_actions(Summarizer *s, const LinkedProgram *lp, int unit, UnitSummary *u)
+/* Packs of several views are gathered and reduced over several groups. Where transfers overlap and
+ * do not share links, these take place at the same time, and the longest counts. */
+static void add_beside(bool beside, const double by_view[MAX_VIEWS], double *out)
+{
+    double sum = 0, most = 0;
+    for (int v = 0; v < MAX_VIEWS; v++) {
+        sum += by_view[v];
+        most = larger(most, by_view[v]);
+    }
+    *out += beside ? most : sum;
+}
+
+static Err add_packs(Summarizer *s, const LinkedProgram *lp, int unit, UnitSummary *u)
 {
     const Unit *of = &lp->model->unit[unit];
-    for (int p = of->first_pack; p < of->first_pack + of->n_packs; p++) TRY(add_pack(s, lp, p, u));
+    const Cluster *c = s->in.cluster;
+    const bool beside = c->overlaps && !(c->serial >> TRANSFER_DP & 1) && !c->share_links;
+    double gather[MAX_VIEWS] = {0}, reduce[MAX_VIEWS] = {0};
+    for (int p = of->first_pack; p < of->first_pack + of->n_packs; p++) {
+        const int view = lp->model->pack[p].view;
+        UnitSummary one = *u;
+        one.gather_s = one.reduce_s = 0;
+        TRY(add_pack(s, lp, p, &one));
+        gather[view] += one.gather_s;
+        reduce[view] += one.reduce_s;
+        one.gather_s = u->gather_s;
+        one.reduce_s = u->reduce_s;
+        *u = one;
+    }
+    add_beside(beside, gather, &u->gather_s);
+    add_beside(beside, reduce, &u->reduce_s);
+    return OK;
+}
+
+static Err add_actions(Summarizer *s, const LinkedProgram *lp, int unit, UnitSummary *u)
+{
+    TRY(add_packs(s, lp, unit, u));
     for (int i = 0; i < lp->n; i++)
         if (lp->list[i].prepacks && lp->list[i].action.unit == unit)
             TRY(add_seconds(s, unit, (ClockPart){.kind = PART_PREPACKS, .at = i}, &u->prepack_s));

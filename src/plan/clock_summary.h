@@ -30,7 +30,8 @@ typedef struct {
     const RunSummary *run;  /* [slices][N_PHASES]; a phase without instructions has 0 seconds */
     uint8_t reads;          /* bit p: phase p reads the unit's packs */
     PackSwitches switches;  /* when its packs are gathered and their gradients are reduced */
-    double gather_s;        /* of one GATHER of each of its packs; 0: they are whole */
+    double gather_s;        /* of one GATHER of each of its packs; 0: they are whole. Groups that
+                             * transfer at the same time count once */
     double reduce_before_s; /* of one REDUCE of each: its steps before the one that overlaps */
     double reduce_s;        /* the step that overlaps with later RUNs; 0: none */
     double reduce_after_s;  /* its steps after that one; they run when it is waited for */
