@@ -32,6 +32,7 @@ typedef struct {
     const MixedRequest *r;
     MixedFamily *family;
     int n;
+    int *open, n_open; /* families by their bounds */
     MixedPlan *best;
     double best_s; /* of this search and of plans whose layers are alike */
 } MixedSearch;
@@ -230,22 +231,78 @@ static Err raise(MixedSearch *m, MixedFamily *f)
     return err == ERR_CONFIG ? OK : err;
 }
 
-/* The family with the smallest bound that is not solved; NULL: none is left below the best. */
-static MixedFamily *next_family(const MixedSearch *m)
+/* ---- families in order of their bounds: a heap ---- */
+
+static bool is_before(const MixedSearch *m, int a, int b)
 {
-    MixedFamily *next = NULL;
-    for (int i = 0; i < m->n; i++) {
-        MixedFamily *f = &m->family[i];
-        if (f->level == FAMILY_SOLVED || f->bound_s >= m->best_s * (1 - CLOSE)) continue;
-        if (!next || f->bound_s < next->bound_s) next = f;
-    }
-    return next;
+    const double x = m->family[a].bound_s, y = m->family[b].bound_s;
+    return x < y || (x <= y && a < b);
 }
 
+static void sift_down(MixedSearch *m, int i)
+{
+    for (int child; (child = 2 * i + 1) < m->n_open; i = child) {
+        if (child + 1 < m->n_open && is_before(m, m->open[child + 1], m->open[child])) child++;
+        if (is_before(m, m->open[i], m->open[child])) return;
+        const int other = m->open[i];
+        m->open[i] = m->open[child];
+        m->open[child] = other;
+    }
+}
+
+static Err open_heap(MixedSearch *m)
+{
+    TRY(ARENA_NEW(m->s->arena, m->n + 1, &m->open));
+    m->n_open = m->n;
+    for (int i = 0; i < m->n; i++) m->open[i] = i;
+    for (int i = m->n / 2 - 1; i >= 0; i--) sift_down(m, i);
+    return OK;
+}
+
+static void drop_first(MixedSearch *m)
+{
+    m->open[0] = m->open[--m->n_open];
+    sift_down(m, 0);
+}
+
+/* True if the next level of the family is beyond a limit. */
 static bool is_spent(const MixedSearch *m, const MixedFamily *f)
 {
     if (f->level == FAMILY_BOUNDED) return m->best->solved >= m->r->max_solved;
     return f->level >= FAMILY_UNITS && m->best->bounded >= m->r->max_bounded;
+}
+
+/* Raises a family up to its plans. */
+static Err raise_fully(MixedSearch *m, MixedFamily *f)
+{
+    while (f->level != FAMILY_SOLVED && f->bound_s < m->best_s * (1 - CLOSE)) TRY(raise(m, f));
+    return OK;
+}
+
+/* The family of the best plan whose layers are alike: limits may leave no other one solved. */
+static Err solve_first(MixedSearch *m)
+{
+    for (int i = 0; i < m->n && m->r->first; i++)
+        if (same_family(&m->family[i].point, m->r->first)) return raise_fully(m, &m->family[i]);
+    return OK;
+}
+
+/* Takes the family with the smallest bound until no bound is below the best plan; families that
+ * are solved, or beyond a limit, leave the heap with their bounds. */
+static Err search_families(MixedSearch *m)
+{
+    while (m->n_open > 0) {
+        MixedFamily *f = &m->family[m->open[0]];
+        if (f->bound_s >= m->best_s * (1 - CLOSE)) return OK;
+        if (f->level == FAMILY_SOLVED || is_spent(m, f)) {
+            drop_first(m);
+            continue;
+        }
+        TRY(raise(m, f));
+        sift_down(m, 0);
+        if (m->s->progress) m->s->progress(m->s->context, &m->s->counts);
+    }
+    return OK;
 }
 
 Err plan_mixed(PlanSearch *s, const MixedRequest *r, MixedPlan *out)
@@ -255,10 +312,9 @@ Err plan_mixed(PlanSearch *s, const MixedRequest *r, MixedPlan *out)
     *out = (MixedPlan){0};
     TRY(list_families(&m));
     out->families = m.n;
-    for (MixedFamily *f; (f = next_family(&m)) && !is_spent(&m, f);) {
-        TRY(raise(&m, f));
-        if (s->progress) s->progress(s->context, &s->counts);
-    }
+    TRY(solve_first(&m));
+    TRY(open_heap(&m));
+    TRY(search_families(&m));
     out->bound_s = m.best_s;
     for (int i = 0; i < m.n; i++)
         if (m.family[i].bound_s < out->bound_s) out->bound_s = m.family[i].bound_s;

@@ -36,6 +36,7 @@ typedef struct {
     double limit_bytes;
     double best_s; /* of the plans whose layers are alike; INFINITY: none fits */
     int max_bounded, max_solved;
+    const PlanPoint *first; /* its family is solved first; NULL: none */
 } MixedRequest;
 
 /* Local. Searches the families of s->node. ERR_CONFIG of single plans is no error. */

@@ -117,7 +117,8 @@ static inline int check_mixed(int n, const PlanFixed *fixed)
         MixedPlan m;
         DO(plan_search(&t.s, limit, 1, false, &r));
         const double alike = r.n ? t.s.node[r.node[0]].key_s : HUGE_VAL;
-        const MixedRequest request = {limit, alike, 100000, 100000};
+        const MixedRequest request = {limit, alike, 100000, 100000,
+                                      r.n ? &t.s.node[r.node[0]].point : NULL};
         DO(plan_mixed(&t.s, &request, &m));
         const double answer = m.found ? m.time.step_s : alike;
         if (i == 0) most = bytes;

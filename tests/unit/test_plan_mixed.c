@@ -145,7 +145,7 @@ static void shards_what_it_must(void **state)
     DO(plan_search(&t.s, limit, 1, false, &r));
     assert_true(r.n == 1 && r.complete);
     const PlanNode *alike = &t.s.node[r.node[0]];
-    const MixedRequest request = {limit, alike->key_s, 1000, 1000};
+    const MixedRequest request = {limit, alike->key_s, 1000, 1000, NULL};
     DO(plan_mixed(&t.s, &request, &m));
     assert_true(m.found && m.memory_bytes <= limit && m.memory_bytes > 0.95 * limit);
     assert_int_equal(alike->point.zero, 3);
