@@ -3,6 +3,7 @@
  *     build/release/bench/published [-o predictions.csv] [--every N] [--held-out] TABLE.csv ...
  *     build/release/bench/published --fit [--write FOLDER] TABLE.csv ...
  *     build/release/bench/published --folds N TABLE.csv ...
+ *     build/release/bench/published --regret --fit TABLE.csv ...
  *
  * Each row is compiled as a plan and played on the cluster of its source (share/stacks.csv,
  * share/clusters), from the root of the repository. Prints a line for each source, then for each
@@ -20,7 +21,11 @@
  *
  * --folds N reports the quarter that constants are fitted on, and no other row: N times all but one
  * of N parts of it are fitted, and that part is predicted. A change of the model is judged so
- * without a look at the rows that test it. */
+ * without a look at the rows that test it.
+ *
+ * --regret with --fit fits on a quarter of the groups (support/published_regret.h), not of the
+ * rows, and prints for each source how much slower the row that is predicted the fastest of its
+ * group measured than the fastest one. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,6 +33,7 @@
 
 #include "support/published_fit.h"
 #include "support/published_fit_memory.h"
+#include "support/published_regret.h"
 
 enum { MAX_REASONS = 256, MAX_GROUPS = 64, FIT_ROUNDS = 12 };
 
@@ -44,7 +50,7 @@ typedef struct {
     SkipReason reason[MAX_REASONS];
     const char *out, *write;
     int every, folds;
-    bool fit, held_out;
+    bool fit, held_out, regret;
 } Harness;
 
 static void count_reason(Harness *h, const char *text)
@@ -144,6 +150,7 @@ static bool opens_group(const Harness *h, int row, GroupKind kind)
 
 static void print_all(Harness *h)
 {
+    if (h->regret) published_regret(&h->rows);
     for (GroupKind kind = OF_SOURCE; kind <= OF_CLUSTER; kind++)
         for (int i = 0; i < h->rows.n_rows; i++)
             if (opens_group(h, i, kind)) print_group(h, group_name(h, &h->rows.row[i], kind), kind);
@@ -185,6 +192,8 @@ static Err read_flag(Harness *h, int argc, char **argv, int i, int *taken)
     *taken = 1;
     if (strcmp(flag, "--fit") == 0) {
         h->fit = h->held_out = true;
+    } else if (strcmp(flag, "--regret") == 0) {
+        h->regret = h->rows.by_group = h->held_out = true;
     } else if (strcmp(flag, "--held-out") == 0) {
         h->held_out = true;
     } else if (value && strcmp(flag, "-o") == 0) {
@@ -206,7 +215,7 @@ static Err read_flag(Harness *h, int argc, char **argv, int i, int *taken)
     } else {
         return err_fail(ERR_CONFIG,
                         "%s: unknown; the flags are -o FILE, --every N, --held-out, --fit, "
-                        "--folds N, --write FOLDER",
+                        "--folds N, --regret, --write FOLDER",
                         flag);
     }
     return OK;

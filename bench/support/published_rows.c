@@ -13,11 +13,20 @@
 enum { FOLD_BASE = 2520 }; /* every number of folds up to 10 divides it */
 
 /* Constants are fitted on rows whose hash mod 4 is 0; its other digits deal them to folds. */
-static void deal_row(RowRecord *r)
+static void deal_row(const PublishedRows *p, RowRecord *r)
 {
-    const uint64_t hash = XXH64(r->id, strlen(r->id), 0);
+    const char *key = p->by_group ? r->group : r->id;
+    const uint64_t hash = XXH64(key, strlen(key), 0);
     r->quarter = r->fitted = hash % 4 == 0;
     r->fold = (int)(hash / 4 % FOLD_BASE);
+}
+
+static Err name_group(const PublishedRows *p, const CsvTable *t, int at, const char **out)
+{
+    Text text = text_in(p->keep);
+    text_add(&text, "%s %s %s %s", csv_text(t, at, "model"), csv_text(t, at, "gpus"),
+             csv_text(t, at, "global_batch"), csv_text(t, at, "seq_len"));
+    return text_done(&text, out);
 }
 
 static Err set_of(PublishedRows *p, const char *cluster, int *out)
@@ -120,7 +129,8 @@ static Err read_row(PublishedRows *p, const CsvTable *t, int at)
                      .memory_bytes = 0x1p30 * csv_number(t, at, "mem_gib", 0)};
     published_row(t, at, &r->plan);
     r->skip = r->plan.skip;
-    deal_row(r);
+    TRY(name_group(p, t, at, &r->group));
+    deal_row(p, r);
     r->stack = stack_find(&p->stacks, r->source, r->gpu, r->plan.node_gbps);
     if (r->stack) {
         r->plan.job.compile.unfused = r->stack->eager;

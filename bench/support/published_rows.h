@@ -14,10 +14,11 @@ typedef struct {
     PublishedRow plan;
     StackRow *stack; /* NULL: the cluster of its GPU, as Sheaf would run it */
     int set;
-    bool quarter; /* constants may be fitted on it */
-    bool fitted;  /* constants are fitted on it: it is not reported with them */
-    int fold;     /* of the quarter: a part of 1 / folds that is held out in turn */
-    bool opened;  /* its clocks are compiled */
+    const char *group; /* model, GPUs, sequences per step and their tokens */
+    bool quarter;      /* constants may be fitted on it */
+    bool fitted;       /* constants are fitted on it: it is not reported with them */
+    int fold;          /* of the quarter: a part of 1 / folds that is held out in turn */
+    bool opened;       /* its clocks are compiled */
     RowClocks clocks;
     StepTime time;
     double seconds;                    /* predicted */
@@ -40,6 +41,7 @@ typedef struct {
     StackTable stacks;
     int n_rows, n_sets;
     RowRecord *row; /* [MAX_ROWS_READ] */
+    bool by_group;  /* the quarter that constants are fitted on is one of groups, not of rows */
     ClusterSet set[MAX_SETS];
     int64_t stamp; /* counts changes of constants */
 } PublishedRows;

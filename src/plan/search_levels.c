@@ -148,14 +148,15 @@ static Err link_rank(const PlanSearch *s, const Job *shared, const Job *valid, i
     return err;
 }
 
-/* True if the ranks of a stage with one dp coordinate have equal memory. */
-static bool is_even(const PlanSpace *s, const PlanPoint *p)
+/* Consecutive ranks of a stage with one dp coordinate that have equal memory. */
+static int ranks_alike(const PlanSpace *s, const PlanPoint *p)
 {
     const ModelConfig *c = s->base->config;
     const int tp = p->mesh.tp;
-    return p->mesh.cp == 1 && c->n_heads % tp == 0 && c->n_kv_heads % tp == 0 &&
-           c->ff_width % tp == 0 && c->vocab % tp == 0 &&
-           p->micro * s->base->batch.seq_len % tp == 0;
+    const bool even = c->n_heads % tp == 0 && c->n_kv_heads % tp == 0 && c->ff_width % tp == 0 &&
+                      c->vocab % tp == 0 &&
+                      p->micro * s->base->batch.seq_len % (tp * p->mesh.cp) == 0;
+    return even ? tp : 1;
 }
 
 /* Along dp the first rank has the largest home; along tp and cp shapes may differ. */
@@ -164,7 +165,7 @@ Err plan_link(PlanSearch *s, const PlanPoint *p, double *bytes)
     JobSettings set = plan_job(&s->space, p);
     const size_t mark = arena_mark(s->temp);
     const int inner = p->mesh.cp * p->mesh.tp, stage = plan_dp(p) * inner;
-    const int alike = is_even(&s->space, p) ? inner : 1;
+    const int alike = ranks_alike(&s->space, p);
     Job *job;
     *bytes = 0;
     TRY(ARENA_NEW(s->temp, 2, &job));
