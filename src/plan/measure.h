@@ -1,7 +1,8 @@
 /* measure.h -- measures the rates of this machine for a cluster file (plan/cluster.h).
  *
  *     gemm          512^3 in each type; a grid of m x n x k, the shapes that widths of presets and
- *                   their parts along tp give, as forward, input and weight gradient
+ *                   their parts along tp give, as forward, input and weight gradient, with
+ *                   weights that come from memory, as in a step
  *     attention     8 heads of 64, causal, forward and backward, 64 to 1024 tokens
  *     norm, gelu    in the caches              memory   add, from the caches to far beyond them
  *     launch        add of one element

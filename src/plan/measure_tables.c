@@ -4,15 +4,43 @@
 #include <math.h>
 #include <string.h>
 
-/* The three GEMMs of a linear map: y = x w^T, dx = dy w, dw = dy^T x. */
+/* Weights come from memory or the last cache in a step, activations from the caches: between two
+ * uses of a weight are those of all other layers. So each repetition has weights of its own, in
+ * turn, up to as many bytes as caches hold, and no more of them than 12 layers have. */
+enum { COLD_BYTES = 32 << 20, MOST_COLD = 48 };
+
+/* The three GEMMs of a linear map: y = x w^T, dx = dy w, dw += dy^T x. */
 typedef struct {
     TimedCall layout[3];
+    Tensor *weight[3]; /* w, w, dw */
+    void *cold[3][MOST_COLD];
+    int n_cold[3], turn;
 } GemmShape;
 
 static Err run_shape(Measurer *m, void *work)
 {
     GemmShape *s = work;
-    for (int i = 0; i < 3; i++) TRY(measure_call(m, &s->layout[i]));
+    for (int i = 0; i < 3; i++) {
+        s->weight[i]->data = s->cold[i][s->turn % s->n_cold[i]];
+        TRY(measure_call(m, &s->layout[i]));
+    }
+    s->turn++;
+    return OK;
+}
+
+/* Makes the weights of one layout; *t has the first. */
+static Err open_cold(Measurer *m, GemmShape *s, int i, Tensor *t)
+{
+    const size_t bytes = (size_t)(t->n[0] * t->n[1]) * dtype_bytes(t->dtype);
+    const size_t sets = COLD_BYTES / bytes;
+    s->weight[i] = t;
+    s->n_cold[i] = sets < 1 ? 1 : sets > MOST_COLD ? MOST_COLD : (int)sets;
+    s->cold[i][0] = t->data;
+    for (int k = 1; k < s->n_cold[i]; k++) {
+        Tensor more;
+        TRY(measure_tensor(m, t->dtype, 2, t->n, &more));
+        s->cold[i][k] = more.data;
+    }
     return OK;
 }
 
@@ -23,18 +51,21 @@ static Err time_shape(Measurer *m, DType dtype, const int64_t mnk[3], double *se
     const int64_t b[2][2] = {{mnk[1], mnk[2]}, {mnk[2], mnk[1]}}, c[2] = {mnk[0], mnk[1]};
     const size_t mark = arena_mark(m->operands);
     Measured row = {NULL, NULL, 0, 0};
-    GemmShape s;
+    GemmShape s = {.turn = 0};
     for (int i = 0; i < 3; i++) {
+        const bool dw = i == 2;
         TimedCall *t = &s.layout[i];
         *t = (TimedCall){m->s->device->kernel[KERNEL_gemm],
                          {.n_in = 2,
                           .n_out = 1,
-                          .attr = {.gemm = {.ta = i == 2, .tb = i == 0}},
+                          .attr = {.gemm = {.ta = dw, .tb = i == 0}},
                           .team = m->s->team,
                           .queue = m->queue}};
-        TRY(measure_tensor(m, dtype, 2, a[i == 2], &t->call.in[0]));
+        TRY(measure_tensor(m, dtype, 2, a[dw], &t->call.in[0]));
         TRY(measure_tensor(m, dtype, 2, b[i != 0], &t->call.in[1]));
-        TRY(measure_tensor(m, dtype, 2, c, &t->call.out[0]));
+        TRY(measure_tensor(m, dw ? dtype_wide(dtype) : dtype, 2, c, &t->call.out[0]));
+        t->call.number[0] = dw; /* kept: sums of micro-batches */
+        TRY(open_cold(m, &s, i, dw ? &t->call.out[0] : &t->call.in[1]));
     }
     TRY(measure_repeat(m, run_shape, &s, 0, &row));
     *seconds = row.value / 3;

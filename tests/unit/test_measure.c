@@ -114,12 +114,18 @@ static void tables_are_measured(void **state)
 }
 
 static Device slow;
+static const void *last_weight;
+static int weights, fresh_weights; /* forward GEMMs of the grid, and those after one of another w */
 
 /* gemm that sleeps: a device whose GEMMs take ten milliseconds. */
 static Err slow_gemm(const Call *call)
 {
     const double end = call->out[0].n[0] == 128 ? now_s() + 0.01 : 0; /* not those of the grid */
     while (now_s() < end) continue;
+    if (end > 0 || !call->attr.gemm.tb) return OK;
+    weights++;
+    fresh_weights += call->in[1].data != last_weight;
+    last_weight = call->in[1].data;
     return OK;
 }
 
@@ -133,6 +139,7 @@ static void rates_are_work_over_time(void **state)
     const double rate = m.rates.flops_per_s[WORK_GEMM][F32];
     assert_true(rate <= flops / 0.01 && m.peak_flops_per_s[F32] <= flops / 0.01);
     assert_true(m.peak_flops_per_s[F32] > flops / 0.018); /* the fastest of several */
+    assert_true(weights > 100 && fresh_weights == weights); /* none is in the caches */
 }
 
 int main(void)
