@@ -91,11 +91,27 @@ static uint64_t share_of(const Transfer *t, int i)
 
 typedef struct {
     const Classifier *c;
-    int axis;
+    int axis, rank; /* rank: whose program is visited */
     uint64_t *key;  /* [size of the axis] */
     uint64_t *seen; /* hashes of transfers mixed in before: most units are equal */
     int n_seen, cap_seen;
 } AxisSorter;
+
+/* The axes of the expert view along which the members differ; 0 if they are no group of it alone. A
+ * dense axis may cross several groups of such axes. They are alike, so a rank has the share of its
+ * index in its own group. */
+static unsigned expert_axes(const Mesh *m, RankList group)
+{
+    const View *v = &m->view[VIEW_EXPERT];
+    unsigned axes = 0;
+    if (mesh_parts(m, VIEW_DENSE, group_axes(m, group)) == group.n) return 0;
+    for (int axis = 0; axis < v->n_axes; axis++)
+        for (int i = 1; i < group.n && !(axes >> axis & 1); i++)
+            if (mesh_part(m, VIEW_EXPERT, 1u << axis, group.rank[i]) !=
+                mesh_part(m, VIEW_EXPERT, 1u << axis, group.rank[0]))
+                axes |= 1u << axis;
+    return mesh_parts(m, VIEW_EXPERT, axes) == group.n ? axes : 0;
+}
 
 /* True if an equal transfer of an equal unit was mixed in before. */
 static bool seen_before(AxisSorter *s, const Transfer *t)
@@ -118,9 +134,14 @@ static Err sort_by_transfer(void *context, const Transfer *t, int64_t times)
     const Mesh *mesh = s->c->in->mesh;
     (void)times;
     if (!(group_axes(mesh, t->group) >> s->axis & 1) || seen_before(s, t)) return OK;
-    for (int i = 0; i < t->group.n; i++) {
+    const unsigned experts = expert_axes(mesh, t->group);
+    for (int i = 0; i < t->group.n && !experts; i++) {
         const int at = mesh_part(mesh, VIEW_DENSE, 1u << s->axis, t->group.rank[i]);
         s->key[at] = mix(s->key[at], share_of(t, i));
+    }
+    for (int at = 0; at < s->c->view->size[s->axis] && experts; at++) {
+        const int rank = mesh_move(mesh, VIEW_DENSE, 1u << s->axis, at, s->rank);
+        s->key[at] = mix(s->key[at], share_of(t, mesh_part(mesh, VIEW_EXPERT, experts, rank)));
     }
     return OK;
 }
@@ -207,12 +228,13 @@ static Err find_keys(const Classifier *c, int axis, int rank, uint64_t *key)
     const size_t mark = arena_mark(c->temp);
     for (int at = 0; at < c->view->size[axis]; at++) {
         const LinkedProgram *lp;
-        AxisSorter s = {c, axis, NULL, NULL, 0, 1024};
+        AxisSorter s = {c, axis, 0, NULL, NULL, 0, 1024};
         uint64_t own = 0;
         if (at > 0 && data) break;
         TRY(compile(c, c->shared, mesh_move(c->in->mesh, VIEW_DENSE, 1u << axis, at, rank), &lp));
         TRY(ARENA_NEW(c->temp, c->view->size[axis], &s.key));
         TRY(ARENA_NEW(c->temp, s.cap_seen, &s.seen));
+        s.rank = lp->rank;
         TRY(linked_visit(lp, sort_by_transfer, &s));
         if (!data) TRY(hash_program(lp, &own));
         for (int i = data ? 0 : at; i < (data ? c->view->size[axis] : at + 1); i++) {
@@ -370,19 +392,11 @@ static Err share(Classifier *c)
     return job_share(&valid, c->arena, c->shared_valid);
 }
 
-/* The axes along which programs differ at home only: dp, unless ranks along it have other experts.
- */
-static unsigned alike_axes(const Mesh *m)
-{
-    const unsigned experts = mesh_axes(m, VIEW_EXPERT, "ep") | mesh_axes(m, VIEW_EXPERT, "etp");
-    return mesh_parts(m, VIEW_EXPERT, experts) == 1 ? mesh_axes(m, VIEW_DENSE, "dp") : 0;
-}
-
 Err simulate_classes(const SimulateInput *in, Arena *arena, Arena *temp, Simulation *out)
 {
     Classifier c = {.in = in,
                     .view = &in->mesh->view[VIEW_DENSE],
-                    .data = alike_axes(in->mesh),
+                    .data = mesh_axes(in->mesh, VIEW_DENSE, "dp"),
                     .arena = arena,
                     .temp = temp,
                     .out = out};
