@@ -53,13 +53,13 @@ static Err inspect_file(const char *path, Arena *a)
     TRY(map_file(path, &data));
     const InspectKind *kind = kind_of(path, data);
     const Err err =
-        kind
-            ? kind->describe(path, data, a)
-            : err_fail(ERR_CHECK,
-                       "%s: not a known file; known are token files, run files (.yaml), schedules, "
-                       "metrics.jsonl, recorder.json, config.json, checkpoints, .safetensors and "
-                       "run folders. `sheaf data show` describes any file as training data",
-                       path);
+        kind ? kind->describe(path, data, a)
+             : err_fail(ERR_CHECK,
+                        "%s: not a known file; known are token files, clips (.npy), run files "
+                        "(.yaml), schedules, "
+                        "metrics.jsonl, recorder.json, config.json, checkpoints, .safetensors and "
+                        "run folders. `sheaf data show` describes any file as training data",
+                        path);
     unmap(&data);
     return err;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 #include "cli/config/config.h"
 #include "cli/data.h"
+#include "cli/data_clips.h"
 #include "cli/inspect.h"
 #include "cli/config/renamed.h"
 #include "cli/progress.h"
@@ -125,8 +126,20 @@ static Err describe_model(const char *path, Bytes data, Arena *a)
     return OK;
 }
 
-const InspectKind inspect_jobs[] = {{is_schedule, describe_schedule},
-                                    {is_run, describe_run},
-                                    {is_model, describe_model},
-                                    {is_tokens, describe_tokens},
-                                    {NULL, NULL}};
+/* ---- clips of latents ---- */
+
+static bool is_clips(const char *path, Bytes data)
+{
+    (void)data;
+    return inspect_ends_in(path, ".npy");
+}
+
+static Err describe_clips(const char *path, Bytes data, Arena *a)
+{
+    (void)data;
+    return clip_show(path, a);
+}
+
+const InspectKind inspect_jobs[] = {{is_clips, describe_clips},   {is_schedule, describe_schedule},
+                                    {is_run, describe_run},       {is_model, describe_model},
+                                    {is_tokens, describe_tokens}, {NULL, NULL}};

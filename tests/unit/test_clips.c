@@ -142,6 +142,45 @@ static void damaged_files(void **state)
     refused(parse_header("{'descr': '<f4', 'fortran_order': False, }", 24), ERR_CHECK, "shape");
 }
 
+/* Latents in f16 and texts in f32, in one file: 4 numbers each, and a frame of 1 x 2 of 1. */
+static void safetensors(void **state)
+{
+    (void)state;
+    StTensor tensor[] = {
+        {.name = "latents", .type = ST_F16, .ndim = 4, .n = {2, 1, 2, 1}, .bytes = 8},
+        {.name = "text", .type = ST_F32, .ndim = 2, .n = {1, 3}, .at = 8, .bytes = 12}};
+    const uint16_t halves[4] = {0x3C00, 0xC000, 0x0000, 0x3555}; /* 1, -2, 0, about 1/3 */
+    const float text[3] = {1.5f, -2.25f, 8}, want[4] = {1, -2, 0, 0.333251953125f};
+    const char *head, *path = scratch_text("clips.safetensors", "");
+    size_t bytes;
+    OpenClips f;
+    float x[4];
+    for (int n = 1; n <= 2; n++) {
+        StFile file = {.path = path, .n = n, .tensor = tensor, .data_bytes = n == 1 ? 8 : 20};
+        DO(st_header(&file, &arena, &head, &bytes));
+        FILE *out = fopen(path, "wb");
+        fwrite(head, 1, bytes, out);
+        fwrite(halves, 1, sizeof halves, out);
+        if (n == 2) fwrite(text, 1, sizeof text, out);
+        fclose(out);
+        DO(clip_open(path, &arena, &f));
+        f.clips.latents.read(&f.clips.latents, 0, 4, x);
+        assert_memory_equal(x, want, sizeof x);
+        assert_int_equal(f.clips.text.ndim, n == 2 ? 2 : 0);
+        if (n == 2) f.clips.text.read(&f.clips.text, 1, 2, x);
+        if (n == 2) assert_memory_equal(x, text + 1, 2 * sizeof *x);
+        clip_close(&f);
+    }
+    tensor[0].name = "video";
+    StFile other = {.path = path, .n = 1, .tensor = tensor, .data_bytes = 8};
+    DO(st_header(&other, &arena, &head, &bytes));
+    FILE *out = fopen(path, "wb");
+    fwrite(head, 1, bytes, out);
+    fwrite(halves, 1, sizeof halves, out);
+    fclose(out);
+    refused(clip_open(path, &arena, &f), ERR_CONFIG, "no tensor `latents`");
+}
+
 /* The inputs of two clips of 2 frames, in f64. */
 typedef struct {
     int32_t clips[24], frames[24], positions[24], text_ranges[24][4];
@@ -330,9 +369,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(windows_and_patches), cmocka_unit_test(files_that_do_not_fit),
-        cmocka_unit_test(damaged_files),       cmocka_unit_test(noise_and_targets),
-        cmocka_unit_test(rows_of_a_rank),      cmocka_unit_test(joined_again),
-        cmocka_unit_test(shapes_move),
+        cmocka_unit_test(damaged_files),       cmocka_unit_test(safetensors),
+        cmocka_unit_test(noise_and_targets),   cmocka_unit_test(rows_of_a_rank),
+        cmocka_unit_test(joined_again),        cmocka_unit_test(shapes_move),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }
