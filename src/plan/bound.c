@@ -64,12 +64,17 @@ static PackBound group_bound(const PlanSpace *s, const PlanPoint *p, const PackG
         .work_grad_bytes = zero >= 2 ? pack * wide : 0};
 }
 
-static PackBound sum_bounds(PackBound a, PackBound b)
+/* Two packs of a unit: their transfers, over different groups, may run at the same time. */
+static PackBound both_bounds(PackBound a, PackBound b)
 {
-    return (PackBound){a.reduce_s + b.reduce_s,       a.gather_s + b.gather_s,
-                       a.norm_s + b.norm_s,           a.update_s + b.update_s,
-                       a.state_bytes + b.state_bytes, a.grad_bytes + b.grad_bytes,
-                       a.pack_bytes + b.pack_bytes,   a.work_grad_bytes + b.work_grad_bytes};
+    return (PackBound){larger(a.reduce_s, b.reduce_s),
+                       larger(a.gather_s, b.gather_s),
+                       a.norm_s + b.norm_s,
+                       a.update_s + b.update_s,
+                       a.state_bytes + b.state_bytes,
+                       a.grad_bytes + b.grad_bytes,
+                       a.pack_bytes + b.pack_bytes,
+                       a.work_grad_bytes + b.work_grad_bytes};
 }
 
 PackBound pack_bound(const PlanSpace *s, const PlanPoint *p, const UnitBound *unit)
@@ -83,7 +88,7 @@ PackBound pack_bound(const PlanSpace *s, const PlanPoint *p, const UnitBound *un
     const int grid = p->mesh.ep * p->mesh.etp;
     const CostGroup others = cost_group_strided(r, stage / grid, grid);
     const PackGroup experts = {unit->experts, stage / grid, others, others};
-    return sum_bounds(group_bound(s, p, &dense), group_bound(s, p, &experts));
+    return both_bounds(group_bound(s, p, &dense), group_bound(s, p, &experts));
 }
 
 /* The least of each part over the ZeRO levels of the space: units may choose by themselves. */

@@ -21,8 +21,10 @@ static inline void open_small(SmallSpace *t, int n, const PlanFixed *fixed)
     *t = (SmallSpace){0};
     DO(arena_open(&t->arena, "plans", ARENA_PLENTY));
     DO(arena_open(&t->temp, "compiler", ARENA_PLENTY));
-    t->job = test_job_settings(n % 4 == 3 ? "gpt2" : "llama", JOB_STEP);
+    const bool experts = n % 7 == 6;
+    t->job = test_job_settings(experts ? "mixtral" : n % 4 == 3 ? "gpt2" : "llama", JOB_STEP);
     t->config = *t->job.config;
+    if (experts) t->config.experts.n = 4;
     t->config.n_layers = 3 + n % 3;
     t->job.config = &t->config;
     t->job.dtype = n % 2 ? F64 : BF16;
