@@ -25,7 +25,8 @@
  *
  * --regret with --fit fits on a quarter of the groups (support/published_regret.h), not of the
  * rows, and prints for each source how much slower the row that is predicted the fastest of its
- * group measured than the fastest one. */
+ * group measured than the fastest one. Without --fit the rows are those that the files in
+ * share/clusters were not fitted on, whose groups have other rows that they were. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -193,7 +194,7 @@ static Err read_flag(Harness *h, int argc, char **argv, int i, int *taken)
     if (strcmp(flag, "--fit") == 0) {
         h->fit = h->held_out = true;
     } else if (strcmp(flag, "--regret") == 0) {
-        h->regret = h->rows.by_group = h->held_out = true;
+        h->regret = h->held_out = true;
     } else if (strcmp(flag, "--held-out") == 0) {
         h->held_out = true;
     } else if (value && strcmp(flag, "-o") == 0) {
@@ -254,6 +255,7 @@ static Err run(Harness *h, int argc, char **argv)
     p->cache = (PlanCache){.arena = &h->clocks, .temp = &h->temp};
     TRY(stacks_read("share/stacks.csv", &h->keep, &p->stacks));
     for (int i = 1; i < argc; i += taken ? taken : 1) TRY(read_flag(h, argc, argv, i, &taken));
+    p->by_group = h->regret && h->fit;
     p->folder = h->fit ? "bench/priors" : "share/clusters";
     for (int i = 0; h->fit && i < p->stacks.n; i++) p->stacks.row[i].time = 1;
     for (int i = 1; i < argc; i += taken ? taken : 1) {
