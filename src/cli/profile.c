@@ -202,6 +202,8 @@ static Err profile_machine(ProfileWork *w, FILE *out, Arena *arena)
     report(&w->out, stderr);
     memory_limits(&limits);
     Cluster c = {.name = machine_processor(name, sizeof name), .rates = measurement_rates(&w->out)};
+    c.slow_work = w->out.slow_work;
+    c.slow_transfer = w->out.slow_transfer;
     memcpy(c.peak_flops_per_s, w->out.peak_flops_per_s, sizeof c.peak_flops_per_s);
     c.memory_bytes = (double)limits.limit.bytes / w->launch.sharing;
     c.host_memory = !w->device->runtime;

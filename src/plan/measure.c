@@ -48,6 +48,12 @@ Err measure_repeat(Measurer *m, Repeat *one, void *work, int fixed, Measured *ro
     return OK;
 }
 
+double measure_median(double *x, int n)
+{
+    qsort(x, (size_t)n, sizeof *x, by_value);
+    return x[n / 2];
+}
+
 Err measure_call(Measurer *m, void *work)
 {
     const TimedCall *t = work;
@@ -231,7 +237,8 @@ static Err measure_links(Measurer *m)
         m->out->rates.level[l].Bps = link->Bps;
     }
     TRY(measure_collectives(m));
-    return measure_pairs(m);
+    TRY(measure_pairs(m));
+    return m->rt ? OK : measure_overlap(m);
 }
 
 /* Hosts of several ranks each are a level of their own. One rank has no link: as its memory. */

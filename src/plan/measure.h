@@ -9,6 +9,7 @@
  *     collectives   by kind, number of members and bytes, along every axis that a mesh of these
  *                   ranks can have: contiguous and strided groups, all of them at the same time
  *     pairs         every pair of ranks, in rounds of disjoint pairs
+ *     overlap       how GEMMs and a transfer slow each other down; of ranks on the host
  *
  * All ranks of the world measure at the same time, since in a run they share cores and memory. Each
  * number is the median of its repetitions. A device with memory of its own gets operands there, and
@@ -54,6 +55,8 @@ typedef struct {
     int n_tables;
     int slow_pair[2];     /* the pair of ranks with the slowest link */
     double slow_pair_Bps; /* 0: there is one rank */
+    /* As in Cluster, at most 100; 0: not measured. */
+    double slow_work, slow_transfer;
     int n;
     Measured row[MAX_MEASURED];
 } Measurement;

@@ -2,7 +2,8 @@
  *
  *     measure.c           repetitions, operands, single rates
  *     measure_tables.c    grids and curves of kernels
- *     measure_links.c     collectives and pairs */
+ *     measure_links.c     collectives and pairs
+ *     measure_overlap.c   work beside transfers */
 #ifndef PLAN_MEASURE_PARTS_H
 #define PLAN_MEASURE_PARTS_H
 
@@ -36,6 +37,8 @@ typedef struct {
  * median seconds and the spread of the row. All ranks start together. fixed: the number of
  * repetitions, equal on all ranks, which a transfer needs; 0: by the budget. */
 Err measure_repeat(Measurer *m, Repeat *one, void *work, int fixed, Measured *row);
+/* Local. Sorts x. */
+double measure_median(double *x, int n);
 /* Local. A repetition of a TimedCall. */
 Err measure_call(Measurer *m, void *timed_call);
 /* Local. An operand in m->operands, zero on the host. */
@@ -51,5 +54,7 @@ Err measure_attention_curve(Measurer *m, DType dtype);
 Err measure_memory_curve(Measurer *m);
 Err measure_collectives(Measurer *m);
 Err measure_pairs(Measurer *m);
+/* Collective. Of several ranks whose memory is the host's. */
+Err measure_overlap(Measurer *m);
 
 #endif

@@ -52,7 +52,7 @@ static void every_rate_is_measured(void **state)
     (void)state;
     for (int ranks = 1; ranks <= 2; ranks++) {
         const Measurement m = measured(&device_ref, ranks);
-        assert_int_equal(m.n, ranks == 1 ? 12 : 14);
+        assert_int_equal(m.n, ranks == 1 ? 12 : 16);
         for (int i = 0; i < m.n; i++)
             assert_true(isfinite(m.row[i].value) && m.row[i].value > 0 && m.row[i].spread >= 0);
         for (int c = 0; c < N_WORK_CLASSES; c++)
@@ -61,6 +61,8 @@ static void every_rate_is_measured(void **state)
         for (int t = F64; t <= BF16; t++)
             assert_true(m.peak_flops_per_s[t] >= m.rates.flops_per_s[WORK_GEMM][t]);
         assert_true(m.rates.memory_Bps > 0 && m.rates.host_Bps > 0 && m.rates.launch_s > 0);
+        assert_true(ranks == 1 ? m.slow_work == 0 && m.slow_transfer == 0
+                               : m.slow_work >= 1 && m.slow_transfer >= 1);
         assert_int_equal(m.rates.n_levels, 1);
         assert_true(m.rates.level[0].Bps > 0 && (ranks == 1) == (m.rates.level[0].latency_s == 0));
     }
@@ -138,7 +140,7 @@ static void rates_are_work_over_time(void **state)
     const Measurement m = measured(&slow, 1);
     const double rate = m.rates.flops_per_s[WORK_GEMM][F32];
     assert_true(rate <= flops / 0.01 && m.peak_flops_per_s[F32] <= flops / 0.01);
-    assert_true(m.peak_flops_per_s[F32] > flops / 0.018); /* the fastest of several */
+    assert_true(m.peak_flops_per_s[F32] > flops / 0.018);   /* the fastest of several */
     assert_true(weights > 100 && fresh_weights == weights); /* none is in the caches */
 }
 

@@ -1,0 +1,62 @@
+/* test_measure_overlap.c -- factors of work beside a transfer: GEMMs that sleep, on an emulated
+ * network whose transfers take their time whatever the ranks do. */
+#define _POSIX_C_SOURCE 200809L
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <time.h>
+
+#include "comm_test.h"
+#include "plan/measure_parts.h"
+
+enum { GEMM_MS = 10, TRANSFER_MS = 35, REPEATS = 7 };
+
+static Device sleepy;
+static _Thread_local int gemms;
+
+/* Twice as long once they run beside transfers: after the two rounds alone, each with its first. */
+static Err sleepy_gemm(const Call *call)
+{
+    const int times = call->n_in == 2 && ++gemms > 2 * (REPEATS + 1) ? 2 : 1;
+    nanosleep(&(struct timespec){0, times * GEMM_MS * 1000000}, NULL);
+    return OK;
+}
+
+static Err measure_body(TestRank *r)
+{
+    static int32_t all[] = {0, 1};
+    static _Thread_local double seconds[MAX_REPEATS], cell;
+    static _Thread_local Measurement out;
+    Arena arena;
+    TRY(arena_open(&arena, "operands", 1 << 26));
+    WorldRank rank = {.rank = r->rank, .ranks = r->ranks, .comm = r->comm, .arena = &arena};
+    const MeasureSettings set = {.device = &sleepy};
+    Measurer m = {.s = &set, .r = &rank, .out = &out, .seconds = seconds, .cell = &cell};
+    m.all = all;
+    m.operands = &arena;
+    gemms = 0;
+    out = (Measurement){0};
+    TRY(comm_register(r->comm, ARENA_NUMBERS, &cell, sizeof cell));
+    TRY(measure_overlap(&m));
+    EXPECT(r, out.n == 2 && gemms == 3 * (REPEATS + 1));
+    EXPECT(r, fabs(out.slow_work / 2 - 1) < 0.3);
+    EXPECT(r, out.slow_transfer >= 1 && out.slow_transfer < 1.5);
+    arena_close(&arena);
+    return OK;
+}
+
+static void factors_of_sleeping_work(void **state)
+{
+    (void)state;
+    sleepy.kernel[KERNEL_gemm] = sleepy_gemm;
+    ranks_run(&(TestWorld){.ranks = 2, .body = measure_body, .delay_s = 1e-3 * TRANSFER_MS});
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(factors_of_sleeping_work)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
