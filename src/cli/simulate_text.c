@@ -30,7 +30,8 @@ static void head_text(const SimulationReport *s, Text *t)
     const JobSettings *set = s->settings;
     char a[24];
     text_add(t, "PLAN\n  model      %s, %s parameters, %s\n", set->config->name,
-             text_count((double)s->parameters, a), dtype_name(set->dtype));
+             text_count((double)s->parameters, a), precision_word(set->dtype, &set->compile.fp8));
+    fp8_text(set, t);
     text_add(t, "  mesh       ");
     mesh_view_text(t, s->mesh, VIEW_DENSE);
     text_add(t, ": %d rank%s\n", s->mesh->world, s->mesh->world == 1 ? "" : "s");

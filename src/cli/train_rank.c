@@ -9,6 +9,7 @@
 #include "cli/machine.h"
 #include "cli/train.h"
 #include "cli/train_state.h"
+#include "cli/units_text.h"
 #include "job/attention.h"
 
 /* ---- the lines that rank 0 prints ---- */
@@ -102,7 +103,7 @@ static Err report_run(const TrainSession *s, TrainRank *r)
                  (long long)s->config.run_threads);
     printf("%s: %s parameters; %s, %s; %s%lld tokens a step; memory %s%s, known before the run\n",
            s->model.name, text_count((double)model_param_count(&r->job.model), count),
-           s->device_text, dtype_name(r->job.model.dtype), ranks,
+           s->device_text, precision_word(r->job.model.dtype, &r->job.settings.compile.fp8), ranks,
            (long long)(s->config.batch_global * s->config.data_seq_len),
            text_bytes(atomic_load(&s->run.needed_bytes), bytes),
            s->launch.here > 1 ? " for all ranks" : "");

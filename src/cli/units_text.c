@@ -12,6 +12,26 @@ static int run_end(const Job *job, int u)
     return u;
 }
 
+const char *precision_word(DType dtype, const Fp8Options *fp8)
+{
+    return dtype_is_fp8(fp8->compute) && dtype != F64 ? "fp8" : dtype_name(dtype);
+}
+
+void fp8_text(const JobSettings *s, Text *t)
+{
+    const Fp8Options *o = &s->compile.fp8;
+    const bool block = o->scaling == SCALING_BLOCK;
+    if (!dtype_is_fp8(o->compute)) return;
+    text_add(t, "  fp8        GEMMs of layers with %s%s%s: %s, gradients %s, a scale for %s\n",
+             o->spare_ends ? "all weights"
+             : o->names    ? o->names
+                           : "no weights",
+             o->spare_ends && s->config->n_layers > 2 ? ", but not of the first and the last" : "",
+             s->parallel.units ? ", and rules of layers" : "", dtype_name(o->compute),
+             dtype_name(o->gradient),
+             block ? "1 x 128 elements, and for 128 x 128 of weights" : "each tensor");
+}
+
 static const char *names_or_none(const char *names) { return names ? names : "none"; }
 
 void units_text(const Job *job, Text *t)
@@ -31,7 +51,10 @@ void units_text(const Job *job, Text *t)
             text_add(t, ", sequence %s", o->sequence ? "true" : "false");
         if (job->settings.parallel.mesh.cp > 1)
             text_add(t, ", context %s", context_name(o->context));
-        text_add(t, ", regather %s\n", o->keep_gathered ? "false" : "true");
+        text_add(t, ", regather %s", o->keep_gathered ? "false" : "true");
+        if (dtype_is_fp8(job->settings.compile.fp8.compute))
+            text_add(t, ", fp8 %s", names_or_none(o->fp8_names));
+        text_add(t, "\n");
         head = "             ";
     }
 }
@@ -43,12 +66,12 @@ json_t *units_options_json(const Job *job)
         const UnitOptions *o = &job->unit[u];
         last = run_end(job, u);
         json_array_append_new(
-            list, json_pack("{s:s, s:s, s:i, s:b, s:s, s:s, s:b, s:s, s:b}", "first",
+            list, json_pack("{s:s, s:s, s:i, s:b, s:s, s:s, s:b, s:s, s:b, s:s}", "first",
                             job->model.unit[u].name, "last", job->model.unit[last].name, "zero",
                             o->zero, "reduce_each", o->zero >= 2 || o->reduce_each, "recompute",
                             job_recompute_text(o), "offload", names_or_none(o->offload_names),
                             "sequence", o->sequence, "context", context_name(o->context),
-                            "regather", !o->keep_gathered));
+                            "regather", !o->keep_gathered, "fp8", names_or_none(o->fp8_names)));
     }
     return list;
 }

@@ -1,4 +1,4 @@
-/* units_text.h -- the options of units that differ, as text and as JSON. */
+/* units_text.h -- the options of units that differ, and the GEMMs in FP8, as text and as JSON. */
 #ifndef CLI_UNITS_TEXT_H
 #define CLI_UNITS_TEXT_H
 
@@ -10,5 +10,9 @@
 void units_text(const Job *job, Text *t);
 /* Local. The same as a list of objects: first, last, zero, recompute, offload, ... */
 struct json_t *units_options_json(const Job *job);
+/* Local. "bf16"; "fp8" if GEMMs run in it. */
+const char *precision_word(DType dtype, const Fp8Options *fp8);
+/* Local. A line on the GEMMs in FP8; nothing if there are none. */
+void fp8_text(const JobSettings *s, Text *t);
 
 #endif

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "cli/machine.h"
+#include "cli/units_text.h"
 #include "cli/verify.h"
 
 void verify_print_head(const Verification *v)
@@ -23,14 +24,14 @@ void verify_print_head(const Verification *v)
     printf("f64 on ref: 1 step of SGD and %d of AdamW; %s", v->set.steps,
            v->set.is_plain ? "\n" : "");
     if (!v->set.is_plain)
-        printf("exact and %s in %s on %s\n", grade, dtype_name(v->set.dtype),
-               device_text(v->device, device));
+        printf("exact and %s in %s on %s\n", grade,
+               precision_word(v->set.dtype, &v->set.compile.fp8), device_text(v->device, device));
     printf("loss is the worse of training and validation; gradients include their norm%s\n",
            c->full_mask ? "" : "; f64 also compares generated text");
     printf("deviations are relative to the largest entry of each tensor%s\n\n",
            dtype_is_narrow(v->set.dtype)
                ? "; those of grade bf16 are errors against f64, as multiples of "
-                 "the error of one rank in bf16"
+                 "the error of one rank in the same precision"
                : "");
     printf("%-48s %-8s %9s %9s %9s %9s %12s %12s\n", "layout", "grade", "loss", "gradients",
            "weights", "bound", "sent", "predicted");

@@ -4,11 +4,11 @@
 #include "ir/pairs.h"
 
 /* H100 SXM, 8 per node. Rates of GEMM and attention are about 60% and 45% of NVIDIA's dense peaks
- * (989 Tflop/s in bf16, 67 in f64 and on f32 without tensor cores), memory 80% of 3.35 TB/s, the
- * node 80% of NVLink's 450 GB/s in one direction, the network 90% of one 400 Gbit/s adapter per
- * GPU, the host 80% of PCIe 5 x16. Integers have no flops. */
+ * (1,979 Tflop/s in FP8, 989 in bf16, 67 in f64 and on f32 without tensor cores), memory 80% of
+ * 3.35 TB/s, the node 80% of NVLink's 450 GB/s in one direction, the network 90% of one 400 Gbit/s
+ * adapter per GPU, the host 80% of PCIe 5 x16. Integers have no flops. */
 static const CostRates default_rates = {
-    .flops_per_s = {[WORK_GEMM] = {[F64] = 40e12, [F32] = 40e12, [BF16] = 600e12},
+    .flops_per_s = {[WORK_GEMM] = {[F64] = 40e12, [F32] = 40e12, [BF16] = 600e12, [E4M3] = 1190e12},
                     [WORK_ATTENTION] = {[F64] = 30e12, [F32] = 30e12, [BF16] = 450e12},
                     [WORK_POINTWISE] = {[F64] = 15e12, [F32] = 30e12, [BF16] = 30e12}},
     .memory_Bps = 2.7e12,
@@ -59,17 +59,25 @@ CostWork cost_work(OpId op, const OpAttr *attr, DType dtype, int n_in, const Dim
 
 static double larger(double a, double b) { return a > b ? a : b; }
 
+/* The type by which a GEMM is rated: for operands of 8 bits FP8, if a rate of that is known. */
+static DType rated_type(const CostRates *r, const CostWork *w)
+{
+    const bool fp8 = op_info(w->op)->kernel == KERNEL_scaled_gemm;
+    return fp8 && r->flops_per_s[WORK_GEMM][E4M3] > 0 ? E4M3 : w->dtype;
+}
+
 /* Seconds of the heavy flops. */
 static double heavy_seconds(const CostRates *r, const CostWork *w)
 {
     const WorkClass class = cost_class(w->op);
-    double rate = r->flops_per_s[class][w->dtype], waste = 1;
+    const DType type = rated_type(r, w);
+    double rate = r->flops_per_s[class][type], waste = 1;
     if (class == WORK_ATTENTION && r->attention[w->dtype])
         rate = cost_curve_at(r->attention[w->dtype], w->heavy);
     if (class == WORK_GEMM && w->m > 0) {
         waste = cost_tile_waste(&r->tiles, w->experts, w->m, w->n, w->k);
-        if (r->tiles.boost > 0 && !r->gemm[w->dtype]) waste = larger(1, waste / r->tiles.boost);
-        if (r->gemm[w->dtype]) rate = cost_grid_at(r->gemm[w->dtype], &r->tiles, w->m, w->n, w->k);
+        if (r->tiles.boost > 0 && !r->gemm[type]) waste = larger(1, waste / r->tiles.boost);
+        if (r->gemm[type]) rate = cost_grid_at(r->gemm[type], &r->tiles, w->m, w->n, w->k);
     }
     return w->heavy * waste / rate;
 }

@@ -13,8 +13,9 @@ static Err read_flops(const ClusterReader *r, const yaml_node_t *map, const char
     const bool peak = strcmp(where, "peak_tflops") == 0;
     ClusterNumber table[] = {{.key = "f64", .unit = 1e12, .to = &to[F64], .optional = peak},
                              {.key = "f32", .unit = 1e12, .to = &to[F32], .optional = peak},
-                             {.key = "bf16", .unit = 1e12, .to = &to[BF16], .optional = peak}};
-    return cluster_numbers(r, map, where, table, 3);
+                             {.key = "bf16", .unit = 1e12, .to = &to[BF16], .optional = peak},
+                             {.key = "fp8", .unit = 1e12, .to = &to[E4M3], .optional = true}};
+    return cluster_numbers(r, map, where, table, 4);
 }
 
 /* A whole number of at least 1. */

@@ -8,10 +8,10 @@ static void flops_line(Text *t, const char *key, const double *flops_per_s)
     static const struct {
         const char *name;
         DType type;
-    } types[] = {{"f64", F64}, {"f32", F32}, {"bf16", BF16}};
+    } types[] = {{"f64", F64}, {"f32", F32}, {"bf16", BF16}, {"fp8", E4M3}};
     const char *before = "";
     text_add(t, "  %s: {", key);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         if (flops_per_s[types[i].type] == 0) continue;
         text_add(t, "%s%s: %.6g", before, types[i].name, 1e-12 * flops_per_s[types[i].type]);
         before = ", ";

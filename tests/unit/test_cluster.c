@@ -197,7 +197,7 @@ static void faults_are_refused(void **state)
     expect_refused("host_gbps: 11", "host_gbps: 11\n  colour: 3", "the key \"colour\"");
     expect_refused("host_gbps: 11", "host_gbps: 11\n  host_gbps: 12", "has a key twice");
     expect_refused("f32: 2, ", "", "gemm_tflops has no f32; add it");
-    expect_refused("f32: 2, ", "f32: 2, fp8: 3, ", "gemm_tflops: has a key that no cluster");
+    expect_refused("f32: 2, ", "f32: 2, fp4: 3, ", "gemm_tflops: has a key that no cluster");
     expect_refused("f32: 2, ", "f32: 2, f32: 3, ", "f32: is there twice");
     expect_refused("overlap: false", "overlap: maybe", ":2: overlap: is neither true nor false");
     expect_refused("name: two\n", "", "the file has no name; add it");

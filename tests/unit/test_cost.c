@@ -194,6 +194,20 @@ static void slow_links_are_those_of_the_ring(void **state)
 }
 
 /* With three levels, the order of the nodes decides which level a group spans. */
+/* GEMMs of 8 bits have a rate of their own, or that of the unit's type where none is known. */
+static void fp8_has_a_rate(void **state)
+{
+    CostRates r = *cost_default_rates();
+    (void)state;
+    const double narrow = seconds(&r, OP_linear_fp8, 1e15, 0, 0) - r.launch_s,
+                 plain = seconds(&r, OP_linear, 1e15, 0, 0) - r.launch_s;
+    assert_true(fabs(narrow * r.flops_per_s[WORK_GEMM][E4M3] / 1e15 - 1) < 1e-9);
+    assert_true(narrow < plain);
+    assert_true(seconds(&r, OP_linear_blocks_dw, 1e15, 0, 0) - r.launch_s == narrow);
+    r.flops_per_s[WORK_GEMM][E4M3] = 0;
+    assert_true(seconds(&r, OP_linear_fp8, 1e15, 0, 0) - r.launch_s == plain);
+}
+
 static void order_of_nodes_moves_groups_across_levels(void **state)
 {
     static const int at[] = {0, 2, 1, 3};
@@ -377,6 +391,7 @@ int main(void)
                                        cmocka_unit_test(tiles_and_waves_are_whole),
                                        cmocka_unit_test(gemms_do_not_scale_linearly),
                                        cmocka_unit_test(clocks_fall_at_the_power_limit),
+                                       cmocka_unit_test(fp8_has_a_rate),
                                        cmocka_unit_test(curves_and_grids_are_interpolated_in_logs),
                                        cmocka_unit_test(tables_of_collectives),
                                        cmocka_unit_test(shared_links_and_scores)};

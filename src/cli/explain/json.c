@@ -60,7 +60,7 @@ static json_t *plan_json(const Facts *f)
     if (job_shards_experts(&s->parallel.mesh)) set(o, "experts", experts_json(f->job));
     set_count(o, "ranks", f->job->mesh.world);
     set_text(o, "device", f->device);
-    set_text(o, "precision", dtype_name(s->dtype));
+    set_text(o, "precision", precision_word(s->dtype, &s->compile.fp8));
     set_text(o, "schedule", s->schedule);
     set_count(o, "micros", s->micros);
     set_count(o, "sequences_per_micro", s->batch.sequences);

@@ -175,6 +175,7 @@ static Err plan_text(const Facts *f, Arena *temp, Text *t)
     explain_experts_text(f->job, t);
     text_add(t, "  device     %s, %s; sums and statistics in %s\n", f->device, dtype_name(s->dtype),
              dtype_name(dtype_wide(s->dtype)));
+    fp8_text(s, t);
     text_add(t, "  batch      %lld sequences of %lld tokens: %lld tokens per step\n",
              (long long)f->global, (long long)s->batch.seq_len, (long long)f->tokens_step);
     micro_text(f, t);

@@ -83,24 +83,49 @@ Err CPU_NAME(quantize)(const Call *call)
     return OK;
 }
 
-/* One row of blocks. */
-static void quantize_blocks_row(const void *work, int64_t row)
+/* The columns [at, at + n) of one row of blocks, at most a piece. Rows are walked in order, so that
+ * blocks of one column are read as fast as those of one row. */
+static void quantize_blocks_piece(const Call *call, int64_t row, int64_t at, int64_t n)
 {
-    const Call *call = work;
+    _Alignas(64) float buffer[PIECE];
+    float most[PIECE] = {0}, inverse[PIECE];
     const Tensor *x = &call->in[0], *y = &call->out[0], *s = &call->out[1];
     const int32_t *size = call->attr.quantize.block;
     const DType type = call->attr.quantize.type;
+    const Fp8Format format = fp8_format(type);
     const int64_t first = row * size[0], end = min_i64(first + size[0], x->n[0]);
-    for (int64_t j = 0; j < s->n[1]; j++) {
-        const int64_t at = j * size[1], n = min_i64(x->n[1] - at, size[1]);
-        float most = 0;
-        for (int64_t i = first; i < end; i++)
-            most = fmaxf(most, largest_of_row(tensor_row(x, i), at, n));
-        const Fp8Scale scale = fp8_scale(type, most);
-        for (int64_t i = first; i < end; i++)
-            quantize_piece(type, tensor_row(x, i), tensor_row(y, i), at, n, scale.inverse);
-        tensor_set(s, row * s->n[1] + j, (double)scale.scale);
+    const int64_t blocks = blocks_of(n, size[1]);
+    for (int64_t i = first; i < end; i++) {
+        const float *from = read_piece(tensor_row(x, i), at, n, buffer);
+        for (int64_t j = 0; j < n; j++) {
+            const float magnitude = fabsf(from[j]);
+            float *largest = &most[j / size[1]];
+            *largest = magnitude > *largest ? magnitude : *largest; /* false for NaN */
+        }
     }
+    for (int64_t k = 0; k < blocks; k++) {
+        const Fp8Scale scale = fp8_scale(type, most[k]);
+        inverse[k] = scale.inverse;
+        tensor_set(s, row * s->n[1] + at / size[1] + k, (double)scale.scale);
+    }
+    for (int64_t i = first; i < end; i++) {
+        const float *from = read_piece(tensor_row(x, i), at, n, buffer);
+        const RowRef to = tensor_row(y, i);
+        for (int64_t j = 0; j < n; j++)
+            ((uint8_t *)to.at)[(at + j) * to.stride] =
+                fp8_round(format, from[j] * inverse[j / size[1]]);
+    }
+}
+
+/* One row of blocks. A piece is a whole number of blocks: their sizes divide it. */
+static void quantize_blocks_row(const void *work, int64_t row)
+{
+    const Call *call = work;
+    const int64_t width = call->in[0].n[1];
+    MUST(PIECE % call->attr.quantize.block[1] == 0, "blocks of %d columns",
+         (int)call->attr.quantize.block[1]);
+    for (int64_t at = 0; at < width; at += PIECE)
+        quantize_blocks_piece(call, row, at, min_i64(width - at, PIECE));
 }
 
 Err CPU_NAME(quantize_blocks)(const Call *call)
@@ -119,17 +144,17 @@ typedef struct {
     float value[256]; /* of each code */
 } WidenedOperand;
 
+/* Scales are dense: a row of them for each row of blocks, or one for all. */
 static void widen_row(const void *work, int64_t i)
 {
     const WidenedOperand *w = work;
-    const int64_t width = w->x->n[1], run = w->block[1] ? w->block[1] : width;
+    const int64_t width = w->x->n[1], step = w->x->stride[1], size = w->block[1];
     const uint8_t *x = (const uint8_t *)w->x->data + i * w->x->stride[0];
+    const float *s = (const float *)w->scale->data;
     float *to = (float *)w->to.data + i * w->to.stride[0];
-    for (int64_t at = 0; at < width; at += run) {
-        const float s = (float)fp8_scale_at(w->scale, w->block, i, at);
-        const int64_t end = min_i64(at + run, width);
-        for (int64_t j = at; j < end; j++) to[j] = w->value[x[j * w->x->stride[1]]] * s;
-    }
+    if (w->block[0]) s += i / w->block[0] * w->scale->n[1];
+    for (int64_t j = 0; j < width; j++)
+        to[j] = w->value[x[j * step]] * s[size == 0 ? 0 : size == 1 ? j : j / size];
 }
 
 static void widen(const Call *call, int operand, float *to, Tensor *out)
