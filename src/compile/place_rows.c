@@ -275,28 +275,43 @@ static Err try_splits(RowTrial *t, const PlacementId avail[][MAX_AVAIL], const i
     return OK;
 }
 
+/* True if the outputs are linear in the first operand, dy, alone. Along cp the gradients of vectors
+ * of a clip are sums over its tokens, and stay partial down to those of the parameters, which are
+ * summed over cp in any case. */
+static bool is_linear_in_dy(const RowTrial *t)
+{
+    const OpId op = t->n->op;
+    return t->p->context && (op == OP_linear_dx || op == OP_linear_dw || op == OP_bias_dw ||
+                             op == OP_gelu_dx || op == OP_cast);
+}
+
 /* Partial sums pass through sums and views. */
 static Err try_sum(RowTrial *t, RowChoiceList *out)
 {
     RowChoice c = {.flops = t->flops};
     const OpClass class = op_info(t->n->op)->class;
     const Placement sum = {.kind = PLACEMENT_SUM};
-    if (class != CLASS_SUM && class != CLASS_VIEW) return OK;
-    for (int i = 0; i < t->n->n_in; i++) TRY(placement_intern(&t->p->placements, sum, &c.in[i]));
+    const bool linear = is_linear_in_dy(t);
+    if (class != CLASS_SUM && class != CLASS_VIEW && !linear) return OK;
+    for (int i = 0; i < (linear ? 1 : t->n->n_in); i++)
+        TRY(placement_intern(&t->p->placements, sum, &c.in[i]));
     for (int i = 0; i < t->n->n_out; i++) TRY(placement_intern(&t->p->placements, sum, &c.out[i]));
     return is_legal(t, &c) ? add_choice(out, &c) : OK;
 }
 
 /* Drops the choice of running the whole node on every rank, if another one divides its flops:
  * context parallelism divides work, also where repeating a GEMM would save a transfer. Of tokens
- * with several dims it divides that of norms too: a switch costs less than a gather. */
-static void drop_whole(RowChoiceList *c, double flops)
+ * with several dims it divides that of norms too: a switch costs less than a gather. Partial sums
+ * may stay whole: they are small, and their reduction is what costs. */
+static void drop_whole(const PlaceContext *p, RowChoiceList *c, double flops)
 {
     bool divided = false;
     int n = 0;
     for (int i = 0; i < c->n; i++) divided = divided || c->list[i].flops < flops;
     for (int i = 0; i < c->n; i++)
-        if (!divided || c->list[i].flops < flops) c->list[n++] = c->list[i];
+        if (!divided || c->list[i].flops < flops ||
+            p->placements.list[c->list[i].in[0]].kind == PLACEMENT_SUM)
+            c->list[n++] = c->list[i];
     c->n = n;
 }
 
@@ -330,7 +345,7 @@ Err rows_of_node(PlaceContext *p, int node, const PlacementId avail[][MAX_AVAIL]
     const OpClass class = op_info(t.n->op)->class;
     if (p->context &&
         (class == CLASS_HEAVY || t.n->op == OP_amax || (p->n_token_splits && class == CLASS_CHEAP)))
-        drop_whole(&choices, t.flops);
+        drop_whole(p, &choices, t.flops);
     price(p, node, choices.list, choices.n);
     *n = choices.n;
     return OK;

@@ -137,6 +137,7 @@ static Err map_tokens(Job *job, Arena *arena)
                                      session ? 1u << job->context : contexts_used(job));
     if (session || parts == 1) return OK;
     const ModelConfig *c = job->settings.config;
+    if (has_clips(job)) job->tokens = TOKENS_CONTIGUOUS; /* whole frames */
     if (has_clips(job))
         return tokens_by_frames(arena, batch->sequences, c->frames, c->places, parts,
                                 &job->strategy.tokens);

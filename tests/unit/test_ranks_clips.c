@@ -95,10 +95,63 @@ static void many_ranks(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) expect_same(&cases[i], (int)i);
 }
 
+/* Weights that travel from rank to rank, next to each way to shard attention. */
+static void weights_are_streamed(void **state)
+{
+    static const ContextKind kind[] = {CONTEXT_DSP, CONTEXT_RING, CONTEXT_ULYSSES};
+    (void)state;
+    for (int cp = 2; cp <= 4; cp++) {
+        const ClipsCase c = {.mesh = {.cp = cp, .stream_weights = true},
+                             .context = kind[cp - 2],
+                             .dims = 2,
+                             .frames = 5,
+                             .places = 6,
+                             .zero = cp - 1,
+                             .schedule = "1f1b",
+                             .recompute = cp == 3 ? RECOMPUTE_FULL : RECOMPUTE_NONE};
+        expect_same(&c, 100 + cp);
+    }
+}
+
+/* The peak is the predicted one, and lower than that of ZeRO 3 over cp, which gathers a layer. */
+static void streamed_weights_need_less(void **state)
+{
+    (void)state;
+    for (int cp = 2; cp <= 4; cp++) {
+        const ClipsCase c = {.mesh = {.cp = cp, .stream_weights = true},
+                             .context = CONTEXT_DSP,
+                             .dims = 2,
+                             .frames = 4,
+                             .places = 6,
+                             .zero = 3,
+                             .schedule = "1f1b",
+                             .recompute = RECOMPUTE_FULL};
+        ClipsCase gathered = c;
+        ModelConfig config = clips_config(4, 2, c.frames, c.places);
+        size_t bytes[2] = {0, 0};
+        config.ff_width = 96;
+        gathered.mesh.stream_weights = false;
+        World streams = world_of_case(&c, &config, false);
+        world_peaks_are_exact("streamed weights of clips", streams);
+        for (int i = 0; i < 2; i++) {
+            const World w = world_of_case(i ? &gathered : &c, &config, false);
+            WorldResult r;
+            DO(world_run_job(&w, &r));
+            for (int a = 0; a < N_ARENAS; a++) bytes[i] += r.bytes[0][a];
+            world_result_close(&r);
+        }
+        if (bytes[0] >= bytes[1])
+            fail_msg("cp=%d: %zu bytes with streamed weights, %zu with ZeRO 3", cp, bytes[0],
+                     bytes[1]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(many_ranks),
+        cmocka_unit_test(weights_are_streamed),
+        cmocka_unit_test(streamed_weights_need_less),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
