@@ -63,7 +63,8 @@ def main():
                     sent = stream_bytes(r, way)
                     least = least or sent
                     print(head, f"{sent / 2**30:.2f} | {sent / least:.2f} |"
-                          f" {r['step_ms'] / 1e3:.2f} | {r['tokens_per_s'] / ranks:.0f} | {r['peak_bytes'] / 2**30:.1f} |"
+                          f" {r['step_ms'] / 1e3:.2f} |"
+                          f" {r['tokens_per_s'] / ranks:.0f} | {r['peak_bytes'] / 2**30:.1f} |"
                           f" {'fits' if r['fits'] else 'no'} |", flush=True)
 
 

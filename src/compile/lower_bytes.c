@@ -240,7 +240,8 @@ static bool has_gaps(const StoragePass *w, Value v, const StorageView *b)
 {
     const int maker = w->maker[v];
     if (!b->set || is_dense(b, &w->g->value[v].dims)) return false;
-    return graph_is_moved(w->g, v) || (maker != NO_NODE && w->g->node[maker].op == OP_pack);
+    const OpId op = maker == NO_NODE ? OP_add : w->g->node[maker].op;
+    return graph_is_moved(w->g, v) || op == OP_pack || op == OP_wait; /* a message arrives there */
 }
 
 /* An input that the node may overwrite, or -1. Not an input that shares storage with a given or

@@ -274,6 +274,19 @@ static Err drop_unread(RecomputePlan *p)
     return dropped ? graph_tidy(g) : OK;
 }
 
+/* True if a view of backward shows a value that is recomputed: copies stand at the end, but views
+ * are placed in the order of the nodes (lower_bytes.c). */
+static bool shows_copy(const RecomputePlan *p)
+{
+    for (int i = 0; i < p->n_nodes; i++) {
+        const Node *n = &p->g->node[i];
+        if (op_info(n->op)->class != CLASS_VIEW || !n->n_out || !p->backward[i]) continue;
+        for (int j = 0; j < n->n_in; j++)
+            if (n->in[j] >= p->n_values) return true;
+    }
+    return false;
+}
+
 Err recompute(Graph *g, const CompileOptions *options)
 {
     RecomputePlan p = {.g = g, .options = options, .n_nodes = g->n_nodes, .n_values = g->n_values};
@@ -288,6 +301,8 @@ Err recompute(Graph *g, const CompileOptions *options)
             g->node[i].in[j] = v; /* after: making it may have moved the table */
         }
     }
+    const bool late = shows_copy(&p);
     TRY(drop_unread(&p));
+    if (late) TRY(graph_tidy(g));
     return graph_check(g);
 }

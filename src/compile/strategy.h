@@ -39,8 +39,8 @@ typedef struct Strategy {
     /* The rows of a micro-batch over the first axis of cp (layout/tokens.h), borrowed; further axes
      * cut its parts evenly. NULL: the even rule for all axes. */
     const SpanMap *tokens;
-    bool switches; /* rows may be sharded along another of their dims where nothing is pinned */
     const struct Strategy *base; /* whose rows follow these; NULL: none */
+    bool switches; /* rows may be sharded along another of their dims where nothing is pinned */
 } Strategy;
 
 /* Megatron's tensor parallelism over heads, feed-forward and vocabulary. */
