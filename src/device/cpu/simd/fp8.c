@@ -126,6 +126,9 @@ static void quantize_blocks_row(const void *work, int64_t row)
          (int)call->attr.quantize.block[1]);
     for (int64_t at = 0; at < width; at += PIECE)
         quantize_blocks_piece(call, row, at, min_i64(width - at, PIECE));
+    const Tensor *s = &call->out[1];
+    for (int64_t k = blocks_of(width, call->attr.quantize.block[1]); k < s->n[1]; k++)
+        tensor_set(s, row * s->n[1] + k, 1); /* of nothing, as on ref */
 }
 
 Err CPU_NAME(quantize_blocks)(const Call *call)
