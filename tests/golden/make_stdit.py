@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """make_stdit.py -- loss and gradients of small diffusion transformers, in PyTorch, in float64.
 
-    make_stdit.py            write stdit.json, stdit_text.json and stdit_3d.json, then check them
+    make_stdit.py            write the files of stdit/, then check them
     make_stdit.py --check    check the existing files
 
 The model is written here from its description, with torch.nn.functional alone; the script contains
@@ -193,7 +193,7 @@ def main():
     torch.set_num_threads(1)
     torch.set_default_dtype(torch.float64)
     for name in CASES:
-        path = os.path.join(HERE, name + ".json")
+        path = os.path.join(HERE, "stdit", name + ".json")
         if sys.argv[1:] != ["--check"]:
             case = make(name)
             params = ",\n".join(json.dumps(p) for p in case.pop("params"))

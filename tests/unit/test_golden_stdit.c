@@ -121,7 +121,7 @@ static void run_case(const char *name, const Way *w)
     Rank rank;
     StepResult result;
     char path[1024];
-    snprintf(path, sizeof path, "%s/%s.json", GOLDEN_DIR, name);
+    snprintf(path, sizeof path, "%s/stdit/%s.json", GOLDEN_DIR, name);
     json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, NULL), *one;
     size_t i;
     assert_non_null(root);
