@@ -3,6 +3,7 @@
 
 #include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include "base/memory_limits.h"
@@ -199,6 +200,20 @@ Err infer_encode(const InferContext *ctx, const char *what, Bytes text, Arena *a
     return OK;
 }
 
+/* A capacity is a setting of training, not of the model: say that it does not apply. */
+static Err note_capacity(const InferContext *ctx, Arena *temp)
+{
+    const Source *s = &ctx->source;
+    const char *capacity = NULL;
+    if (s->kind == SOURCE_HF || ctx->launch.rank > 0) return OK;
+    TRY(config_yaml_text(s->manifest.scalars.config, "parallel", "capacity", temp, &capacity));
+    if (capacity && strtod(capacity, NULL) > 0)
+        fprintf(stderr,
+                "sheaf: trained with parallel.capacity=%s; %s drops no choice of a router\n",
+                capacity, ctx->verb);
+    return OK;
+}
+
 Err infer_open(InferContext *ctx, const Args *args, const char *tokenizer)
 {
     bool f64 = false;
@@ -217,6 +232,7 @@ Err infer_open(InferContext *ctx, const Args *args, const char *tokenizer)
     TRY(source_open(args->file, f64 ? F64 : F32, &ignore, &ctx->arena, &ctx->source));
     if (ctx->source.note[0] && ctx->launch.rank == 0)
         fprintf(stderr, "sheaf: %s\n", ctx->source.note);
+    TRY(note_capacity(ctx, &ctx->arena));
     TRY(read_keys(ctx, args));
     TRY(open_tokenizer(ctx, tokenizer));
     TRY(find_ends(ctx));

@@ -274,8 +274,6 @@ static void bad_arguments_have_reasons(void **state)
     static const struct {
         const char *argument, *message;
     } bad[] = {
-        {"mesh.ep=2", "command line: mesh.ep=2 x mesh.etp=1 does not divide the 1 ranks of a "
-                      "pipeline stage, dp x cp x tp; set mesh.ep=1"},
         {"mesh.cp_heads=2", "mesh.cp_heads=2: does not divide mesh.cp=1; set mesh.cp_heads=1"},
         {"parallel.context=ulysses", "command line: parallel.context=ulysses: has no effect at "
                                      "mesh.cp=1; set mesh.cp=2 or more, "

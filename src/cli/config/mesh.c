@@ -1,6 +1,7 @@
 /* mesh.c -- the mesh and the number of ranks, settled together.
  *
- *     mesh.dp=-1   the ranks that the other axes leave: run.ranks / (tp cp pp); 1 if run.ranks=auto
+ *     mesh.dp=-1   the ranks that the other axes leave: run.ranks / (tp cp pp); if run.ranks=auto
+ *                  as few as ep x etp allows, 1 in a dense model
  *     run.ranks    auto: the product of the mesh; if given, it must equal the product
  *
  * dp is one axis or two (HSDP): dp_replicate replicas, each sharded over dp_shard ranks. Plain dp
@@ -29,6 +30,16 @@ static Err settle_two(Config *c)
     return OK;
 }
 
+/* The fewest dp ranks whose experts mesh.ep and mesh.etp can share: 1 for a dense model. A launcher
+ * has not said its number of ranks yet. */
+static int64_t least_dp(const Config *c)
+{
+    const int64_t experts = c->mesh_ep * c->mesh_etp, rest = c->mesh_tp * c->mesh_cp;
+    int64_t a = experts, b = rest;
+    for (int64_t left; b > 0; a = b, b = left) left = a % b;
+    return experts / a;
+}
+
 static Err settle_dp(Config *c, int64_t others)
 {
     if (was_given(c, KEY_mesh_dp_replicate) || was_given(c, KEY_mesh_dp_shard))
@@ -43,7 +54,7 @@ static Err settle_dp(Config *c, int64_t others)
                             (long long)c->mesh_tp, (long long)c->mesh_cp, (long long)c->mesh_pp,
                             (long long)others,
                             (long long)((c->run_ranks + others - 1) / others * others));
-        c->mesh_dp = c->run_ranks ? c->run_ranks / others : 1;
+        c->mesh_dp = c->run_ranks ? c->run_ranks / others : least_dp(c);
     }
     c->mesh_dp_shard = c->mesh_dp;
     return OK;
