@@ -1,0 +1,141 @@
+/* FP8 on the GPU: amax, codes and scales have the bits of ref; GEMMs are those of the values times
+ * their scales, by cuBLASLt (aligned shapes, one scale) and by tiles (all others). */
+#include "gpu_test.h"
+
+/* Runs on ref, then on the GPU from the same bytes; the arena then holds the GPU's results. Returns
+ * ref's. */
+static Values run_both(KernelId id, const Call *call)
+{
+    const size_t bytes = gpu.b.arena.used_bytes;
+    char *before = malloc(2 * bytes + 1), *after = before + bytes;
+    assert_non_null(before);
+    memcpy(before, gpu.b.arena.base, bytes);
+    run(id, call);
+    const Values want = values_of(call);
+    run_on_gpu(id, call, before, after);
+    memcpy(gpu.b.arena.base, after, bytes);
+    free(before);
+    return want;
+}
+
+/* tolerance: relative to the largest value; 0: the same bits. */
+static void expect_values(KernelId id, const Call *call, double tolerance)
+{
+    const Values want = run_both(id, call);
+    for (int o = 0; o < call->n_out; o++) {
+        const int64_t n = tensor_count(&call->out[o]);
+        double largest = 0;
+        for (int64_t i = 0; i < n; i++) largest = fmax(largest, fabs(want.value[o][i]));
+        for (int64_t i = 0; i < n; i++)
+            if (!(fabs(get(&call->out[o], i) - want.value[o][i]) <= tolerance * largest))
+                fail_msg("%s, output %d [%d]: %.9g, on ref %.9g", kernel_name(id), o, (int)i,
+                         get(&call->out[o], i), want.value[o][i]);
+        free(want.value[o]);
+    }
+    bench_clear(&gpu.b);
+}
+
+static Tensor spread(DType type, int64_t rows, int64_t columns)
+{
+    const Tensor x = NEW(&gpu.b, type, DENSE, rows, columns);
+    for (int64_t i = 0; i < rows * columns; i++)
+        put(&x, i, bench_random(&gpu.b) * ldexp(1, (int)(i * 7 % 23) - 17));
+    return x;
+}
+
+static const int64_t shapes[][2] = {{1, 1}, {7, 130}, {129, 300}, {64, 1024}, {0, 5}};
+enum { N_SHAPES = sizeof shapes / sizeof *shapes };
+
+static void quantizes(void **state)
+{
+    static const int32_t block[][2] = {{1, 128}, {128, 1}, {128, 128}};
+    (void)state;
+    for (int s = 0; s < N_SHAPES; s++)
+        for (int type = E4M3; type <= E5M2; type++) {
+            const int64_t *n = shapes[s];
+            Call c = {.in = {spread(s % 2 ? BF16 : F32, n[0], n[1])},
+                      .n_in = 1,
+                      .out = {NEW(&gpu.b, F32, DENSE, 1)},
+                      .n_out = 1};
+            expect_values(KERNEL_amax, &c, 0);
+            c = (Call){
+                .in = {spread(s % 2 ? BF16 : F32, n[0], n[1]), NEW(&gpu.b, F32, DENSE, 1)},
+                .n_in = 2,
+                .out = {NEW(&gpu.b, (DType)type, DENSE, n[0], n[1]), NEW(&gpu.b, F32, DENSE, 1)},
+                .n_out = 2,
+                .attr.quantize.type = (DType)type};
+            put(&c.in[1], 0, 0.7); /* less than the largest: some saturate */
+            expect_values(KERNEL_quantize, &c, 0);
+            for (int b = 0; b < 3; b++) {
+                const int64_t rows = (n[0] + block[b][0] - 1) / block[b][0],
+                              columns = (n[1] + block[b][1] - 1) / block[b][1];
+                c = (Call){
+                    .in = {spread(BF16, n[0], n[1])},
+                    .n_in = 1,
+                    .out = {NEW(&gpu.b, (DType)type, DENSE, n[0], n[1]),
+                            NEW(&gpu.b, F32, DENSE, rows, columns)},
+                    .n_out = 2,
+                    .attr.quantize = {.type = (DType)type, .block = {block[b][0], block[b][1]}}};
+                expect_values(KERNEL_quantize_blocks, &c, 0);
+            }
+        }
+}
+
+static Tensor codes(DType type, int64_t rows, int64_t columns)
+{
+    const Tensor t = NEW(&gpu.b, type, DENSE, rows, columns);
+    for (int64_t i = 0; i < rows * columns; i++)
+        put(&t, i, bench_random(&gpu.b) * (type == E4M3 ? 448 : 57344));
+    return t;
+}
+
+/* One scale if block[0] is 0. */
+static Tensor scales(const Tensor *x, const int32_t *block)
+{
+    const Tensor s = block[0] ? NEW(&gpu.b, F32, DENSE, (x->n[0] + block[0] - 1) / block[0],
+                                    (x->n[1] + block[1] - 1) / block[1])
+                              : NEW(&gpu.b, F32, DENSE, 1);
+    for (int64_t i = 0; i < tensor_count(&s); i++) put(&s, i, 1e-3 * (2 + bench_random(&gpu.b)));
+    return s;
+}
+
+static void multiplies(void **state)
+{
+    static const int64_t size[][3] = {{64, 96, 256}, {16, 32, 48}, {33, 70, 129}};
+    static const int32_t whole[2] = {0, 0}, row[2] = {1, 128}, column[2] = {128, 1},
+                         square[2] = {128, 128};
+    (void)state;
+    for (int s = 0; s < 3; s++)
+        for (int way = 0; way < 3; way++) /* y, d.x, d.w */
+            for (int variant = 0; variant < 8; variant++) {
+                const int64_t m = size[s][0], n = size[s][1], k = size[s][2];
+                const bool ta = way == 2, tb = way == 0, blocks = variant & 1, bias = variant & 4;
+                const int32_t *a_block = !blocks ? whole
+                                         : ta    ? column
+                                                 : row,
+                              *b_block = !blocks ? whole
+                                         : ta    ? column
+                                                 : square;
+                const DType out = variant & 2 ? F32 : BF16;
+                Call c = {.n_in = bias ? 5 : 4,
+                          .n_out = 1,
+                          .number = {way},
+                          .attr.gemm = {.ta = ta,
+                                        .tb = tb,
+                                        .a_block = {a_block[0], a_block[1]},
+                                        .b_block = {b_block[0], b_block[1]}}};
+                c.in[0] = codes(way ? E5M2 : E4M3, ta ? k : m, ta ? m : k);
+                c.in[1] = codes(E4M3, tb ? n : k, tb ? k : n);
+                c.in[2] = scales(&c.in[0], a_block);
+                c.in[3] = scales(&c.in[1], b_block);
+                c.in[4] = RANDOM(&gpu.b, BF16, DENSE, n);
+                c.out[0] = accumulator(&gpu.b, NEW(&gpu.b, out, DENSE, m, n), way);
+                expect_values(KERNEL_scaled_gemm, &c,
+                              gpu_terms(2 * (double)k) + (out == BF16 ? ldexp(1, -6) : 0));
+            }
+}
+
+static const struct CMUnitTest tests[] = {cmocka_unit_test(quantizes),
+                                          cmocka_unit_test(multiplies)};
+
+GPU_MAIN(tests)
