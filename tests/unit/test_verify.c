@@ -178,6 +178,36 @@ static void bf16_is_judged_by_its_error(void **state)
     assert_false(line[n - 1].ok);
 }
 
+/* In FP8 dp, ZeRO and pipelines have the bits of one rank; the rest stays within 1.5 times its
+ * error in FP8. f64 runs without FP8. */
+static void fp8_has_the_grades_of_bf16(void **state)
+{
+    static const char *const words[] = {"dp=2 zero=3", "pp=2", "tp=3", "tp=2 sequence",
+                                        "cp=2 tp=2 zero=3"};
+    VerifyLine line[MAX_VERIFY_LINES];
+    int n;
+    (void)state;
+    DO(device_cpu_open(NULL, &honest));
+    for (int scaling = SCALING_TENSOR; scaling <= SCALING_BLOCK; scaling++) {
+        VerifySettings s = settings(honest);
+        s.dtype = BF16;
+        s.compile.fp8 = (Fp8Options){.names = "*",
+                                     .compute = E4M3,
+                                     .gradient = scaling == SCALING_BLOCK ? E4M3 : E5M2,
+                                     .scaling = (Scaling)scaling};
+        for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+            lines_of(&s, words[i], line, &n);
+            if (i < 2) assert_int_equal(line[1].grade, GRADE_EXACT);
+            assert_int_equal(line[n - 1].grade, GRADE_BF16);
+            for (int k = 0; k < n; k++)
+                if (!line[k].ok)
+                    fail_msg("%s, %s: loss %.3g, gradients %.3g, weights %.3g", words[i],
+                             grade_name(line[k].grade), line[k].loss, line[k].gradient,
+                             line[k].weight);
+        }
+    }
+}
+
 static Err biased_loss(const Call *c)
 {
     TRY(honest->kernel[KERNEL_token_loss](c));
@@ -337,10 +367,15 @@ static void large_models_shrink(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(grades_and_references),       cmocka_unit_test(wrong_device_fails),
-        cmocka_unit_test(bf16_is_judged_by_its_error), cmocka_unit_test(validation_is_compared),
-        cmocka_unit_test(norms_and_text_are_compared), cmocka_unit_test(stages_recompute_in_trials),
-        cmocka_unit_test(layouts_round_trip),          cmocka_unit_test(large_models_shrink),
+        cmocka_unit_test(grades_and_references),
+        cmocka_unit_test(wrong_device_fails),
+        cmocka_unit_test(bf16_is_judged_by_its_error),
+        cmocka_unit_test(fp8_has_the_grades_of_bf16),
+        cmocka_unit_test(validation_is_compared),
+        cmocka_unit_test(norms_and_text_are_compared),
+        cmocka_unit_test(stages_recompute_in_trials),
+        cmocka_unit_test(layouts_round_trip),
+        cmocka_unit_test(large_models_shrink),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
