@@ -38,6 +38,7 @@ static void times_text(const double *seconds, double all_s, Text *t)
                                               [TIME_HOST] = "the host: launches and copies",
                                               [TIME_TP] = "transfers along tp",
                                               [TIME_CP] = "transfers along cp",
+                                              [TIME_EP] = "transfers to and from experts",
                                               [TIME_DP] = "gathers and reductions along dp",
                                               [TIME_PP] = "other stages: bubble, transfers",
                                               [TIME_UPDATE] = "norm and update",

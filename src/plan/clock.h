@@ -30,6 +30,7 @@ typedef enum {
     TIME_HOST,      /* waits for launches by the host, and for copies to and from it */
     TIME_TP,        /* waits for transfers within units, along tp */
     TIME_CP,        /* the same along cp, or along cp and tp */
+    TIME_EP,        /* the same to experts of other ranks, where these cross dp */
     TIME_DP,        /* waits for GATHERs and REDUCEs */
     TIME_PP,        /* waits for other stages: the bubble, and transfers between stages */
     TIME_UPDATE,    /* norm, exchange of scalars, update */
@@ -37,7 +38,7 @@ typedef enum {
     N_TIMES
 } TimeKind;
 
-/* "gemm", "attention", "pointwise", "host", "tp", "cp", "dp", "pp", "update", "idle" */
+/* "gemm", "attention", "pointwise", "host", "tp", "cp", "ep", "dp", "pp", "update", "idle" */
 const char *time_kind_name(TimeKind kind);
 
 typedef struct {

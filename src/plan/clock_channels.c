@@ -26,7 +26,8 @@ static TimeKind time_of(const StepClock *c, RankList group, int purpose)
     case PURPOSE_D2H:
     case PURPOSE_H2D:
         return TIME_HOST;
-    default:
+    default: /* within units ranks along dp exchange nothing but rows of experts */
+        if (group_axes(mesh, group) & mesh_axes(mesh, VIEW_DENSE, "dp")) return TIME_EP;
         return group_axes(mesh, group) & mesh_axes(mesh, VIEW_DENSE, "cp") ? TIME_CP : TIME_TP;
     }
 }

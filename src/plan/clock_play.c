@@ -16,6 +16,7 @@ const char *time_kind_name(TimeKind kind)
                                               [TIME_HOST] = "host",
                                               [TIME_TP] = "tp",
                                               [TIME_CP] = "cp",
+                                              [TIME_EP] = "ep",
                                               [TIME_DP] = "dp",
                                               [TIME_PP] = "pp",
                                               [TIME_UPDATE] = "update",
@@ -28,6 +29,7 @@ static unsigned axis_bit(TimeKind time)
 {
     switch (time) {
     case TIME_TP:
+    case TIME_EP: /* within units too */
         return 1u << TRANSFER_TP;
     case TIME_CP:
         return 1u << TRANSFER_CP;

@@ -162,8 +162,10 @@ static Err play_run(Summarizer *s, Action run, RunSummary *out)
     const double host_s = launch_seconds(&s->clock, cluster, &waits);
     const bool stops = cluster->stops_host & (1u << TRANSFER_TP | 1u << TRANSFER_CP) && waits;
     if (stops) TRY(clock_play(&s->clock, cluster, &time));
-    *out =
-        (RunSummary){time.step_s, time.path_s[TIME_TP], time.path_s[TIME_CP], stops ? 0 : host_s};
+    *out = (RunSummary){.seconds = time.step_s,
+                        .tp_s = time.path_s[TIME_TP] + time.path_s[TIME_EP],
+                        .cp_s = time.path_s[TIME_CP],
+                        .host_s = stops ? 0 : host_s};
     return OK;
 }
 

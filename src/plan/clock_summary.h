@@ -21,7 +21,8 @@
 /* One phase of a unit for one slice of a micro-batch. */
 typedef struct {
     double seconds;    /* of the RUN alone: from its begin to its end on the last rank */
-    double tp_s, cp_s; /* of these, along the critical path: transfers along tp, and along cp */
+    double tp_s, cp_s; /* of these, along the critical path: transfers along tp and to experts,
+                        * and along cp */
     double host_s;     /* that the host takes to launch it, beside these seconds */
 } RunSummary;
 

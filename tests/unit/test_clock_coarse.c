@@ -189,6 +189,8 @@ static void rooms_are_sent_and_rows_computed(void **state)
     }
     assert_true(fabs(time[1].spent_s[TIME_GEMM] / time[0].spent_s[TIME_GEMM] - 1) < 1e-9);
     assert_true(time[1].step_s > 1.05 * time[0].step_s);
+    assert_true(time[1].spent_s[TIME_EP] > 2 * time[0].spent_s[TIME_EP]);
+    assert_true(time[1].spent_s[TIME_TP] == 0 && time[0].spent_s[TIME_EP] > 0);
 }
 
 /* llama3.1-405b on 16,384 ranks. */
