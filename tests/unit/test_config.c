@@ -291,6 +291,7 @@ static void bad_arguments_have_reasons(void **state)
         {"precision.fp8=mlp.*", "no effect with precision.compute=f32"},
         {"precision.scaling=block", "set precision.compute=fp8"},
         {"run.device=gpu", "run.device=gpu: NVIDIA cards are called cuda; it is one of auto, cuda"},
+        {"parallel.context=usp", "USP is ring with mesh.cp_heads=N; it is one of auto, gather"},
         {"run.device=cpuu", "did you mean cpu? It is one of auto, cuda, cpu, ref"},
         {"precision.compute=float32",
          "32-bit floats are called f32; it is one of f32, bf16, fp8, f64"},

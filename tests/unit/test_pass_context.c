@@ -344,8 +344,9 @@ static void frames_hold_nothing_of_peers(void **state)
     }
 }
 
-/* At a fixed number of tokens per rank, the memory of attention does not grow with the ranks. */
-static void scratch_is_flat(void **state)
+/* At a fixed number of tokens per rank, the memory of attention and the frames do not grow with the
+ * ranks. */
+static void memory_is_flat(void **state)
 {
     static const struct {
         const char *plan;
@@ -365,8 +366,9 @@ static void scratch_is_flat(void **state)
                                  RECOMPUTE_NONE, 0},
                      true);
             for (int k = 0; k < cp; k++) {
+                const Program *p = &b.r.program[k];
                 const size_t here =
-                    b.r.program[k].scratch_live[PHASE_F] + b.r.program[k].scratch_live[PHASE_B];
+                    p->scratch_live[PHASE_F] + p->scratch_live[PHASE_B] + frame_bytes(p);
                 at[large] = here > at[large] ? here : at[large];
             }
             bed_close(&b);
@@ -473,7 +475,7 @@ int main(void)
         cmocka_unit_test(work_is_balanced),
         cmocka_unit_test(visits_carry_on),
         cmocka_unit_test(frames_hold_nothing_of_peers),
-        cmocka_unit_test(scratch_is_flat),
+        cmocka_unit_test(memory_is_flat),
         cmocka_unit_test(hops_overlap_visits),
         cmocka_unit_test(recomputed_transfers_meet),
         cmocka_unit_test(all_but_attention_is_recomputed),

@@ -104,6 +104,22 @@ static void scores_are_kept(void **state)
         }
 }
 
+/* Numbers of heads, and the checkpoint that keeps the outputs of attention but not the scores. */
+static void heads_and_checkpoints(void **state)
+{
+    static const int64_t heads[] = {4, 7};
+    static const char *const layout[] = {"cp=2 context=rsa", "cp=4 context=rsa"};
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        for (int k = 0; k < 2; k++)
+            for (int but = 0; but < 2; but++) {
+                const ModelConfig c = config_of(heads[i], heads[i]);
+                VerifySettings s = settings(&c, but ? RECOMPUTE_NAMED : RECOMPUTE_NONE, k);
+                s.compile.recompute_names = "full,-attn.out,-attn.lse";
+                expect_same_model(&s, layout[k]);
+            }
+}
+
 /* Loss of one rank with and without the mask: the mask changes what is computed. */
 static void later_keys_are_seen(void **state)
 {
@@ -179,6 +195,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_way_computes_the_same_model),
         cmocka_unit_test(scores_are_kept),
+        cmocka_unit_test(heads_and_checkpoints),
         cmocka_unit_test(later_keys_are_seen),
         cmocka_unit_test(bf16_keeps_its_error),
         cmocka_unit_test(others_are_refused),

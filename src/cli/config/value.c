@@ -83,6 +83,15 @@ static const struct {
     {"precision.compute", "fp32", "32-bit floats are called f32"},
     {"precision.compute", "float32", "32-bit floats are called f32"},
     {"precision.compute", "bfloat16", "bfloat16 is called bf16"},
+    {"parallel.context", "usp", "USP is ring with mesh.cp_heads=N"},
+    {"parallel.context", "zigzag", "zigzag is ring with parallel.tokens=zigzag"},
+    {"parallel.context", "striped", "striped is ring with parallel.tokens=striped"},
+    {"parallel.context", "p2p", "p2p is called ring"},
+    {"parallel.context", "a2a", "a2a is called ulysses"},
+    {"parallel.context", "a2a+p2p", "a2a+p2p is ring with mesh.cp_heads=N"},
+    {"parallel.context", "allgather", "allgather is called gather"},
+    {"parallel.context", "all_gather", "all_gather is called gather"},
+    {"parallel.context", "distflashattn", "DistFlashAttn is called lightseq"},
 };
 
 /* The hint for the name that another tool uses, or NULL. */

@@ -203,19 +203,23 @@ static void rename_value(Graph *g, Value v, Value into)
             }
 }
 
-/* v, and this rank's sends are done: peers need them as much as this rank needs v. */
-static Value after_sends(ContextWriter *w, Value v)
+/* v, and these sends of this rank are done: peers need them as much as this rank needs v. */
+static Value after_sends(ContextWriter *w, Value v, int from, int to)
 {
     Graph *g = w->g;
+    const int n_sent = to - from;
     Value *in;
-    if (g->err != OK || w->n_sent == 0) return v;
-    g->err = ARENA_NEW(g->arena, w->n_sent + 1, &in);
+    if (g->err != OK || n_sent == 0) return v;
+    g->err = ARENA_NEW(g->arena, n_sent + 1, &in);
     if (g->err != OK) return NO_VALUE;
     in[0] = v;
-    memcpy(in + 1, w->sent, (size_t)w->n_sent * sizeof *in);
+    memcpy(in + 1, w->sent + from, (size_t)n_sent * sizeof *in);
+    const DType dtype = g->value[v].dtype;
     const Dims dims = g->value[v].dims;
-    const Node *n = graph_node(g, OP_after, NULL, w->n_sent + 1, in, &dims, 1);
-    return n ? n->out[0] : NO_VALUE;
+    const Node *n = graph_node(g, OP_after, NULL, n_sent + 1, in, &dims, 1);
+    if (!n) return NO_VALUE;
+    g->value[n->out[0]].dtype = dtype;
+    return n->out[0];
 }
 
 /* The pieces of a result, one after the other. */
@@ -238,7 +242,7 @@ static void finish(ContextWriter *w, const Value piece[MAX_PIECES], Value into, 
 {
     Graph *g = w->g;
     Value v = join_pieces(w, piece);
-    if (sends) v = after_sends(w, v);
+    if (sends) v = after_sends(w, v, 0, w->n_sent);
     if (g->err == OK && g->value[v].dtype != g->value[into].dtype)
         v = cast(g, v, g->value[into].dtype);
     if (w->n_pieces > 1 && !context_rows_ascend(&w->tokens[w->me]))
@@ -313,12 +317,37 @@ static void open_queries(ContextWriter *w, const Node *whole)
     }
 }
 
+/* What backward reads of a plan in passes. Scores may be made again although o and lse are kept: the
+ * keys then travel again to all ranks, so the sends of keys are tied to scores, those of values to
+ * o. lse is a copy, since the one that the last scores make is kept with these scores. */
+static void finish_passes(ContextWriter *w, const ContextPlan *p, const Node *whole)
+{
+    Graph *g = w->g;
+    const QueryValues *q = &w->at[w->me].piece[0];
+    int keys = 0, last = w->me;
+    for (int i = 0; i < p->n[w->me]; i++) {
+        const ContextStep *s = &p->list[w->me][i];
+        keys += s->kind == CONTEXT_MOVE && s->payload == PAYLOAD_K && s->to >= 0;
+        if (s->kind == CONTEXT_VISIT && s->pass == PASS_SCORES) last = s->k.rank;
+    }
+    w->at[last].scores = after_sends(w, w->at[last].scores, 0, keys);
+    Value o = after_sends(w, q->o, keys, w->n_sent);
+    if (g->err == OK && g->value[o].dtype != g->value[whole->out[0]].dtype)
+        o = cast(g, o, g->value[whole->out[0]].dtype);
+    rename_value(g, o, whole->out[0]);
+    rename_value(g, cast(g, q->o_lse, dtype_wide(g->dtype)), whole->out[1]);
+}
+
 Err context_write_forward(ContextWriter *w, const ContextPlan *p, const Node *whole)
 {
     Value o[MAX_PIECES], lse[MAX_PIECES];
     open_queries(w, whole);
     w->at[w->me].piece[0].lse = whole->out[1]; /* for its shape alone */
     write_steps(w, p, whole);
+    if (p->row->passes) {
+        finish_passes(w, p, whole);
+        return graph_err(w->g);
+    }
     for (int i = 0; i < MAX_PIECES; i++) {
         o[i] = w->at[w->me].piece[i].o;
         lse[i] = w->at[w->me].piece[i].o_lse;
