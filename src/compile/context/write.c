@@ -317,7 +317,7 @@ static void open_queries(ContextWriter *w, const Node *whole)
     }
 }
 
-/* What backward reads of a plan in passes. Scores may be made again although o and lse are kept: the
+/* What backward reads of a plan in passes. Scores may be made again although o and lse are kept:
  * keys then travel again to all ranks, so the sends of keys are tied to scores, those of values to
  * o. lse is a copy, since the one that the last scores make is kept with these scores. */
 static void finish_passes(ContextWriter *w, const ContextPlan *p, const Node *whole)
