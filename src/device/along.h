@@ -12,9 +12,10 @@
 
 #include "device/device.h"
 
-/* Every key: one row of ranges that all queries read. */
+/* The keys of each query. */
 typedef struct {
-    const int32_t *range; /* 4 numbers in the device's memory; NULL: a device that needs none */
+    const int32_t *range; /* in the device's memory; NULL: all keys, for a device that needs none */
+    int64_t step;         /* from one query's four numbers to the next one's; 0: all have these */
     int64_t max_heads;    /* of a call; 0: no limit */
 } AlongLimits;
 
@@ -67,7 +68,7 @@ static inline Err along_run(const Call *call, Kernel attention, AlongLimits limi
                                                     .dtype = I32,
                                                     .ndim = 2,
                                                     .n = {q->n[1], 4},
-                                                    .stride = {0, 1}};
+                                                    .stride = {limits.step, 1}};
             }
             for (int i = 0; i < call->n_out; i++) part.out[i] = along_part(&call->out[i], e, a, n);
             const Err err = attention(&part);

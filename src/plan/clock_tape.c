@@ -118,11 +118,21 @@ static double whole_bytes(const Transfer *t)
     return (double)whole->count * (double)dtype_bytes(whole->dtype);
 }
 
+/* True for an all-to-all in which each member sends to one other at most: a step of a ring, which
+ * takes the time of a send. */
+static bool is_shift(const Transfer *t)
+{
+    int peers = 0;
+    if (t->kind != COMM_ALL_TO_ALL || !t->from_counts || t->group.n <= 2) return false;
+    for (int i = 0; i < t->group.n; i++) peers += t->from_counts[i] > 0;
+    return peers <= 1;
+}
+
 static Err begin_transfer(TapeWriter *w, const Transfer *t, BegunTransfer *out)
 {
     ClockPrice price;
     memset(&price, 0, sizeof price);
-    price.kind = t->kind;
+    price.kind = is_shift(t) ? COMM_SEND : t->kind;
     price.bytes = whole_bytes(t);
     if (w->c->in->send_parts > 1 && (t->kind == COMM_SEND || t->kind == COMM_RECV))
         price.bytes /= w->c->in->send_parts;

@@ -149,6 +149,7 @@ static void letters_of(OpId op, char letters[16])
 static bool is_never_empty(OpId op, char letter)
 {
     if (op == OP_route) return letter == 'e' || letter == 'k';
+    if (op == OP_quantize_blocks) return true; /* its blocks follow from the other extents */
     if (op == OP_square_loss || op == OP_square_loss_dx) return letter == 'c';
     if (letter == 'b' && (op == OP_modulate || op == OP_modulate_dx || op == OP_gate_add))
         return true;

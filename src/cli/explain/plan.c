@@ -154,7 +154,8 @@ static Err balance_text(const Job *job, Arena *temp, Text *t)
 static Err cp_text(const Facts *f, Arena *temp, Text *t)
 {
     const Job *job = f->job;
-    const HeldSpans *rows = &job->linked.input_rows[INPUT_TOKENS];
+    const bool clips = job->settings.config->frames > 0;
+    const HeldSpans *rows = &job->linked.input_rows[clips ? INPUT_CLIPS : INPUT_TOKENS];
     if (!job->strategy.tokens) return OK;
     text_add(t, "  context    ");
     context_text(job, t);
