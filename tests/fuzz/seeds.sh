@@ -14,6 +14,12 @@ printf '{"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_
     seed fuzz_model_config llama
 printf '{"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 256}' |
     seed fuzz_model_config gpt2
+printf '{"model_type": "stdit", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_frames": 3, "latent_height": 4, "latent_width": 6, "latent_channels": 2, "patch_size": 2, "text_length": 3, "text_width": 5}' |
+    seed fuzz_model_config stdit
+{ u8 0x93 && printf 'NUMPY' && u8 1 0 70 0 && printf "%-69s\n" "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 1, 3, 1), }" && zeros 24; } |
+    seed fuzz_npy floats
+{ u8 0x93 && printf 'NUMPY' && u8 2 0 70 0 0 0 && printf "%-69s\n" "{'descr': '<f2', 'fortran_order': False, 'shape': (5,), }" && zeros 10; } |
+    seed fuzz_npy halves
 for file in tests/golden/tokenizer/{gpt2,llama3}.json; do
     { cat "$file" && u8 0 && head -c 300 tests/golden/tokenizer/texts.jsonl; } | seed fuzz_tokenizer "$(basename "$file")"
 done
