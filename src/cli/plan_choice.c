@@ -144,6 +144,7 @@ static Err refuse_rules(const Config *c, KeyId key, const char *origin)
 Err plan_fixed_of(const Config *c, PlanFixed *out)
 {
     *out = plan_fixed_none();
+    out->keeps_offload = is_argument(c, KEY_parallel_offload);
     for (int k = 0; k < N_KEYS; k++) {
         const KeyId key = (KeyId)k;
         if (is_argument(c, key) || is_among(key, kept, N_KEPT))
@@ -242,11 +243,28 @@ static const char *zero_word(const UnitOptions *o)
     return word[o->zero];
 }
 
+static const char *offload_word(const UnitOptions *o)
+{
+    return o->offload_names ? o->offload_names : "none";
+}
+
+static bool offloads(const PlanPoint *p)
+{
+    for (int u = 0; u < p->n_units; u++)
+        if (p->unit[u].offload_names) return true;
+    return false;
+}
+
 static Err set_units(const PlanPoint *p, Arena *a, Config *c)
 {
     const char *zero, *recompute;
     TRY(unit_values(p->unit, p->n_units, zero_word, a, &zero));
     TRY(unit_values(p->unit, p->n_units, job_recompute_text, a, &recompute));
+    if (offloads(p)) {
+        const char *offload;
+        TRY(unit_values(p->unit, p->n_units, offload_word, a, &offload));
+        TRY(set_text(KEY_parallel_offload, a, c, offload));
+    }
     TRY(set_text(KEY_parallel_zero, a, c, zero));
     return set_text(KEY_parallel_recompute, a, c, recompute);
 }

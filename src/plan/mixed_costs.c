@@ -111,6 +111,23 @@ static bool allows(int fixed, int value) { return fixed < 0 || fixed == value; }
 
 bool plan_mixes(const PlanSpace *s) { return s->fixed.zero < 0 || s->fixed.recompute < 0; }
 
+/* True if copies to the host and back expose less of a layer's frame than recomputation of all of
+ * it repeats. */
+static bool offload_pays(const MixedCosts *c)
+{
+    const double host_Bps = c->s->space.cluster->rates.host_Bps;
+    for (int k = 0; k < c->n_classes; k++)
+        for (int i = 0; i < c->n[k]; i++) {
+            const UnitChoice *u = &c->choice[k][i];
+            const double f = u->summary.run[PHASE_F].seconds, b = u->summary.run[PHASE_B].seconds,
+                         copy = (u->frame_i + u->frame_w) / host_Bps;
+            if (u->options.recompute == RECOMPUTE_NONE && u->frame_i > 0 &&
+                larger(copy - f, 0) + larger(copy - b, 0) < f)
+                return true;
+        }
+    return false;
+}
+
 static Err add_choices(MixedCosts *c, const ChoiceTerms *t, int most_zero)
 {
     const PlanSpace *space = &c->s->space;
@@ -125,6 +142,12 @@ static Err add_choices(MixedCosts *c, const ChoiceTerms *t, int most_zero)
             if (allows(space->fixed.recompute, r) && allows(space->fixed.zero, o.zero))
                 TRY(add_choice(c, t, &o));
         }
+    const bool free = allows(space->fixed.recompute, RECOMPUTE_NONE) && !o.offload_names &&
+                      !space->fixed.keeps_offload;
+    o.recompute = RECOMPUTE_NONE;
+    o.offload_names = PLAN_OFFLOAD;
+    for (o.zero = 0; o.zero <= zeros && free && c->n_classes && offload_pays(c); o.zero++)
+        if (allows(space->fixed.zero, o.zero)) TRY(add_choice(c, t, &o));
     return c->n_classes ? OK : err_fail(ERR_CONFIG, "the compiler refuses this layout");
 }
 

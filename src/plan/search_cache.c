@@ -94,8 +94,10 @@ static Err lookup(CacheTable *t, const CacheKey *key, Arena *arena, CacheEntry *
 static CacheKey unit_key(const PlanPoint *p)
 {
     const int64_t experts = (int64_t)p->mesh.ep << 32 | p->mesh.etp;
-    return (CacheKey){
+    CacheKey key = {
         {p->mesh.tp, p->mesh.cp, p->sequence, p->context, p->recompute, p->micro, experts}};
+    key.word[KEY_WORDS - 1] = p->offload;
+    return key;
 }
 
 /* ---- compilation ---- */

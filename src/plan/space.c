@@ -39,6 +39,7 @@ PlanPoint plan_uniform(const PlanPoint *p, const UnitOptions *o)
     PlanPoint q = *p;
     q.zero = o->zero;
     q.recompute = o->recompute;
+    q.offload = o->offload_names && strcmp(o->offload_names, PLAN_OFFLOAD) == 0;
     q.unit = NULL;
     return q;
 }
@@ -231,6 +232,7 @@ JobSettings plan_job(const PlanSpace *s, const PlanPoint *p)
     job.schedule = p->schedule;
     job.compile.recompute = p->recompute;
     job.compile.recompute_names = NULL;
+    if (p->offload) job.compile.offload_names = PLAN_OFFLOAD;
     job.n_stage_rules = 0;
     job.parallel.mesh = p->mesh;
     job.parallel.rank = 0;
@@ -248,7 +250,8 @@ JobSettings plan_job(const PlanSpace *s, const PlanPoint *p)
 
 static bool same_words(const UnitOptions *a, const UnitOptions *b)
 {
-    return a->zero == b->zero && strcmp(job_recompute_text(a), job_recompute_text(b)) == 0;
+    return a->zero == b->zero && !a->offload_names == !b->offload_names &&
+           strcmp(job_recompute_text(a), job_recompute_text(b)) == 0;
 }
 
 /* "layers=12x(zero 0, recompute none)+36x(zero 3, recompute none)", in the order in which they
@@ -261,8 +264,9 @@ static void units_text(const UnitOptions *unit, int n, Text *t)
         while (!same_words(&unit[first], &unit[u])) first++;
         for (int k = u; k < n - 1; k++) count += same_words(&unit[k], &unit[u]);
         if (first < u) continue;
-        text_add(t, "%s%dx(zero %d, recompute %s)", join, count, unit[u].zero,
-                 job_recompute_text(&unit[u]));
+        text_add(t, "%s%dx(zero %d, recompute %s%s%s)", join, count, unit[u].zero,
+                 job_recompute_text(&unit[u]), unit[u].offload_names ? ", offload " : "",
+                 unit[u].offload_names ? unit[u].offload_names : "");
         join = "+";
     }
     text_add(t, " embed=(zero %d) head=(zero %d)", unit[0].zero, unit[n - 1].zero);

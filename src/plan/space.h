@@ -30,12 +30,16 @@ typedef struct {
     const char *schedule;
     int chunks;        /* 0: the schedule's default */
     bool by_cost;      /* layers are divided among chunks by flops, not evenly */
+    bool offload;      /* all saved values are in host memory until backward; beside no recompute */
     const char *split; /* units of each chunk, as "9,8,9"; NULL: even, or by cost */
     /* [layers + 2]: ZeRO, recomputation and offload of each unit, in place of the point's. NULL:
      * all units have zero and recompute. */
     const UnitOptions *unit;
     int n_units; /* of unit */
 } PlanPoint;
+
+/* The names of values that a plan offloads: all. */
+#define PLAN_OFFLOAD "*"
 
 /* Choices that are given. */
 typedef struct {
@@ -47,6 +51,7 @@ typedef struct {
     const char *schedule;      /* NULL: free */
     int chunks;                /* 0: free */
     int by_cost;               /* -1: free */
+    bool keeps_offload;        /* offload is as in `base` */
 } PlanFixed;
 
 typedef struct {

@@ -98,15 +98,17 @@ static inline double best_mixed(SmallSpace *t, const KnownList *l, double limit,
 
 /* The planner's answer is the optimum of brute force or within its gap, and fits. Returns the
  * number of limits at which plans whose layers differ are faster. */
-static inline int check_mixed(int n, const PlanFixed *fixed)
+static inline int check_mixed(int n, const PlanFixed *given)
 {
     static const double share[] = {1, 0.85, 0.7, 0.55};
     SmallSpace known, t;
     KnownList list;
     double most = 0;
     int faster = 0;
-    open_small(&known, n, fixed);
-    open_small(&t, n, fixed);
+    PlanFixed fixed = *given;
+    fixed.keeps_offload = true; /* brute force has none */
+    open_small(&known, n, &fixed);
+    open_small(&t, n, &fixed);
     know_mixed(&known, &list);
     assert_true(list.n > 20);
     for (int i = 0; i < 4; i++) {

@@ -107,60 +107,103 @@ static void bounds_hold(void **state)
     assert_true(checked >= 60);
 }
 
-/* OSDP's case: GPT-2 of 48 layers of width 2,048 on 8 ranks of 8 GB, data parallel. Links are slow
- * and do not overlap, so layers are sharded only as far as the memory demands. */
-static void shards_what_it_must(void **state)
+/* GPT-2 of 48 layers of width 2,048 on 8 ranks, data parallel, on slow links without overlap. */
+static void open_gpt(SmallSpace *t, PlanFixed fixed)
 {
     static const ModelField set[] = {{"n_embd", "2048", "test", 4}, {"n_head", "16", "test", 4}};
-    PlanFixed fixed = plan_fixed_none();
-    SmallSpace t = {0};
+    *t = (SmallSpace){0};
+    DO(arena_open(&t->arena, "plans", ARENA_PLENTY));
+    DO(arena_open(&t->temp, "compiler", ARENA_PLENTY));
+    DO(model_config_load("gpt2-xl", set, 2, &t->arena, &t->config));
+    t->job = test_job_settings("gpt2", JOB_STEP);
+    t->job.config = &t->config;
+    t->job.dtype = BF16;
+    t->job.batch.seq_len = 128;
+    t->job.optim.block = 1024;
+    t->job.compile.chunk_elements = 32000000;
+    t->cluster = slow_cluster(false);
+    t->cluster.rates.flops_per_s[WORK_GEMM][BF16] = 75e12;
+    t->cluster.rates.flops_per_s[WORK_ATTENTION][BF16] = 40e12;
+    t->cluster.rates.flops_per_s[WORK_POINTWISE][BF16] = 7e12;
+    t->cluster.rates.memory_Bps = 720e9;
+    t->cluster.rates.level[0] = (CostLink){.ranks = 8, .latency_s = 9e-6, .Bps = 10e9};
+    fixed.tp = fixed.pp = fixed.cp = 1;
+    t->s = (PlanSearch){.space = {.base = &t->job,
+                                  .cluster = &t->cluster,
+                                  .global = 64,
+                                  .ranks = 8,
+                                  .fixed = fixed},
+                        .max_played = 1000,
+                        .max_linked = 1000,
+                        .arena = &t->arena,
+                        .temp = &t->temp};
+}
+
+/* The best plan within a limit; returns the best time of plans whose layers are alike. */
+static const PlanNode *plan_gpt(SmallSpace *t, double limit, MixedPlan *out)
+{
     PlanRanking r;
+    DO(plan_cache_open(&t->arena, &t->s.cache));
+    DO(plan_search_open(&t->s));
+    DO(plan_search(&t->s, limit, 1, false, &r));
+    const PlanNode *alike = r.n ? &t->s.node[r.node[0]] : NULL;
+    const MixedRequest request = {limit, alike ? alike->key_s : HUGE_VAL, 1000, 1000, NULL};
+    DO(plan_mixed(&t->s, &request, out));
+    assert_true(out->found && out->memory_bytes <= limit && out->bound_s <= out->time.step_s);
+    return alike;
+}
+
+/* OSDP's case: 8 GB. Layers are sharded only as far as the memory demands. */
+static void shards_what_it_must(void **state)
+{
+    const double limit = 8 * 0x1p30;
+    SmallSpace t;
     MixedPlan m;
     (void)state;
-    DO(arena_open(&t.arena, "plans", ARENA_PLENTY));
-    DO(arena_open(&t.temp, "compiler", ARENA_PLENTY));
-    DO(model_config_load("gpt2-xl", set, 2, &t.arena, &t.config));
-    t.job = test_job_settings("gpt2", JOB_STEP);
-    t.job.config = &t.config;
-    t.job.dtype = BF16;
-    t.job.batch.seq_len = 128;
-    t.job.optim.block = 1024;
-    t.job.compile.chunk_elements = 32000000;
-    t.cluster = slow_cluster(false);
-    t.cluster.rates.flops_per_s[WORK_GEMM][BF16] = 75e12;
-    t.cluster.rates.flops_per_s[WORK_ATTENTION][BF16] = 40e12;
-    t.cluster.rates.flops_per_s[WORK_POINTWISE][BF16] = 7e12;
-    t.cluster.rates.memory_Bps = 720e9;
-    t.cluster.rates.level[0] = (CostLink){.ranks = 8, .latency_s = 9e-6, .Bps = 10e9};
-    fixed.tp = fixed.pp = fixed.cp = 1;
-    t.s = (PlanSearch){
-        .space = {.base = &t.job, .cluster = &t.cluster, .global = 64, .ranks = 8, .fixed = fixed},
-        .max_played = 1000,
-        .max_linked = 1000,
-        .arena = &t.arena,
-        .temp = &t.temp};
-    DO(plan_cache_open(&t.arena, &t.s.cache));
-    DO(plan_search_open(&t.s));
-    const double limit = 8 * 0x1p30;
-    DO(plan_search(&t.s, limit, 1, false, &r));
-    assert_true(r.n == 1 && r.complete);
-    const PlanNode *alike = &t.s.node[r.node[0]];
-    const MixedRequest request = {limit, alike->key_s, 1000, 1000, NULL};
-    DO(plan_mixed(&t.s, &request, &m));
-    assert_true(m.found && m.memory_bytes <= limit && m.memory_bytes > 0.95 * limit);
+    open_gpt(&t, plan_fixed_none());
+    const PlanNode *alike = plan_gpt(&t, limit, &m);
+    assert_non_null(alike);
     assert_int_equal(alike->point.zero, 3);
-    assert_true(m.time.step_s < 0.95 * alike->key_s);
-    assert_true(m.bound_s <= m.time.step_s && m.bound_s > 0.85 * m.time.step_s);
+    assert_true(m.memory_bytes > 0.95 * limit);
+    assert_true(m.time.step_s < 0.95 * alike->key_s && m.bound_s > 0.85 * m.time.step_s);
     int sharded = 0;
     for (int u = 1; u <= 48; u++) sharded += m.point.unit[u].zero == 3;
     assert_true(sharded > 5 && sharded < 43);
     close_small(&t);
 }
 
+/* With a fast link to the host, frames are moved there; with a slow one, none. */
+static void offloads_what_pays(void **state)
+{
+    PlanFixed fixed = plan_fixed_none();
+    (void)state;
+    fixed.zero = 3;
+    fixed.recompute = RECOMPUTE_NONE;
+    fixed.micro = 4;
+    for (int fast = 0; fast < 2; fast++) {
+        SmallSpace t;
+        PlanRanking r;
+        MixedPlan m;
+        open_gpt(&t, fixed);
+        t.cluster.rates.host_Bps = fast ? 1e13 : 1e8;
+        DO(plan_cache_open(&t.arena, &t.s.cache));
+        DO(plan_search_open(&t.s));
+        DO(plan_search(&t.s, 1e12, 1, false, &r));
+        const double limit = 0.97 * t.s.node[r.node[0]].memory_bytes;
+        const MixedRequest request = {limit, HUGE_VAL, 1000, 1000, NULL};
+        DO(plan_mixed(&t.s, &request, &m));
+        assert_int_equal(m.found, fast);
+        int offloaded = 0;
+        for (int u = 1; u <= 48 && m.found; u++) offloaded += m.point.unit[u].offload_names != NULL;
+        if (fast) assert_true(offloaded > 0 && offloaded < 48 && m.memory_bytes <= limit);
+        close_small(&t);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(is_within_its_gap),
-                                       cmocka_unit_test(bounds_hold),
-                                       cmocka_unit_test(shards_what_it_must)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(is_within_its_gap), cmocka_unit_test(bounds_hold),
+        cmocka_unit_test(shards_what_it_must), cmocka_unit_test(offloads_what_pays)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
