@@ -55,7 +55,7 @@ static void every_pair_of_options(void **state)
     (void)state;
     while (test_models[families].name) families++;
     DO(arena_open(&arena, "pairs", ARENA_PLENTY));
-    DO(layouts_covering(&(LayoutLimits){MAX_RANKS, MAX_STAGES, 2, 1, 2, 0, 4}, &arena, &layout,
+    DO(layouts_covering(&(LayoutLimits){MAX_RANKS, MAX_STAGES, 2, 1, 2, 0, 4, 0}, &arena, &layout,
                         &n));
     assert_in_range(n, 40, 130);
     for (int i = 0; i < n; i++)
@@ -80,7 +80,7 @@ static void set_covers_all_pairs(void **state)
         Arena arena;
         int n;
         DO(arena_open(&arena, "cover", ARENA_PLENTY));
-        DO(layouts_covering(&(LayoutLimits){ranks, MAX_STAGES, 2, 1, 2, 0, 4}, &arena, &layout,
+        DO(layouts_covering(&(LayoutLimits){ranks, MAX_STAGES, 2, 1, 2, 0, 4, 0}, &arena, &layout,
                             &n));
         for (int tp = 1; tp <= ranks; tp++)
             for (int dp = 1; dp * tp <= ranks; dp++)
@@ -110,7 +110,7 @@ static void set_has_hybrids(void **state)
     int n, found[N_CONTEXTS][4] = {0};
     (void)state;
     DO(arena_open(&arena, "cover", ARENA_PLENTY));
-    DO(layouts_covering(&(LayoutLimits){6, 2, 4, 2, 2, 0, 4}, &arena, &layout, &n));
+    DO(layouts_covering(&(LayoutLimits){6, 2, 4, 2, 2, 0, 4, 0}, &arena, &layout, &n));
     for (int i = 0; i < n; i++) {
         const MeshSizes *m = &layout[i].mesh;
         if (!m->cp_heads) continue;

@@ -130,7 +130,7 @@ static void verify_covers_it(void **state)
     int n, by_cost = 0, with_tp = 0;
     (void)state;
     DO(arena_open(&arena, "layouts", ARENA_PLENTY));
-    DO(layouts_covering(&(LayoutLimits){6, 4, 4, 2, 2, 0, 4}, &arena, &layout, &n));
+    DO(layouts_covering(&(LayoutLimits){6, 4, 4, 2, 2, 0, 4, 0}, &arena, &layout, &n));
     for (int i = 0; i < n; i++) {
         if (!layout[i].split || strcmp(layout[i].split, "cost") != 0) continue;
         assert_true(layout[i].mesh.pp > 1);
