@@ -192,6 +192,11 @@ Err transfer_check(const Comm *c, const Transfer *t, int64_t sequence)
     if (t->from.dtype != t->to.dtype)
         return err_fail(ERR_CHECK, "comm: %s: `from` is %s, `to` is %s; cast before", name_of(&k),
                         dtype_name(t->from.dtype), dtype_name(t->to.dtype));
+    if (dtype_is_fp8(t->from.dtype) &&
+        (t->kind == COMM_ALL_REDUCE || t->kind == COMM_REDUCE_SCATTER))
+        return err_fail(ERR_CHECK,
+                        "comm: %s: values of type %s have scales of their own; widen before a sum",
+                        name_of(&k), dtype_name(t->from.dtype));
     if (c->memory[t->from.arena].on_device != c->memory[t->to.arena].on_device)
         return err_fail(ERR_CHECK,
                         "comm: %s: one of `from` (arena %d) and `to` (arena %d) is memory of a "

@@ -296,6 +296,8 @@ static void bad_transfers_are_refused(void **state)
         {transfer(COMM_ALL_REDUCE, ref(A, 0, 2), ref(B, 0, 2)), "names rank 0 twice"},
         {transfer(COMM_ALL_REDUCE, ref(A, 0, 2), ref(B, 0, 2)), "names rank 1; ranks are 0 to 0"},
         {transfer(COMM_ALL_REDUCE, ref(A, 0, 2), ref(B, 0, 2)), "0 ranks that it is not in"},
+        {transfer(COMM_ALL_REDUCE, (Ref){0, A, 0, 4, E4M3}, (Ref){0, B, 0, 4, E4M3}),
+         "type e4m3 have scales of their own; widen before a sum"},
     };
     bad[18].t.to_counts = &two;
     bad[19].t.to_counts = &less;
