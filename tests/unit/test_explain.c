@@ -169,7 +169,7 @@ static void bad_requests_exit_with_2(void **state)
         {"parallel.offload=nothing", "parallel.offload=nothing: matches no value of any unit"},
         {"parallel.offload=none,mid", "none stands alone"},
         {"parallel.offload=", "parallel.offload"},
-        {"mesh.ep=2", "mesh.ep=2 x mesh.etp=1 does not divide the 1 ranks"},
+        {"mesh.ep=2", "mesh.ep is for a mixture of experts"},
         {"data.seq_leng=3", "did you mean data.seq_len?"},
         {"no-such-file.yaml", "no-such-file.yaml"},
     };
@@ -441,7 +441,8 @@ static void plan_in_passes_is_drawn(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(context_plan_is_drawn), cmocka_unit_test(plan_in_passes_is_drawn),
+        cmocka_unit_test(context_plan_is_drawn),
+        cmocka_unit_test(plan_in_passes_is_drawn),
         cmocka_unit_test(context_plan_is_printed),
         cmocka_unit_test(text_is_stable_and_complete),
         cmocka_unit_test(gathers_are_counted),
