@@ -221,7 +221,7 @@ static void take_key(PlainArgs *in, const char **tokenizer)
 
 static Err read_request(int argc, char **argv, Arena *a, DataBuild *b, ClipBuild *clips)
 {
-    const char *from = "auto", *format = "tokens", *tokenizer = "bytes", *threads = NULL;
+    const char *from = NULL, *format = NULL, *tokenizer = NULL, *threads = NULL;
     const Flag flags[] = {
         {"-o", &b->out, NULL},
         {"--format", &format, NULL},
@@ -238,7 +238,16 @@ static Err read_request(int argc, char **argv, Arena *a, DataBuild *b, ClipBuild
     clips->in = b->in.at;
     clips->n = b->in.n;
     clips->out = b->out;
+    clips->of_text = format      ? "--format"
+                     : from      ? "--from"
+                     : tokenizer ? "--tokenizer"
+                     : threads   ? "--threads"
+                     : b->eot    ? "--eot"
+                                 : NULL;
     if (clip_build_is(clips)) return OK;
+    if (!from) from = "auto";
+    if (!format) format = "tokens";
+    if (!tokenizer) tokenizer = "bytes";
     if (clips->frames || clips->size || clips->seed)
         return err_fail(ERR_CONFIG, "data build: %s is for clips: .npy and .safetensors",
                         clips->frames ? "--frames"

@@ -71,14 +71,24 @@ static Err build_moving(const ClipBuild *b, Arena *a)
     return OK;
 }
 
-/* Elements [from, from + n) of an array, in pieces. */
-static Err copy_elements(const Array *a, int64_t from, int64_t n, NpyWriter *w)
+Err clip_check_finite(const char *path, int64_t at, const float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (!isfinite(x[i]))
+            return err_fail(ERR_CHECK, "%s: element %lld is %g; models learn from finite numbers",
+                            path, (long long)(at + i), (double)x[i]);
+    return OK;
+}
+
+/* Elements [from, from + n) of an array of a file, in pieces. */
+static Err copy_elements(const char *path, const Array *a, int64_t from, int64_t n, NpyWriter *w)
 {
     float x[PIECE];
     for (int64_t at = 0; at < n; at += PIECE) {
         const int64_t some = n - at < PIECE ? n - at : PIECE;
         a->read(a, from + at, some, x);
         TRY(map_check());
+        TRY(clip_check_finite(path, from + at, x, some));
         TRY(npy_write(w, x, some));
     }
     return OK;
@@ -154,7 +164,7 @@ static Err write_latents(const ClipInputs *in, NpyWriter *w)
         const ClipFile *f = &in->file[i].clips;
         const int64_t all = clip_file_frames(f), each = all / in->frames;
         for (int64_t c = 0; c < clip_file_clips(f); c++)
-            TRY(copy_elements(&f->latents, c * all * frame, each * in->frames * frame, w));
+            TRY(copy_elements(f->path, &f->latents, c * all * frame, each * in->frames * frame, w));
     }
     return OK;
 }
@@ -166,7 +176,7 @@ static Err write_texts(const ClipInputs *in, NpyWriter *w)
         const ClipFile *f = &in->file[i].clips;
         const int64_t each = clip_file_frames(f) / in->frames;
         for (int64_t c = 0; c < clip_file_clips(f) * each; c++)
-            TRY(copy_elements(&f->text, c / each * text, text, w));
+            TRY(copy_elements(f->path, &f->text, c / each * text, text, w));
     }
     return OK;
 }
@@ -177,6 +187,7 @@ static Err write_array(const char *path, int ndim, const int64_t *n, const ClipI
     NpyWriter w;
     TRY(npy_create(&w, path, ndim, n));
     const Err err = elements(in, &w), closed = npy_close(&w);
+    if (err != OK || closed != OK) remove(path); /* a new file, which is incomplete */
     return err != OK ? err : closed;
 }
 
@@ -214,8 +225,9 @@ static Err build_arrays(const ClipBuild *b, Arena *a)
     for (int i = 0; i < b->n && err == OK; i++) {
         if (!clip_path_is(b->in[i]))
             err = err_fail(ERR_CONFIG,
-                           "data build: %s: the others are latents; it must be .npy or "
-                           ".safetensors too",
+                           "data build: %s: an output that ends in .npy gets latents, which are "
+                           "read from .npy and .safetensors; text becomes a token file, as "
+                           "corpus.bin",
                            b->in[i]);
         else if ((err = clip_open(b->in[i], a, &in.file[i])) == OK)
             in.n++;
@@ -229,6 +241,9 @@ static Err build_arrays(const ClipBuild *b, Arena *a)
 Err clip_build(const ClipBuild *b, Arena *a)
 {
     const size_t n = b->out ? strlen(b->out) : 0;
+    if (b->of_text)
+        return err_fail(ERR_CONFIG, "data build: %s is for text; leave it out to build clips",
+                        b->of_text);
     if (n < 5 || strcmp(b->out + n - 4, ".npy") != 0)
         return err_fail(ERR_CONFIG,
                         "data build: -o %.200s: clips are written as a .npy file; give a name that "
@@ -255,13 +270,9 @@ static Err scan(const char *path, const Array *a, ValueStats *s)
         const int64_t n = count - at < PIECE ? count - at : PIECE;
         a->read(a, at, n, x);
         TRY(map_check());
+        TRY(clip_check_finite(path, at, x, n));
         for (int64_t i = 0; i < n; i++) {
             const double v = (double)x[i];
-            if (!isfinite(v))
-                return err_fail(ERR_CHECK,
-                                "%s: element %lld is %g; models learn from finite "
-                                "numbers",
-                                path, (long long)(at + i), v);
             s->low = fmin(s->low, v);
             s->high = fmax(s->high, v);
             s->sum += v;

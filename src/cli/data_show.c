@@ -138,10 +138,18 @@ static Err read_request(int argc, char **argv, bool checks, Arena *a, ShowReques
     return OK;
 }
 
+static Err show_clips(const ShowRequest *r, const char *path, Arena *a)
+{
+    if (r->tokenizer || r->vocab)
+        return err_fail(ERR_CONFIG, "data %s is for tokens, and %s has clips; leave it out",
+                        r->vocab ? "check: --vocab" : "show: --tokenizer", path);
+    return clip_show(path, a);
+}
+
 static Err show_file(const ShowRequest *r, const char *path, Arena *a)
 {
     Tokens t;
-    if (r->format == FORMAT_AUTO && clip_path_is(path)) return clip_show(path, a);
+    if (r->format == FORMAT_AUTO && clip_path_is(path)) return show_clips(r, path, a);
     TRY(tokens_open(path, r->format, a, &t));
     const Err err = data_describe(&t, r->tokenizer, a);
     tokens_close(&t);
@@ -164,7 +172,7 @@ static Err check_tokens(const ShowRequest *r, const Tokens *t, Arena *a)
 static Err check_file(const ShowRequest *r, const char *path, Arena *a)
 {
     Tokens t;
-    if (r->format == FORMAT_AUTO && clip_path_is(path)) return clip_show(path, a);
+    if (r->format == FORMAT_AUTO && clip_path_is(path)) return show_clips(r, path, a);
     TRY(tokens_open(path, r->format, a, &t));
     const Err err = check_tokens(r, &t, a);
     tokens_close(&t);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/data_clips.h"
 #include "cli/generate.h"
 #include "cli/new_file.h"
 #include "data/map.h"
@@ -43,6 +44,7 @@ static Err read_texts(GenerateRequest *g, const char *path)
     if (err == OK) err = ARENA_NEW(&g->infer.arena, g->clip.n * each, &g->clip.text);
     if (err == OK) a.read(&a, 0, g->clip.n * each, g->clip.text);
     if (err == OK) err = map_check();
+    if (err == OK) err = clip_check_finite(path, 0, g->clip.text, g->clip.n * each);
     unmap(&map);
     return err;
 }
@@ -100,6 +102,7 @@ static Err write_clips(const GenerateRequest *g)
     TRY(npy_create(&w, g->clip.out, 5, n));
     const Err err = npy_write(&w, g->clip.latents, n[0] * n[1] * n[2] * n[3] * n[4]);
     const Err closed = npy_close(&w);
+    if (err != OK || closed != OK) remove(g->clip.out); /* a new file, which is incomplete */
     return err != OK ? err : closed;
 }
 

@@ -135,9 +135,10 @@ static void report_peak(const TrainSession *s)
     char rate[24], sheet[64];
     const TrainRun *run = &s->run;
     datasheet_text(s, sheet, sizeof sheet);
-    printf("mfu = flops of GEMMs and attention (causal pairs) / (seconds x measured GEMM peak); "
+    printf("mfu = flops of GEMMs and attention (%s pairs) / (seconds x measured GEMM peak); "
            "GEMM peak %sflop/s%s, %s%s%s%s\n",
-           text_count(run->device_peak, rate), s->launch.ranks > 1 ? " a rank" : "",
+           run->job.config->full_mask ? "all" : "causal", text_count(run->device_peak, rate),
+           s->launch.ranks > 1 ? " a rank" : "",
            run->peak_is_new ? "measured now" : "measured before",
            run->peak_cache ? ", kept in " : "", run->peak_cache ? run->peak_cache : "", sheet);
 }

@@ -2,6 +2,7 @@
  *
  * Ulysses shards heads over cp, or over the part cp_heads of it, within the heads that tp leaves to
  * a rank. */
+#include <stdio.h>
 #include "base/text.h"
 #include "job/job_parts.h"
 
@@ -20,6 +21,7 @@ static Err check_heads(const Job *job, ContextKind kind)
     const ParallelSettings *p = &job->settings.parallel;
     const int parts = heads_parts(p, kind), tp = p->mesh.tp > 1 ? p->mesh.tp : 1;
     const int64_t heads = job->settings.config->n_heads, left = heads / tp;
+    char ways_out[128];
     if (kind == CONTEXT_ULYSSES && p->mesh.cp_heads && p->mesh.cp_heads != p->mesh.cp)
         return err_fail(
             ERR_CONFIG,
@@ -27,13 +29,19 @@ static Err check_heads(const Job *job, ContextKind kind)
             "all of mesh.cp=%d; leave mesh.cp_heads out, or set parallel.context=gather",
             p->mesh.cp_heads, p->mesh.cp);
     if (parts == 1 || parts <= left) return OK;
+    if (has_clips(job))
+        snprintf(ways_out, sizeof ways_out, "parallel.context=dsp, or mesh.cp=%d or less",
+                 (int)left);
+    else
+        snprintf(ways_out, sizeof ways_out,
+                 "mesh.cp_heads=%d, the largest part of mesh.cp=%d that works, and "
+                 "parallel.context=gather",
+                 mesh_largest_part(p->mesh.cp, left), p->mesh.cp);
     return err_fail(
         ERR_CONFIG,
-        "%s=%d: the model has %lld heads, of which mesh.tp=%d leaves %lld to a rank; "
-        "set mesh.cp_heads=%d, the largest part of mesh.cp=%d that works, and "
-        "parallel.context=gather",
+        "%s=%d: the model has %lld heads, of which mesh.tp=%d leaves %lld to a rank; set %s",
         kind == CONTEXT_ULYSSES ? "parallel.context=ulysses with mesh.cp" : "mesh.cp_heads", parts,
-        (long long)heads, tp, (long long)left, mesh_largest_part(p->mesh.cp, left), p->mesh.cp);
+        (long long)heads, tp, (long long)left, ways_out);
 }
 
 /* Gather and ring need several ranks that share no heads. */

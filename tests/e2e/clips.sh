@@ -25,7 +25,24 @@ ok "join and cut" quiet "$sheaf" data build "$clips" "$clips" --frames 3 -o "$to
 ok "two of each" grep -q "80 clips of 3 frames" "$top/out"
 ok "no file is replaced" says "cut.npy" "$sheaf" data build "$clips" -o "$top/cut.npy"
 
+# The same with a number that is not finite, as damaged(FILE, COPY) makes it.
+damaged() { cp "$1" "$2" && printf '\0\0\300\177' | dd of="$2" bs=1 seek=132 conv=notrunc status=none; }
+fails() { # word, command...: exit status 1, with the word
+    local word=$1
+    shift
+    "$@" >"$top/out" 2>"$top/err"
+    [ $? = 1 ] && grep -q -- "$word" "$top/err" || { cat "$top/out" "$top/err" && false; }
+}
+ok "a damaged array" damaged "$clips" "$top/nan.npy"
+ok "a build of NaN fails" fails "element 1 is" "$sheaf" data build "$clips" "$top/nan.npy" -o "$top/joined.npy"
+ok "its output is removed" test ! -e "$top/joined.npy"
+ok "a build of clips has no tokenizer" says "--tokenizer" "$sheaf" data build "$clips" --tokenizer bytes -o "$top/joined.npy"
+ok "nor moving shapes a border" says "--eot" "$sheaf" data build --moving-shapes 2 --eot none -o "$top/joined.npy"
+ok "no text to latents" says "corpus.bin" "$sheaf" data build README.md -o "$top/joined.npy"
+ok "no ids to check" says "--vocab" "$sheaf" data check "$clips" --vocab 5
+
 ok "train" train batch.global=6 batch.micro=2 run.steps=6 run.dir="$run" data.valid="$clips" run.valid_every=3
+ok "no causal mask" grep -q "attention (all pairs)" "$top/out"
 ok "validation" grep -q '"valid_loss"' "$run/metrics.jsonl"
 ok "train half" train batch.global=6 batch.micro=2 run.steps=6 run.dir="$top/half" run.save_every=3
 cp -r "$top/half" "$top/again" && rm -r "$top/again/checkpoints/step-00000006"
@@ -61,6 +78,21 @@ ok "no texts" says "text_length" train model.text_length=3 model.text_width=4 ru
 ok "no prompt" says "models of text" "$sheaf" generate "$run" -p hello
 ok "a file for samples" says "-o NAME.npy" "$sheaf" generate "$run"
 ok "no texts for samples" says "no text" "$sheaf" generate "$run" --texts "$clips" -o "$top/y.npy"
+ok "no heads for ulysses" says "set parallel.context=dsp, or mesh.cp=4 or less" train mesh.cp=8 parallel.context=ulysses run.dir="$top/x"
+ok "no plan of text" says "docs/DSP.md" "$sheaf" explain model.name=stdit-tiny mesh.cp=2 --context ring
+# texts FILE N: N texts of 2 states of 3, all zero, as numpy writes them.
+texts() {
+    printf '\223NUMPY\1\0v\0%-117s\n' "{'descr': '<f4', 'fortran_order': False, 'shape': ($2, 2, 3), }" >"$1"
+    head -c $(($2 * 24)) /dev/zero >>"$1"
+}
+with_texts() { quiet "$sheaf" generate "$top/texts" --clips 2 --steps 2 "$@"; }
+ok "texts of clips" texts "$top/shapes.text.npy" 20
+ok "train on texts" train model.text_length=2 model.text_width=3 batch.global=2 run.steps=1 run.dir="$top/texts"
+ok "texts of samples" texts "$top/two.texts.npy" 2
+ok "samples by texts" with_texts --texts "$top/two.texts.npy" -o "$top/by-texts.npy"
+ok "texts with NaN" damaged "$top/two.texts.npy" "$top/nan.texts.npy"
+ok "no samples by NaN" fails "element 1 is" "$sheaf" generate "$top/texts" --clips 2 --texts "$top/nan.texts.npy" -o "$top/z.npy"
+ok "a number of texts" says "it needs 1" "$sheaf" generate "$top/texts" --texts "$top/two.texts.npy" -o "$top/z.npy"
 ok "no eval" says "clips" "$sheaf" eval "$run" --text README.md
 ok "no Hugging Face" says "Hugging Face" "$sheaf" reshape "$run" "$top/hf" --hf
 counted

@@ -112,6 +112,11 @@ static Err find_shape(const Facts *f, const char *name, Arena *temp, const Conte
     const int cp = mesh->cp > 1 ? mesh->cp : 1;
     const int ranks = cp / heads, given = f->job->settings.parallel.cp_inner;
     const int half = ranks % 2 ? ranks : ranks / 2;
+    if (f->model->frames > 0)
+        return err_fail(ERR_CONFIG,
+                        "explain: --context draws plans along tokens of one dim, and %s attends "
+                        "along frames and along places; leave it out (docs/DSP.md)",
+                        f->model->name);
     if (context_row(name, temp, row) != OK)
         return err_fail(ERR_CONFIG, "explain: --context: %s", err_text());
     if (context_row_heads(*row, f->model->n_heads, f->model->n_kv_heads) != OK)
