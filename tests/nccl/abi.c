@@ -11,6 +11,7 @@ SAME("ok", NCCL_OK, ncclSuccess);
 SAME("usage", NCCL_INVALID_USAGE, ncclInvalidUsage);
 SAME("remote", NCCL_REMOTE_ERROR, ncclRemoteError);
 SAME("in progress", NCCL_IN_PROGRESS, ncclInProgress);
+SAME("u8", NCCL_U8, ncclUint8);
 SAME("i32", NCCL_I32, ncclInt32);
 SAME("i64", NCCL_I64, ncclInt64);
 SAME("f32", NCCL_F32, ncclFloat32);

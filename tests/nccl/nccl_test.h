@@ -11,6 +11,7 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include "base/fp8.h"
 #include "comm/nccl.h"
 #include "comm_test.h"
 #include "device/registry.h"
@@ -141,6 +142,9 @@ static inline double element_get(const char *at, DType t, int64_t i)
         bits = (uint32_t)((const uint16_t *)(const void *)at)[i] << 16;
         memcpy(&x, &bits, sizeof x);
         return (double)x;
+    case E4M3:
+    case E5M2:
+        return (double)fp8_get(t, ((const uint8_t *)at)[i]);
     case I32:
         return (double)((const int32_t *)(const void *)at)[i];
     default:
@@ -157,6 +161,7 @@ static inline void element_set(char *at, DType t, int64_t i, double value)
     if (t == F64) ((double *)(void *)at)[i] = value;
     if (t == F32) ((float *)(void *)at)[i] = x;
     if (t == BF16) ((uint16_t *)(void *)at)[i] = (uint16_t)(bits >> 16);
+    if (dtype_is_fp8(t)) ((uint8_t *)at)[i] = fp8_of(t, x);
     if (t == I32) ((int32_t *)(void *)at)[i] = (int32_t)value;
     if (t == I64) ((int64_t *)(void *)at)[i] = (int64_t)value;
 }

@@ -65,6 +65,7 @@ void meet_fail(NcclComm *c, const char *format, ...)
 
 size_t type_bytes(int32_t type)
 {
+    if (type == NCCL_U8) return 1;
     return type == NCCL_BF16 ? 2 : type == NCCL_F32 || type == NCCL_I32 ? 4 : 8;
 }
 

@@ -19,7 +19,14 @@ typedef enum {
     NCCL_IN_PROGRESS = 7
 } NcclResult;
 
-typedef enum { NCCL_I32 = 2, NCCL_I64 = 4, NCCL_F32 = 7, NCCL_F64 = 8, NCCL_BF16 = 9 } NcclType;
+typedef enum {
+    NCCL_U8 = 1, /* FP8, whose values are moved, never summed */
+    NCCL_I32 = 2,
+    NCCL_I64 = 4,
+    NCCL_F32 = 7,
+    NCCL_F64 = 8,
+    NCCL_BF16 = 9
+} NcclType;
 typedef enum { NCCL_SUM = 0, NCCL_MAX = 2 } NcclOp;
 
 /* ncclConfig_t as of 2.14. Its size shows NCCL that later members are absent. */

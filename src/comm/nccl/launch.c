@@ -25,7 +25,8 @@ typedef struct {
 static NcclType type_of(DType t)
 {
     static const NcclType type[N_DTYPES] = {
-        [F64] = NCCL_F64, [F32] = NCCL_F32, [BF16] = NCCL_BF16, [I32] = NCCL_I32, [I64] = NCCL_I64};
+        [F64] = NCCL_F64, [F32] = NCCL_F32, [BF16] = NCCL_BF16, [E4M3] = NCCL_U8,
+        [E5M2] = NCCL_U8, [I32] = NCCL_I32, [I64] = NCCL_I64};
     return type[t];
 }
 
