@@ -112,7 +112,7 @@ typedef struct {
 
 static inline Values values_of(const Call *call)
 {
-    Values v;
+    Values v = {0};
     for (int o = 0; o < call->n_out; o++) {
         const int64_t n = tensor_count(&call->out[o]);
         v.value[o] = malloc(sizeof(double) * (size_t)(n + 1));

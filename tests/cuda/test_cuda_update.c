@@ -85,7 +85,7 @@ static void step_make(Step *s)
                                     i == 3 ? NULL : on_gpu(s->weight[i]).data,
                                     n,
                                     s->call[i].attr.adamw.decay,
-                                    type};
+                                    type, 0};
     }
     const size_t room = (gpu.b.arena.used_bytes + 63) / 64 * 64;
     s->listed = malloc(2 * room);
