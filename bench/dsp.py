@@ -65,7 +65,7 @@ def main():
                     print(head, f"{sent / 2**30:.2f} | {sent / least:.2f} |"
                           f" {r['step_ms'] / 1e3:.2f} |"
                           f" {r['tokens_per_s'] / ranks:.0f} | {r['peak_bytes'] / 2**30:.1f} |"
-                          f" {'fits' if r['fits'] else 'no'} |", flush=True)
+                          f" {'fits' if r['fits'] else 'too much'} |", flush=True)
 
 
 main()

@@ -107,8 +107,9 @@ void context_tokens_text(const Job *job, Text *t)
 {
     const int parts = job->strategy.tokens->n_parts;
     const bool all = parts == job->settings.parallel.mesh.cp;
-    text_add(t, "%s%s over %s%d ranks", token_map_name(job->tokens),
-             job->settings.parallel.tokens == TOKENS_AUTO ? ", chosen by auto," : "",
+    const bool clips = job->settings.config->frames > 0;
+    text_add(t, "%s%s over %s%d ranks", clips ? "whole frames" : token_map_name(job->tokens),
+             job->settings.parallel.tokens == TOKENS_AUTO && !clips ? ", chosen by auto," : "",
              all ? "" : "cp_ring, ", parts);
     if (!all) text_add(t, ", and evenly over cp_heads, %d", heads_parts(job));
 }

@@ -82,8 +82,10 @@ static Err open_data(TrainSession *s)
                            .seed = (uint64_t)c->run_seed};
     if (set.n_paths == 0)
         return err_fail(ERR_CONFIG,
-                        "data.train: no file is set; set it to a text or a token file, as in "
-                        "`sheaf train run.yaml data.train=mytext.txt`");
+                        "data.train: no file is set; set it to a %s, as in `sheaf train run.yaml "
+                        "data.train=%s`",
+                        s->model.frames > 0 ? "file of clips" : "text or a token file",
+                        s->model.frames > 0 ? "clips.npy" : "mytext.txt");
     TRY(open_dataset(s, &set, &s->train));
     if (c->run_valid_every > 0 && c->data_valid.n == 0)
         return err_fail(ERR_CONFIG,

@@ -82,7 +82,11 @@ static Err no_match(const char *key, NamePattern one, const char *const *name, i
     TRY(text_done(&t, &pattern));
     const char *near = text_nearest(pattern, name, n);
     t = text_in(temp);
-    for (int i = 0; i < n; i++) text_add(&t, "%s%s", i ? ", " : "", name[i]);
+    for (int i = 0; i < n; i++) {
+        int same = 0; /* units of two kinds may have values of one name */
+        while (same < i && strcmp(name[same], name[i]) != 0) same++;
+        if (same == i) text_add(&t, "%s%s", i ? ", " : "", name[i]);
+    }
     TRY(text_done(&t, &list));
     return err_fail(ERR_CONFIG, "%s=%s: matches no value of any unit%s%s%s; there are %s", key,
                     pattern, near ? "; did you mean " : "", near ? near : "", near ? "?" : "",

@@ -79,6 +79,12 @@ ok "no prompt" says "models of text" "$sheaf" generate "$run" -p hello
 ok "a file for samples" says "-o NAME.npy" "$sheaf" generate "$run"
 ok "no texts for samples" says "no text" "$sheaf" generate "$run" --texts "$clips" -o "$top/y.npy"
 ok "no heads for ulysses" says "set parallel.context=dsp, or mesh.cp=4 or less" train mesh.cp=8 parallel.context=ulysses run.dir="$top/x"
+ok "a plan of clips" quiet "$sheaf" explain model.name=stdit-tiny mesh.cp=2
+ok "in clips" grep -q "batch      8 clips of 24 tokens" "$top/out"
+ok "by frames" grep -q "tokens     whole frames over 2 ranks: this one has 12" "$top/out"
+ok "no data" says "file of clips" "$sheaf" train model.name=stdit-tiny run.dir="$top/x"
+ok "no such value" says "no value of any unit; there are" train parallel.offload=nothing run.dir="$top/x"
+ok "each name once" test "$(grep -o 'along0\.o' "$top/err" | wc -l)" = 1
 ok "no plan of text" says "docs/DSP.md" "$sheaf" explain model.name=stdit-tiny mesh.cp=2 --context ring
 # texts FILE N: N texts of 2 states of 3, all zero, as numpy writes them.
 texts() {

@@ -106,8 +106,9 @@ static void micro_text(const Facts *f, Text *t)
         short_ones += n > 0 && n < split.each;
         empty += n == 0;
     }
-    text_add(t, "  micro      %d micro-batch%s of %lld sequence%s: %lld tokens each", split.micros,
-             split.micros == 1 ? "" : "es", (long long)split.each, split.each == 1 ? "" : "s",
+    text_add(t, "  micro      %d micro-batch%s of %lld %s%s: %lld tokens each", split.micros,
+             split.micros == 1 ? "" : "es", (long long)split.each,
+             f->model->frames > 0 ? "clip" : "sequence", split.each == 1 ? "" : "s",
              (long long)f->tokens_micro);
     if (short_ones) text_add(t, ", the last one fewer");
     if (empty) text_add(t, ", %d without tokens", empty);
@@ -177,8 +178,9 @@ static Err plan_text(const Facts *f, Arena *temp, Text *t)
     text_add(t, "  device     %s, %s; sums and statistics in %s\n", f->device, dtype_name(s->dtype),
              dtype_name(dtype_wide(s->dtype)));
     fp8_text(s, t);
-    text_add(t, "  batch      %lld sequences of %lld tokens: %lld tokens per step\n",
-             (long long)f->global, (long long)s->batch.seq_len, (long long)f->tokens_step);
+    text_add(t, "  batch      %lld %s of %lld tokens: %lld tokens per step\n", (long long)f->global,
+             f->model->frames > 0 ? "clips" : "sequences", (long long)s->batch.seq_len,
+             (long long)f->tokens_step);
     micro_text(f, t);
     TRY(cp_text(f, temp, t));
     slices_text(f, t);
