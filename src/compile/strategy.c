@@ -96,8 +96,9 @@ static bool row_matches(const StrategyRow *row, const PinTarget *t)
 
 static Err apply_row(const Pinner *p, const StrategyRow *row, PinTarget *t)
 {
+    if (!row_matches(row, t)) return OK;
     const unsigned axes = mesh_axes(p->mesh, t->view, row->axis);
-    if (!axes || (t->seen & axes) || !row_matches(row, t)) return OK;
+    if (!axes || (t->seen & axes)) return OK;
     if (row->dim >= t->shape->ndim)
         return err_fail(ERR_CONFIG, "strategy %s: row \"%s\" cuts dim %d of %s, which has %d dims",
                         p->s->name, row->pattern, row->dim, t->name, t->shape->ndim);

@@ -4,6 +4,7 @@
 #include "ir/pairs.h"
 
 #include <ctype.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -67,7 +68,7 @@ static const char *read_operand(const char *s, Operand *o)
     return read_dims(s + 1, o);
 }
 
-Signature op_signature(OpId op)
+static Signature parse_signature(OpId op)
 {
     Signature sig = {0};
     bool outputs = false;
@@ -80,6 +81,21 @@ Signature op_signature(OpId op)
             s = read_operand(s, outputs ? &sig.out[sig.n_out++] : &sig.in[sig.n_in++]);
     }
     return sig;
+}
+
+/* Parsed once: compilation reads signatures millions of times in a search for plans. */
+static Signature parsed[N_OPS];
+
+static void parse_all(void)
+{
+    for (int op = 0; op < N_OPS; op++) parsed[op] = parse_signature((OpId)op);
+}
+
+Signature op_signature(OpId op)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, parse_all);
+    return parsed[op];
 }
 
 static bool is_sum_of(const Operand *o, const Operand *out, int output)
