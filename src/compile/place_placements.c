@@ -27,8 +27,9 @@ Err placement_intern(PlacementTable *table, Placement placement, PlacementId *ou
 Err split_of_map(PlacementTable *table, const SpanMap *map, int64_t grain, int *out)
 {
     for (int i = 0; i < table->n_splits; i++) {
-        /* An even split counts from the start of what outer axes leave, a map from the dim's. */
-        if ((table->split[i].grain > 0) != (grain > 0)) continue;
+        /* An even split counts from the start of what outer axes leave, in its own grains; a map
+         * counts from that of the dim. */
+        if (table->split[i].grain != grain) continue;
         if (!spans_equal(table->split[i].map, map)) continue;
         *out = i;
         return OK;

@@ -89,6 +89,19 @@ static void find_rows(RoutePass *r)
     }
 }
 
+/* ERR_CHECK if permute reads choices in another layout than the router's: its rows would stay at
+ * the ranks of their tokens. */
+static Err check_rows(const RoutePass *r)
+{
+    for (int i = 0; i < r->g->n_nodes; i++)
+        if (r->g->node[i].op == OP_permute && !r->rows[r->g->node[i].out[0]])
+            return err_fail(ERR_CHECK,
+                            "route: %s, permute, value %%%d: its choices are in another layout "
+                            "than those of the router",
+                            r->g->kind, r->g->node[i].out[0]);
+    return OK;
+}
+
 /* ---- shapes of this rank ---- */
 
 /* The most rows of an expert, over all ranks that have tokens of a micro-batch. */
@@ -340,6 +353,7 @@ static Err open_pass(RoutePass *r)
     for (Value v = 0; v < r->n_values; v++) r->begun[v] = r->returned[v] = NO_VALUE;
     TRY(open_exchanges(r));
     find_rows(r);
+    TRY(check_rows(r));
     return shape_params(r);
 }
 

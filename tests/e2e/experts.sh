@@ -38,6 +38,17 @@ for layout in "mesh.dp=2" "mesh.dp=3 parallel.zero=3" "mesh.pp=2" "mesh.tp=2 par
     ok "$layout: the same loads and losses of the routers" same "$top/one" "$top/$n"
 done
 
+# As many tokens in a micro-batch as the keys are wide: two dims of one extent, cut in other grains.
+common[1]=data.seq_len=16
+ok "32 tokens, one rank" train run.steps=3 run.dir="$top/wide"
+for layout in "mesh.ep=2" "mesh.etp=2"; do
+    n=$((n + 1))
+    ok "32 tokens, cp=2 tp=2 $layout" train run.steps=3 run.dir="$top/$n" run.ranks=auto \
+        mesh.cp=2 mesh.tp=2 "$layout" $room
+    ok "32 tokens, cp=2 tp=2 $layout: the same routers" same "$top/wide" "$top/$n"
+done
+common[1]=data.seq_len=24
+
 ok "export" "$sheaf" reshape "$top/one" "$top/hf" --hf --dtype f32 >"$top/out"
 ok "a tensor per expert" grep -aq 'layers.1.mlp.experts.7.down_proj.weight' "$top/hf/model.safetensors"
 ok "the dense layer has none" sh -c "! grep -aq 'layers.0.mlp.experts' '$top/hf/model.safetensors'"
