@@ -45,6 +45,12 @@ static Err check_keys(const InferContext *ctx)
             "parallel.split and model.ignore",
             key->path, ctx->verb);
     }
+    if (c->precision_compute == COMPUTE_FP8 &&
+        strcmp(c->origin[KEY_precision_compute], "command line") == 0)
+        return err_fail(ERR_CONFIG,
+                        "command line: precision.compute=fp8: %s has no GEMMs in FP8; set "
+                        "precision.compute=bf16, or leave it out",
+                        ctx->verb);
     if (c->model_ignore.n > 0 && ctx->source.kind != SOURCE_HF)
         return err_fail(ERR_CONFIG,
                         "command line: model.ignore=%.80s: %s is a checkpoint, whose model has no "

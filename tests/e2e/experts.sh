@@ -106,6 +106,8 @@ ok "a level without a loss" refused "has no effect without a loss" \
 ok "a capacity" train run.steps=2 run.dir="$top/capacity" parallel.capacity=1 parallel.drop=probability
 ok "eval drops nothing" "$sheaf" eval "$top/capacity" --text "$top/text" --limit 50 >"$top/out" 2>"$top/notes"
 ok "and says so" grep -q 'trained with parallel.capacity=1; eval drops no choice' "$top/notes"
+ok "eval has no FP8" refused "has no GEMMs in FP8" "$sheaf" eval "$top/capacity" --text "$top/text" \
+    precision.compute=fp8
 
 # In f32 on the CPU, with rows summed in one order: experts on other ranks change no bit of a loss.
 bits() { # dir, key...

@@ -76,6 +76,11 @@ static Err add_rule(KeyId id, const WrittenValue *value, const char *item, Arena
     const char *at = strchr(item, '@');
     char *text;
     if (!parse_units(at + 1, &rule)) return bad_range(value, id, item);
+    if (id == KEY_precision_fp8 && (rule.first == 0 || rule.first == RULE_HEAD))
+        return err_fail(ERR_CONFIG,
+                        "%s: precision.fp8=%.80s: embedding and head have no GEMMs in FP8; name "
+                        "layers, as in mlp.*@layers:0-7",
+                        value->origin, item);
     if (c->n_layer_rules == MAX_LAYER_RULES)
         return err_fail(ERR_CONFIG, "%s: %s: more than %d rules for layers", value->origin,
                         key_at(id)->path, MAX_LAYER_RULES);
