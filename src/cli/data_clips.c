@@ -62,6 +62,7 @@ static Err build_moving(const ClipBuild *b, Arena *a)
         err = npy_write(&w, clip, frames * side * side);
     }
     const Err closed = npy_close(&w);
+    if (err != OK || closed != OK) remove(b->out); /* a new file, which is incomplete */
     TRY(err);
     TRY(closed);
     printf("%s: %lld clips of %lld frames of %lld x %lld latents, a disc that moves %g latents a "

@@ -36,6 +36,11 @@ fails() { # word, command...: exit status 1, with the word
 ok "a damaged array" damaged "$clips" "$top/nan.npy"
 ok "a build of NaN fails" fails "element 1 is" "$sheaf" data build "$clips" "$top/nan.npy" -o "$top/joined.npy"
 ok "its output is removed" test ! -e "$top/joined.npy"
+if [ -c /dev/full ]; then
+    ln -s /dev/full "$top/full.npy"
+    ok "a full disk" fails "No space left" "$sheaf" data build --moving-shapes 3 -o "$top/full.npy"
+    ok "no part of a file stays" test ! -L "$top/full.npy"
+fi
 ok "a build of clips has no tokenizer" says "--tokenizer" "$sheaf" data build "$clips" --tokenizer bytes -o "$top/joined.npy"
 ok "nor moving shapes a border" says "--eot" "$sheaf" data build --moving-shapes 2 --eot none -o "$top/joined.npy"
 ok "no text to latents" says "corpus.bin" "$sheaf" data build README.md -o "$top/joined.npy"
