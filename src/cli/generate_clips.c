@@ -72,8 +72,9 @@ Err generate_clips_prepare(GenerateRequest *g, const ClipFlags *f, const char *b
     TRY(read_count("--clips", f->clips, 1, MAX_CLIPS, &g->clip.n));
     TRY(read_count("--steps", f->steps, 1, MAX_STEPS, &g->clip.steps));
     TRY(read_count("--seed", seed, 0, INT32_MAX, &number));
-    at_once = g->clip.n < CLIPS_AT_ONCE ? g->clip.n : CLIPS_AT_ONCE;
-    TRY(read_count("--batch", batch, 1, g->clip.n, &at_once));
+    at_once = CLIPS_AT_ONCE;
+    TRY(read_count("--batch", batch, 1, MAX_CLIPS, &at_once));
+    if (at_once > g->clip.n) at_once = g->clip.n;
     g->clip.seed = (uint64_t)number;
     if (n < 5 || strcmp(f->out + n - 4, ".npy") != 0)
         return err_fail(ERR_CONFIG,

@@ -67,6 +67,8 @@ generate() { quiet "$sheaf" generate "$run" --clips 5 --steps 4 --seed 3 "$@"; }
 ok "samples" generate -o "$top/one.npy"
 ok "samples by other calls" generate -o "$top/two.npy" --batch 2
 ok "the same" off "$top/one.npy" "$top/two.npy"
+ok "room for more clips" generate -o "$top/room.npy" --batch 9
+ok "the same in a larger batch" off "$top/one.npy" "$top/room.npy"
 ok "samples under tp and pp" generate -o "$top/four.npy" run.ranks=4 mesh.tp=2 mesh.pp=2
 ok "the same on four ranks" off "$top/one.npy" "$top/four.npy"
 ok "another seed" quiet "$sheaf" generate "$run" --clips 5 --steps 4 --seed 4 -o "$top/other.npy"
