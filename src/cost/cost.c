@@ -101,7 +101,8 @@ double cost_work_seconds(const CostRates *r, const CostWork *w)
     double busy = 0; /* seconds of the arithmetic units */
     if (w->heavy > 0) busy += heavy_seconds(r, w);
     if (w->light > 0) busy += w->light / r->flops_per_s[WORK_POINTWISE][w->dtype];
-    const double Bps = r->memory ? cost_curve_at(r->memory, w->bytes) : r->memory_Bps;
+    const double reach = larger(w->bytes, w->among);
+    const double Bps = r->memory ? cost_curve_at(r->memory, reach) : r->memory_Bps;
     return r->launch_s + larger(busy, w->bytes / Bps) + extra_bytes(r, w) / r->memory_Bps;
 }
 

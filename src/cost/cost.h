@@ -113,6 +113,7 @@ typedef struct {
     double heavy;   /* flops of the GEMM or the attention itself */
     double light;   /* all other flops: epilogues, norms, pointwise ops */
     double bytes;   /* read and written */
+    double among;   /* bytes that are touched before these are again; 0: they may be in cache */
     double m, n, k; /* extents of a GEMM; 0: not known, counted as a multiple of its tiles */
     double experts; /* as many such GEMMs in one call: over the rows of all experts; 0: one */
     double c;       /* width of the heads of an attention; 0: not known */

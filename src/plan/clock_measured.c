@@ -47,9 +47,10 @@ static void find_medians(Calibration *k)
     }
 }
 
-static void add_bytes(Calibration *k, double bytes, double seconds)
+static void add_state(Calibration *k, double bytes, double seconds)
 {
-    if (bytes > 0) add_seconds(k, &(CostWork){.op = OP_cast, .bytes = bytes}, seconds);
+    const CostWork work = clock_state_work(k->lp, bytes);
+    if (bytes > 0) add_seconds(k, &work, seconds);
 }
 
 /* An instruction that computes; transfers and their waits are not work. */
@@ -73,7 +74,7 @@ static void add_norm(Calibration *k, double seconds)
     if (lp->mesh->world > 1) return;
     for (int p = 0; p < lp->model->n_packs; p++) all += clock_norm_bytes(lp, p);
     for (int p = 0; p < lp->model->n_packs; p++)
-        add_bytes(k, clock_norm_bytes(lp, p), seconds * clock_norm_bytes(lp, p) / all);
+        add_state(k, clock_norm_bytes(lp, p), seconds * clock_norm_bytes(lp, p) / all);
 }
 
 static void add_event(Calibration *k, const TraceEvent *e)
@@ -82,7 +83,7 @@ static void add_event(Calibration *k, const TraceEvent *e)
     if (e->instr >= 0)
         add_instr(k, e);
     else if (e->instr == TRACE_ACTION && e->action == A_UPDATE)
-        add_bytes(k, clock_update_bytes(k->lp, e->unit), seconds);
+        add_state(k, clock_update_bytes(k->lp, e->unit), seconds);
     else if (e->instr == TRACE_ACTION && e->action == A_NORM)
         add_norm(k, seconds);
 }

@@ -126,6 +126,8 @@ Err clock_recorded(StepClock *c);
 /* Local. Bytes that the norm and the update of a pack read and write on the rank. */
 double clock_norm_bytes(const LinkedProgram *lp, int pack);
 double clock_update_bytes(const LinkedProgram *lp, int pack);
+/* Local. Norm and update as work on `bytes` of the state. */
+CostWork clock_state_work(const LinkedProgram *lp, double bytes);
 
 /* A part of a step, recorded alone. */
 typedef enum {

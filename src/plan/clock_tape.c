@@ -252,9 +252,23 @@ double clock_norm_bytes(const LinkedProgram *lp, int pack)
     return (double)dtype_bytes(lp->model->pack[pack].type.wide) * home_elements(lp, pack);
 }
 
+/* Work on state, which a step touches once: it comes from memory unless all of it is in cache. */
+CostWork clock_state_work(const LinkedProgram *lp, double bytes)
+{
+    double all = 0;
+    for (int p = 0; p < lp->model->n_packs; p++) all += clock_update_bytes(lp, p);
+    return (CostWork){.op = OP_cast, .bytes = bytes, .among = all};
+}
+
+static Err add_state(TapeWriter *w, double bytes)
+{
+    const CostWork work = clock_state_work(w->lp, bytes);
+    return bytes > 0 ? add_work(w, TIME_UPDATE, &work) : OK;
+}
+
 static Err add_squares(TapeWriter *w, int pack)
 {
-    return add_bytes(w, TIME_UPDATE, clock_norm_bytes(w->lp, pack));
+    return add_state(w, clock_norm_bytes(w->lp, pack));
 }
 
 /* Reads the gradients of the homes, then exchanges sums of squares. */
@@ -276,7 +290,7 @@ double clock_update_bytes(const LinkedProgram *lp, int pack)
 
 static Err add_update(TapeWriter *w, int pack)
 {
-    return add_bytes(w, TIME_UPDATE, clock_update_bytes(w->lp, pack));
+    return add_state(w, clock_update_bytes(w->lp, pack));
 }
 
 static Err add_action(TapeWriter *w, int at)

@@ -352,6 +352,22 @@ static void tables_of_collectives(void **state)
     assert_true(cost_transfer_seconds(&r, COMM_ALL_GATHER, other, 1000) < 1e-3);
 }
 
+/* Bytes that are touched among many others come from memory, however few they are. */
+static void state_is_not_in_caches(void **state)
+{
+    (void)state;
+    CostRates r = *cost_default_rates();
+    const CostCurve curve = {2, {1e5, 1e8}, {1e11, 1e10}};
+    r.memory = &curve, r.launch_s = 0;
+    const CostWork near = {.op = OP_cast, .bytes = 1e5};
+    CostWork far = near;
+    far.among = 1e9;
+    assert_true(fabs(cost_work_seconds(&r, &near) - 1e-6) < 1e-15);
+    assert_true(fabs(cost_work_seconds(&r, &far) - 1e-5) < 1e-14);
+    far.among = 1e3; /* fewer than its own */
+    assert_true(fabs(cost_work_seconds(&r, &far) - 1e-6) < 1e-15);
+}
+
 /* Ranks that share a link have a part of it each; scores in memory add their bytes. */
 static void shared_links_and_scores(void **state)
 {
@@ -394,6 +410,7 @@ int main(void)
                                        cmocka_unit_test(fp8_has_a_rate),
                                        cmocka_unit_test(curves_and_grids_are_interpolated_in_logs),
                                        cmocka_unit_test(tables_of_collectives),
+                                       cmocka_unit_test(state_is_not_in_caches),
                                        cmocka_unit_test(shared_links_and_scores)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
