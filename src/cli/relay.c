@@ -79,18 +79,19 @@ static void append(RelayStream *s, const char *text, size_t bytes)
     }
 }
 
-/* Puts the number of dropped lines where they were dropped. */
-static void note_dropped(RelayStream *s)
+/* Puts the number of dropped lines at `at`, where they were dropped. Returns the bytes of the note.
+ */
+static size_t note_dropped(RelayStream *s, size_t at)
 {
     char note[80];
     const int n = snprintf(note, sizeof note, "(%ld line%s not printed: nobody read the output)\n",
                            s->dropped, s->dropped == 1 ? " was" : "s were");
-    const size_t at = first_line(s);
-    if (s->dropped == 0 || (s->midline && at == 0) || s->n + (size_t)n > MAX_PENDING) return;
+    if (s->dropped == 0 || (s->midline && at == 0) || s->n + (size_t)n > MAX_PENDING) return 0;
     memmove(s->pending + at + n, s->pending + at, s->n - at);
     memcpy(s->pending + at, note, (size_t)n);
     s->n += (size_t)n;
     s->dropped = 0;
+    return (size_t)n;
 }
 
 /* ---- reading and writing ---- */
@@ -119,8 +120,13 @@ static void end_stream(Relay *r, RelayStream *s, int why)
 static void write_pending(Relay *r, RelayStream *s)
 {
     while (s->n > 0 && !s->gone) {
-        note_dropped(s);
+        const long dropped = s->dropped;
+        const size_t at = first_line(s), note = note_dropped(s, at);
         const ssize_t done = write_some(s);
+        if (note > 0 && done <= (ssize_t)at) { /* not begun: more lines may be dropped there */
+            drop(s, at, note);
+            s->dropped = dropped;
+        }
         if (done < 0 && errno == EINTR) continue;
         if (done < 0 && errno != EAGAIN && errno != EWOULDBLOCK) end_stream(r, s, errno);
         if (done <= 0) return;
