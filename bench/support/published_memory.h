@@ -16,7 +16,7 @@
 #include "support/csv.h"
 #include "support/stacks.h"
 
-/* What a row says of its memory. */
+/* The memory that a row of a table reports. */
 typedef struct {
     double layers, width, ff, vocab, tokens, kv, tp, pp, replicas, micros, zero;
     bool tied, gated;

@@ -135,7 +135,7 @@ static void write_pending(Relay *r, RelayStream *s)
     }
 }
 
-/* Reads at most what a full pipe holds: a signal must not wait for a worker that keeps printing.
+/* Reads at most a full pipe: a signal must not wait for a worker that keeps printing.
  * Writes in between: lines are dropped only if the reader takes none. */
 static void read_printed(Relay *r, RelayStream *s)
 {

@@ -6,7 +6,7 @@
 
 /* Partial results: o or dq by query block, dkv by key block. Of a plan in passes: dk, and dv. */
 enum { PARTIAL_QUERIES, PARTIAL_KEYS, PARTIAL_VALUES, N_PARTIALS };
-/* What a visit reads: keys of a plan without passes have their values with them. */
+/* Operands of a visit. Without passes, keys have their values with them. */
 enum { HAS_QUERIES, HAS_KEYS, HAS_VALUES, N_HAS };
 
 /* A message: posted by its sender with its contributions, and by its receiver. */
