@@ -23,11 +23,24 @@ typedef struct {
 
 static double larger(double a, double b) { return a > b ? a : b; }
 
-static bool is_tied(const Model *m)
+/* True if a parameter is of several units, and stages may part them; a V keeps the ends together. */
+static bool is_apart(const Model *m, bool ends_meet)
 {
     for (int i = 0; i < m->n_params; i++)
-        if (m->param[i].n_holders > 1) return true;
+        for (int h = 1; h < m->param[i].n_holders; h++)
+            if (!ends_meet || m->param[i].holder[0] > 0 || m->param[i].holder[h] < m->n_units - 1)
+                return true;
     return false;
+}
+
+Err clock_ends_meet(const JobSettings *job, Arena *temp, bool *out)
+{
+    const GeneratorRow *row;
+    *out = job->parallel.mesh.pp <= 1;
+    if (*out || schedule_is_file(job_schedule(job))) return OK;
+    TRY(schedule_generator(job_schedule(job), temp, &row));
+    *out = row->order == CHUNKS_V;
+    return OK;
 }
 
 /* Slices of a micro-batch: as set, or the default of the job's schedule. */
@@ -49,10 +62,12 @@ static Err reduce_job(Summarizer *s, const ClockInput *in)
     ParallelSettings *p = &job->parallel;
     Model model;
     int slices;
+    bool ends_meet;
     *job = *in->job;
     TRY(slices_of(job, s->temp, &slices));
+    TRY(clock_ends_meet(job, s->temp, &ends_meet));
     TRY(model_build(job->config, job->dtype, job->batch, s->temp, &model));
-    p->mesh.pp = p->mesh.pp > 1 && is_tied(&model) ? 2 : 1;
+    p->mesh.pp = p->mesh.pp > 1 && is_apart(&model, ends_meet) ? 2 : 1;
     p->schedule = slices > 1 ? "gpipe" : "1f1b";
     p->slices = slices;
     p->chunks = p->group = p->rank = 0;

@@ -60,11 +60,15 @@ typedef struct {
                                          stage; totals and blocks extend along pp too */
 } LayoutSummary;
 
-/* Local. Compiles the job's unit kinds once and summarizes them. Of in->job, schedule and stages'
- * rules of recomputation are not read, of micros only whether it is 1, and of pp whether it is 1: a
- * tied parameter whose units are on two stages is a copy on each. in->mesh is not read. The result
- * is in `arena`; `temp` is another arena and is rewound. ERR_CONFIG for jobs with parallel.evict or
- * in_order. About 10 ms for a model of 128 units, and as much for each further rank along cp. */
+/* Local. Compiles the job's unit kinds once and summarizes them. Of in->job, stages' rules of
+ * recomputation are not read, of micros only whether it is 1, and of pp and the schedule only
+ * whether stages part the ends: a tied parameter whose units are on two stages is a copy on each.
+ * in->mesh is not read. The result is in `arena`; `temp` is another arena and is rewound.
+ * ERR_CONFIG for jobs with parallel.evict or in_order. About 10 ms for a model of 128 units, and as
+ * much for each further rank along cp. */
 Err clock_summarize(const ClockInput *in, Arena *arena, Arena *temp, LayoutSummary *out);
+/* Local. True if one stage has the first and the last unit: it is the only one, or chunks turn
+ * back at the last stage. Of schedules in files it is not known: false. */
+Err clock_ends_meet(const JobSettings *job, Arena *temp, bool *out);
 
 #endif

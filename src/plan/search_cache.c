@@ -2,7 +2,7 @@
  *
  *     scaled      tp cp ep etp sequence context                       on the ideal machine
  *     units       tp cp ep etp sequence context recompute micro       for all pp, dp and ZeRO
- *     summaries   the same, dp, ZeRO, whether pp > 1
+ *     summaries   the same, dp, ZeRO, whether pp > 1 and the ends are on two stages
  *     chunks      chunks, and for a split by cost recompute and micro
  *     moves       the same, schedule, stages, micro-batches */
 #include "plan/search_parts.h"
@@ -266,12 +266,14 @@ Err cache_scaled(PlanSearch *s, const PlanPoint *p, LayoutBound *out)
 Err cache_summary(PlanSearch *s, const PlanPoint *p, const LayoutSummary **out)
 {
     CacheKey key = unit_key(p);
+    const JobSettings job = plan_job(&s->space, p);
     CacheEntry *e;
-    bool is_new;
+    bool is_new, ends_meet;
+    TRY(clock_ends_meet(&job, s->temp, &ends_meet));
     key.word[7] = p->mesh.dp_replicate;
     key.word[8] = p->mesh.dp_shard;
     key.word[9] = p->zero;
-    key.word[10] = p->mesh.pp > 1;
+    key.word[10] = p->mesh.pp > 1 && !(ends_meet && s->space.base->config->tied);
     key.word[11] = some_micros(s, p);
     TRY(lookup(&s->cache->summaries, &key, s->cache->arena, &e, &is_new));
     if (is_new) {

@@ -43,9 +43,12 @@ Err plan_point_bound(PlanSearch *s, const PlanPoint *p, PlanBound *out)
     return units ? search_bound(s, p, &units->bound, out) : refused();
 }
 
-static void with_packs(const PlanSearch *s, const PlanPoint *p, const LayoutUnits *units,
-                       UnitSummary *class, LayoutSummary *out)
+static Err with_packs(const PlanSearch *s, const PlanPoint *p, const LayoutUnits *units,
+                      UnitSummary *class, LayoutSummary *out)
 {
+    const JobSettings job = plan_job(&s->space, p);
+    bool ends_meet;
+    TRY(clock_ends_meet(&job, s->temp, &ends_meet));
     *out = *units->summary;
     out->class = class;
     out->stage_ranks = plan_dp(p) * p->mesh.cp * p->mesh.tp;
@@ -67,10 +70,11 @@ static void with_packs(const PlanSearch *s, const PlanPoint *p, const LayoutUnit
     }
     /* Tied weights on two stages are reduced once, after all RUNs, beside other reductions. */
     const int ends[] = {out->class_of[0], out->class_of[out->n_units - 1]};
-    for (int i = 0; i < 2 && p->mesh.pp > 1; i++) {
+    for (int i = 0; i < 2 && !ends_meet; i++) {
         class[ends[i]].switches.reduce = REDUCE_AFTER_LAST;
         class[ends[i]].late = s->space.base->config->tied;
     }
+    return OK;
 }
 
 Err search_play(PlanSearch *s, const PlanPoint *p, const LayoutSummary *sum,
@@ -89,8 +93,7 @@ Err search_pack_bounds(PlanSearch *s, const PlanPoint *p, UnitSummary *class, La
     const LayoutUnits *units;
     TRY(cache_units(s, p, &units));
     if (!units) return refused();
-    with_packs(s, p, units, class, out);
-    return OK;
+    return with_packs(s, p, units, class, out);
 }
 
 Err plan_play(PlanSearch *s, const PlanPoint *p, CoarseTime *out)
