@@ -6,9 +6,9 @@
 
 #include "support/expect.h"
 #include "support/models.h"
+#include "support/verified.h"
 
 #include "verify/cover.h"
-#include "verify/verify.h"
 
 enum {
     CP,
@@ -51,7 +51,7 @@ static const struct {
 static const struct {
     const char *name;
     int64_t heads, key_heads;
-} model_of[] = {{"llama", 8, 8}, {"llama", 8, 2}, {"mistral", 8, 2},    {"gpt2", 8, 8},
+} model_of[] = {{"llama", 8, 8}, {"llama", 8, 2}, {"mistral", 8, 2},   {"gpt2", 8, 8},
                 {"gpt2", 7, 7},  {"llama", 4, 4}, {"llama-tied", 8, 1}};
 
 #define COUNT(table) ((int)(sizeof(table) / sizeof *(table)))
@@ -125,41 +125,12 @@ static inline ModelConfig model_at(int index)
 static inline void expect_row(const int *value, Arena *arena)
 {
     const ModelConfig c = model_at(value[MODEL]);
-    const VerifySettings s = {.config = &c,
-                              .batch = {2, length_of[value[LENGTH]]},
-                              .device = &device_ref,
-                              .dtype = F64,
-                              .compile = {.recompute = (Recompute)value[RECOMPUTE]},
-                              .schedule = "1f1b",
-                              .optim = {.kind = OPTIM_ADAMW,
-                                        .beta1 = 0.9,
-                                        .beta2 = 0.95,
-                                        .eps = 1e-8,
-                                        .weight_decay = 0.1,
-                                        .clip = 0.5,
-                                        .block = 16},
-                              .lr = 1e-3,
-                              .seed = 7,
-                              .steps = 2,
-                              .is_plain = true,
-                              .documents = value[DOCUMENTS]};
+    VerifySettings s = verified_f64(&c, 2, length_of[value[LENGTH]]);
     const ParallelSettings layout = layout_of(value);
     VerifyLine line[MAX_VERIFY_LINES];
-    char words[LAYOUT_TEXT_BYTES];
-    int n;
-    layout_words(&layout, words);
-    if (verify_layout(&s, &layout, arena, line, &n) != OK)
-        fail_msg("%s of %d heads, %d of keys, %s: %s", c.name, (int)c.n_heads, (int)c.n_kv_heads,
-                 words, err_text());
-    if (!line[0].ok)
-        fail_msg(
-            "%s, %s, recompute %d, documents %d, %d tokens, %d key heads: loss %.1e, norm %.1e, "
-            "validation %.1e, gradient of %s %.1e, weights %.1e, same text %d, copies %.1e, "
-            "sent %lld, predicted %lld",
-            c.name, words, value[RECOMPUTE], value[DOCUMENTS], (int)s.batch.seq_len,
-            (int)c.n_kv_heads, line[0].loss, line[0].norm, line[0].valid, line[0].worst,
-            line[0].gradient, line[0].weight, line[0].same_text, line[0].copies,
-            (long long)line[0].sent_bytes, (long long)line[0].predicted_bytes);
+    s.compile.recompute = (Recompute)value[RECOMPUTE];
+    s.documents = value[DOCUMENTS];
+    expect_verified(&s, &layout, arena, line);
 }
 
 /* Runs the covering set of that strength; returns its size. */

@@ -44,14 +44,7 @@ static void slices_are_refused(void **state)
 {
     static const char *const words[] = {"cp=2 pp=2 schedule=seq1f1b context=lightseq",
                                         "cp=2 schedule=terapipe slices=3 context=token-ring"};
-    const VerifySettings s = {.config = test_model("llama"),
-                              .batch = {1, 12},
-                              .device = &device_ref,
-                              .dtype = F64,
-                              .schedule = "1f1b",
-                              .optim = {.block = 16},
-                              .steps = 1,
-                              .is_plain = true};
+    const VerifySettings s = verified_f64(test_model("llama"), 1, 12);
     ParallelSettings layout;
     VerifyLine line[MAX_VERIFY_LINES];
     Arena arena;

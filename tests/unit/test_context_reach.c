@@ -8,6 +8,7 @@
  * f64 with one rank, relative to the token's own gradient. */
 #include "support/expect.h"
 #include "support/models.h"
+#include "support/verified.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -217,34 +218,9 @@ static void ranks_without_tokens(void **state)
     (void)state;
     for (int blank = 0; blank < 2; blank++)
         for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-            const VerifySettings s = {.config = &c,
-                                      .batch = {2, 3},
-                                      .device = &device_ref,
-                                      .dtype = F64,
-                                      .schedule = "1f1b",
-                                      .optim = {.kind = OPTIM_ADAMW,
-                                                .beta1 = 0.9,
-                                                .beta2 = 0.95,
-                                                .eps = 1e-8,
-                                                .clip = 1,
-                                                .block = 16},
-                                      .lr = 1e-3,
-                                      .seed = 5,
-                                      .steps = 2,
-                                      .is_plain = true,
-                                      .blank = blank};
-            ParallelSettings layout;
-            VerifyLine line[MAX_VERIFY_LINES];
-            Arena arena;
-            int n;
-            DO(arena_open(&arena, "verify", ARENA_PLENTY));
-            DO(layout_parse(words[i], strlen(words[i]), &layout));
-            DO(verify_layout(&s, &layout, &arena, line, &n));
-            if (!line[0].ok)
-                fail_msg("%s, blank %d: loss %g, norm %g, gradient of %s %g, same text %d",
-                         words[i], blank, line[0].loss, line[0].norm, line[0].worst,
-                         line[0].gradient, line[0].same_text);
-            arena_close(&arena);
+            VerifySettings s = verified_f64(&c, 2, 3);
+            s.blank = blank;
+            expect_verified_words(&s, words[i]);
         }
 }
 

@@ -2,52 +2,13 @@
  * 1e-10, in bf16 within 1.5 times the error of one rank, with the bytes that were predicted. */
 #include "support/expect.h"
 #include "support/models.h"
-
-#include <string.h>
-
-#include "device/cpu/cpu.h"
-#include "verify/verify.h"
+#include "support/verified.h"
 
 static VerifySettings settings(const char *model, DType dtype, int64_t micro, Recompute recompute)
 {
-    static const Device *cpu;
-    if (!cpu) DO(device_cpu_open(NULL, &cpu));
-    return (VerifySettings){.config = test_model(model),
-                            .batch = {micro, 9},
-                            .device = cpu,
-                            .dtype = dtype,
-                            .schedule = "1f1b",
-                            .compile = {.recompute = recompute},
-                            .optim = {.kind = OPTIM_ADAMW,
-                                      .beta1 = 0.9,
-                                      .beta2 = 0.95,
-                                      .eps = 1e-8,
-                                      .weight_decay = 0.1,
-                                      .clip = 1,
-                                      .block = 16},
-                            .lr = 1e-3,
-                            .seed = 5,
-                            .steps = 2};
-}
-
-static void expect_same_model(const VerifySettings *s, const char *words)
-{
-    VerifyLine line[MAX_VERIFY_LINES];
-    ParallelSettings layout;
-    Arena arena;
-    int n;
-    DO(layout_parse(words, strlen(words), &layout));
-    DO(arena_open(&arena, "verify", ARENA_PLENTY));
-    if (verify_layout(s, &layout, &arena, line, &n) != OK)
-        fail_msg("%s: %s: %s", s->config->name, words, err_text());
-    assert_true(n >= 2);
-    for (int i = 0; i < n; i++) {
-        if (!line[i].ok)
-            fail_msg("%s: %s, grade %s deviates", s->config->name, words,
-                     grade_name(line[i].grade));
-        assert_true(line[i].sent_bytes > 0);
-    }
-    arena_close(&arena);
+    VerifySettings s = verified_cpu(test_model(model), dtype, micro, 9);
+    s.compile.recompute = recompute;
+    return s;
 }
 
 /* Each layout on two models. 9 tokens divide by none of 2, 4, 5 and 10. */
@@ -73,7 +34,7 @@ static void plans_compute_the_same_model(void **state)
         for (size_t k = i % 2; k < sizeof layout / sizeof *layout; k += 2) {
             const VerifySettings s =
                 settings(model[i], F32, 1 + (int64_t)((i + k) % 2), RECOMPUTE_NONE);
-            expect_same_model(&s, layout[k]);
+            expect_verified_words(&s, layout[k]);
         }
 }
 
@@ -106,7 +67,7 @@ static void plans_combine_with_other_axes(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof layout / sizeof *layout; i++) {
         const VerifySettings s = settings("llama", F32, 2, recompute[i % 3]);
-        expect_same_model(&s, layout[i]);
+        expect_verified_words(&s, layout[i]);
     }
 }
 
@@ -124,7 +85,7 @@ static void bf16_keeps_its_error(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof layout / sizeof *layout; i++) {
         const VerifySettings s = settings("llama", BF16, 2, RECOMPUTE_NONE);
-        expect_same_model(&s, layout[i]);
+        expect_verified_words(&s, layout[i]);
     }
 }
 
@@ -137,7 +98,7 @@ static void ranks_without_tokens(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof layout / sizeof *layout; i++) {
         const VerifySettings s = settings("llama", F32, 1, RECOMPUTE_NONE);
-        expect_same_model(&s, layout[i]);
+        expect_verified_words(&s, layout[i]);
     }
 }
 

@@ -3,11 +3,9 @@
  * masks alone. */
 #include "support/expect.h"
 #include "support/models.h"
+#include "support/verified.h"
 
-#include <string.h>
-
-#include "device/cpu/cpu.h"
-#include "verify/verify.h"
+#include "device/ref/ref.h"
 
 static ModelConfig config_of(int64_t heads, int64_t key_heads)
 {
@@ -20,44 +18,10 @@ static ModelConfig config_of(int64_t heads, int64_t key_heads)
 
 static VerifySettings settings(const ModelConfig *c, Recompute recompute, bool documents)
 {
-    return (VerifySettings){.config = c,
-                            .batch = {2, 13},
-                            .device = &device_ref,
-                            .dtype = F64,
-                            .schedule = "1f1b",
-                            .compile = {.recompute = recompute},
-                            .optim = {.kind = OPTIM_ADAMW,
-                                      .beta1 = 0.9,
-                                      .beta2 = 0.95,
-                                      .eps = 1e-8,
-                                      .weight_decay = 0.1,
-                                      .clip = 0.5,
-                                      .block = 16},
-                            .lr = 1e-3,
-                            .seed = 5,
-                            .steps = 2,
-                            .is_plain = true,
-                            .documents = documents};
-}
-
-static void expect_same_model(const VerifySettings *s, const char *words)
-{
-    VerifyLine line[MAX_VERIFY_LINES];
-    ParallelSettings layout;
-    Arena arena;
-    int n;
-    DO(layout_parse(words, strlen(words), &layout));
-    DO(arena_open(&arena, "verify", ARENA_PLENTY));
-    if (verify_layout(s, &layout, &arena, line, &n) != OK) fail_msg("%s: %s", words, err_text());
-    for (int i = 0; i < n; i++)
-        if (!line[i].ok)
-            fail_msg("%s, grade %s: loss %.1e, norm %.1e, validation %.1e, gradient of %s %.1e, "
-                     "weights %.1e, sent %lld, predicted %lld",
-                     words, grade_name(line[i].grade), line[i].loss, line[i].norm, line[i].valid,
-                     line[i].worst, line[i].gradient, line[i].weight, (long long)line[i].sent_bytes,
-                     (long long)line[i].predicted_bytes);
-    assert_true(line[0].sent_bytes > 0);
-    arena_close(&arena);
+    VerifySettings s = verified_f64(c, 2, 13);
+    s.compile.recompute = recompute;
+    s.documents = documents;
+    return s;
 }
 
 static void every_way_computes_the_same_model(void **state)
@@ -77,7 +41,7 @@ static void every_way_computes_the_same_model(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof layout / sizeof *layout; i++) {
         const VerifySettings s = settings(&c, (Recompute)(i % 3), i % 2);
-        expect_same_model(&s, layout[i]);
+        expect_verified_words(&s, layout[i]);
     }
 }
 
@@ -100,7 +64,7 @@ static void scores_are_kept(void **state)
         for (int recompute = 0; recompute < 3; recompute++) {
             const VerifySettings s =
                 settings(&c, (Recompute)recompute, (i + (size_t)recompute) % 2);
-            expect_same_model(&s, layout[i]);
+            expect_verified_words(&s, layout[i]);
         }
 }
 
@@ -116,7 +80,7 @@ static void heads_and_checkpoints(void **state)
                 const ModelConfig c = config_of(heads[i], heads[i]);
                 VerifySettings s = settings(&c, but ? RECOMPUTE_NAMED : RECOMPUTE_NONE, k);
                 s.compile.recompute_names = "full,-attn.out,-attn.lse";
-                expect_same_model(&s, layout[k]);
+                expect_verified_words(&s, layout[k]);
             }
 }
 
@@ -157,11 +121,9 @@ static void bf16_keeps_its_error(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof layout / sizeof *layout; i++)
         for (int type = F32; type <= BF16; type += BF16 - F32) {
-            VerifySettings s = settings(&c, RECOMPUTE_NONE, i % 2);
-            s.is_plain = false;
-            s.dtype = (DType)type;
-            DO(device_cpu_open(NULL, &s.device));
-            expect_same_model(&s, layout[i]);
+            VerifySettings s = verified_cpu(&c, (DType)type, 2, 13);
+            s.documents = i % 2;
+            expect_verified_words(&s, layout[i]);
         }
 }
 

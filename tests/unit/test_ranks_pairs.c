@@ -5,46 +5,22 @@
  * work here. */
 #include "support/expect.h"
 #include "support/models.h"
-
-#include "verify/verify.h"
+#include "support/verified.h"
 
 enum { MAX_RANKS = 8, MAX_STAGES = 3, STEPS = 5, SEQ = 7 };
 
+/* The last micro-batch has one sequence. */
 static VerifySettings settings_for(const ModelConfig *config)
 {
-    return (VerifySettings){.config = config,
-                            .batch = {2, SEQ}, /* the last micro-batch has one sequence */
-                            .device = &device_ref,
-                            .dtype = F64,
-                            .schedule = "1f1b",
-                            .optim = {.kind = OPTIM_ADAMW,
-                                      .beta1 = 0.9,
-                                      .beta2 = 0.95,
-                                      .eps = 1e-8,
-                                      .weight_decay = 0.1,
-                                      .clip = 0.5,
-                                      .block = 16},
-                            .lr = 1e-3,
-                            .seed = 11,
-                            .steps = STEPS,
-                            .is_plain = true};
+    VerifySettings s = verified_f64(config, 2, SEQ);
+    s.steps = STEPS;
+    return s;
 }
 
-static void expect_same(const VerifySettings *s, const ParallelSettings *layout, const char *model,
-                        Arena *arena)
+static void expect_same(const VerifySettings *s, const ParallelSettings *layout, Arena *arena)
 {
     VerifyLine line[MAX_VERIFY_LINES];
-    char words[LAYOUT_TEXT_BYTES];
-    int n;
-    if (verify_layout(s, layout, arena, line, &n) != OK)
-        fail_msg("%s, %s: %s", model, layout_words(layout, words), err_text());
-    for (int i = 0; i < n; i++)
-        if (!line[i].ok)
-            fail_msg("%s, %s: loss %.1e, gradient of %s %.1e, weights %.1e, copies %.1e, sent "
-                     "%lld, predicted %lld",
-                     model, layout_words(layout, words), line[i].loss, line[i].worst,
-                     line[i].gradient, line[i].weight, line[i].copies,
-                     (long long)line[i].sent_bytes, (long long)line[i].predicted_bytes);
+    expect_verified(s, layout, arena, line);
 }
 
 static void every_pair_of_options(void **state)
@@ -65,7 +41,7 @@ static void every_pair_of_options(void **state)
             const VerifySettings s = settings_for(&m->config);
             const size_t mark = arena_mark(&arena);
             if (k == 2 && (turn[2] == turn[0] || turn[2] == turn[1])) continue;
-            expect_same(&s, &layout[i], m->name, &arena);
+            expect_same(&s, &layout[i], &arena);
             arena_rewind(&arena, mark);
         }
     arena_close(&arena);
@@ -141,7 +117,7 @@ static void expect_layouts(const ModelConfig *c, const char *const *words, int n
     for (int i = 0; i < n; i++) {
         ParallelSettings layout;
         DO(layout_parse(words[i], strlen(words[i]), &layout));
-        expect_same(&s, &layout, c->name, &arena);
+        expect_same(&s, &layout, &arena);
     }
     arena_close(&arena);
 }

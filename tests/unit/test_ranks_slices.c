@@ -8,7 +8,7 @@
 
 #include "device/cpu/cpu.h"
 #include "support/world.h"
-#include "verify/verify.h"
+#include "support/verified.h"
 
 typedef struct {
     const char *model, *schedule;
@@ -196,33 +196,17 @@ static void verified(void **state)
                                         "schedule=seq1f1b slices=4 tp=2 sequence",
                                         "schedule=seq1f1b slices=7 pp=2 dp=2 zero=2"};
     static const int exact[] = {1, 1, 0, 1, 0, 1};
-    const JobSettings job = test_job_settings("llama", JOB_STEP);
-    VerifySettings s = {.config = job.config,
-                        .batch = {1, 7},
-                        .dtype = F32,
-                        .schedule = "1f1b",
-                        .optim = job.optim,
-                        .lr = 1e-3,
-                        .seed = 11,
-                        .steps = 3};
+    const VerifySettings s = verified_cpu(test_model("llama"), F32, 1, 7);
     Arena arena;
     (void)state;
-    DO(device_cpu_open(NULL, &s.device));
     DO(arena_open(&arena, "verified", ARENA_PLENTY));
     for (int i = 0; i < 6; i++) {
         VerifyLine line[MAX_VERIFY_LINES];
         ParallelSettings layout;
-        int n, grades[N_GRADES] = {0};
+        int grades[N_GRADES] = {0};
         DO(layout_parse(words[i], strlen(words[i]), &layout));
-        if (verify_layout(&s, &layout, &arena, line, &n) != OK)
-            fail_msg("%s: %s", words[i], err_text());
-        for (int k = 0; k < n; k++) {
-            grades[line[k].grade]++;
-            if (!line[k].ok)
-                fail_msg("%s, %s: loss %.1e, gradient of %s %.1e, weights %.1e, bound %.1e",
-                         words[i], grade_name(line[k].grade), line[k].loss, line[k].worst,
-                         line[k].gradient, line[k].weight, line[k].bound);
-        }
+        const int n = expect_verified(&s, &layout, &arena, line);
+        for (int k = 0; k < n; k++) grades[line[k].grade]++;
         assert_int_equal(grades[GRADE_EXACT], exact[i]);
     }
     arena_close(&arena);

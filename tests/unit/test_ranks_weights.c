@@ -14,53 +14,18 @@
 
 #include "device/cpu/cpu.h"
 #include "support/models.h"
+#include "support/verified.h"
 #include "support/world.h"
-#include "verify/verify.h"
 
 enum { STEPS = 2 };
 
 static VerifySettings settings(const char *model, DType dtype, int64_t micro, Recompute recompute,
                                const char *names)
 {
-    static const Device *cpu;
-    if (!cpu) DO(device_cpu_open(NULL, &cpu));
-    return (VerifySettings){.config = test_model(model),
-                            .batch = {micro, 9},
-                            .device = cpu,
-                            .dtype = dtype,
-                            .schedule = "1f1b",
-                            .compile = {.recompute = recompute, .recompute_names = names},
-                            .optim = {.kind = OPTIM_ADAMW,
-                                      .beta1 = 0.9,
-                                      .beta2 = 0.95,
-                                      .eps = 1e-8,
-                                      .weight_decay = 0.1,
-                                      .clip = 1,
-                                      .block = 16},
-                            .lr = 1e-3,
-                            .seed = 5,
-                            .steps = 2};
-}
-
-static void expect_same_model(const VerifySettings *s, const char *words)
-{
-    VerifyLine line[MAX_VERIFY_LINES];
-    ParallelSettings layout;
-    Arena arena;
-    int n;
-    DO(layout_parse(words, strlen(words), &layout));
-    assert_true(layout.mesh.stream_weights);
-    DO(arena_open(&arena, "verify", ARENA_PLENTY));
-    if (verify_layout(s, &layout, &arena, line, &n) != OK)
-        fail_msg("%s: %s: %s", s->config->name, words, err_text());
-    assert_true(n >= 2);
-    for (int i = 0; i < n; i++) {
-        if (!line[i].ok)
-            fail_msg("%s: %s, grade %s deviates", s->config->name, words,
-                     grade_name(line[i].grade));
-        assert_true(line[i].sent_bytes > 0 && line[i].sent_bytes == line[i].predicted_bytes);
-    }
-    arena_close(&arena);
+    VerifySettings s = verified_cpu(test_model(model), dtype, micro, 9);
+    s.compile.recompute = recompute;
+    s.compile.recompute_names = names;
+    return s;
 }
 
 /* Every family; 9 tokens, and widths that P does not divide. */
@@ -80,7 +45,7 @@ static void families(void **state)
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         const VerifySettings s =
             settings(row[i].model, F32, 1 + (int64_t)(i % 2), RECOMPUTE_NONE, NULL);
-        expect_same_model(&s, row[i].layout);
+        expect_verified_words(&s, row[i].layout);
     }
 }
 
@@ -102,7 +67,7 @@ static void other_axes(void **state)
         const Recompute how = recompute[i % 4];
         const VerifySettings s =
             settings("llama", F32, 2, how, how == RECOMPUTE_NAMED ? "mlp.gate,mlp.act" : NULL);
-        expect_same_model(&s, layout[i]);
+        expect_verified_words(&s, layout[i]);
     }
 }
 
@@ -112,7 +77,7 @@ static void bf16_keeps_its_error(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof layout / sizeof *layout; i++) {
         const VerifySettings s = settings("llama", BF16, 2, RECOMPUTE_NONE, NULL);
-        expect_same_model(&s, layout[i]);
+        expect_verified_words(&s, layout[i]);
     }
 }
 

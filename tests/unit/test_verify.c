@@ -3,6 +3,7 @@
  * text. */
 #include "support/expect.h"
 #include "support/models.h"
+#include "support/verified.h"
 
 #include <math.h>
 #include <string.h>
@@ -26,21 +27,9 @@ static Err biased_gemm(const Call *c)
 
 static VerifySettings settings(const Device *device)
 {
-    return (VerifySettings){.config = test_model("llama"),
-                            .batch = {1, 9},
-                            .device = device,
-                            .dtype = F32,
-                            .schedule = "1f1b",
-                            .optim = {.kind = OPTIM_ADAMW,
-                                      .beta1 = 0.9,
-                                      .beta2 = 0.95,
-                                      .eps = 1e-8,
-                                      .weight_decay = 0.1,
-                                      .clip = 1,
-                                      .block = 16},
-                            .lr = 1e-3,
-                            .seed = 5,
-                            .steps = 2};
+    VerifySettings s = verified_cpu(test_model("llama"), F32, 1, 9);
+    s.device = device;
+    return s;
 }
 
 static void lines_of(const VerifySettings *s, const char *words, VerifyLine *line, int *n)
