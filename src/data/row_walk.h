@@ -11,6 +11,7 @@ typedef struct {
     const HeldSpans *rows;
     int64_t at, end; /* index of the next row in the array, and of the last one */
     Span span;       /* rows from the next one on */
+    HeldCursor cursor;
 } RowWalk;
 
 /* `held`: NULL: all rows. */
@@ -25,7 +26,7 @@ static inline RowWalk row_walk(const HeldSpans *held, int64_t lo, int64_t hi)
 static inline bool next_row(RowWalk *w, int64_t *at, int64_t *row)
 {
     if (w->at >= w->end) return false;
-    if (w->span.lo >= w->span.hi) w->span = held_span(w->rows, w->at);
+    if (w->span.lo >= w->span.hi) w->span = held_span_next(w->rows, w->at, &w->cursor);
     *row = w->span.lo;
     *at = w->at++;
     w->span.lo += w->span.step;

@@ -36,8 +36,9 @@ static void emit_global(PieceEmitter *sink, Box box, int d, int64_t at)
         return;
     }
     const int64_t hi = box.hi[d];
+    HeldCursor cursor = {0, 0};
     for (int64_t i = box.lo[d], run; i < hi; i += run) {
-        const Span s = held_span(&h->dim[d], i);
+        const Span s = held_span_next(&h->dim[d], i, &cursor);
         run = min_i64(span_count(s), hi - i);
         Box part = box;
         box_set(&part, d, span_first(s, run));

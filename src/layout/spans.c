@@ -84,15 +84,17 @@ int64_t held_find(const HeldSpans *h, int64_t coordinate)
     return at >= 0 && at < h->count ? at : -1;
 }
 
-Span held_span(const HeldSpans *h, int64_t i)
+Span held_span(const HeldSpans *h, int64_t i) { return held_span_next(h, i, &(HeldCursor){0, 0}); }
+
+Span held_span_next(const HeldSpans *h, int64_t i, HeldCursor *at)
 {
-    int64_t at = h->from + i;
+    const int64_t x = h->from + i;
     MUST(i >= 0 && i < h->count, "element %lld of %lld held", (long long)i, (long long)h->count);
-    if (!h->span) return (Span){at, h->from + h->count, 1};
-    int s = 0;
-    while (at >= span_count(h->span[s])) at -= span_count(h->span[s++]);
-    const Span whole = h->span[s];
-    const Span rest = {whole.lo + at * whole.step, whole.hi, whole.step};
+    if (!h->span) return (Span){x, h->from + h->count, 1};
+    for (int64_t n; x - at->before >= (n = span_count(h->span[at->span])); at->span++)
+        at->before += n;
+    const Span whole = h->span[at->span];
+    const Span rest = {whole.lo + (x - at->before) * whole.step, whole.hi, whole.step};
     return span_first(rest, min_i64(span_count(rest), h->count - i));
 }
 

@@ -69,6 +69,14 @@ int64_t held_at(const HeldSpans *h, int64_t i);
 int64_t held_find(const HeldSpans *h, int64_t coordinate);
 /* Local. The longest span that the window holds from its i-th element on. */
 Span held_span(const HeldSpans *h, int64_t i);
+/* The span at which a walk is, and the elements of the sequence before it. */
+typedef struct {
+    int span;
+    int64_t before;
+} HeldCursor;
+/* Local. As held_span, for a walk in ascending order that begins with a zero cursor: it passes each
+ * span once. */
+Span held_span_next(const HeldSpans *h, int64_t i, HeldCursor *at);
 /* Local. The number of elements held whose coordinate is below `bound`. */
 int64_t held_below(const HeldSpans *h, int64_t bound);
 /* Local. From the least coordinate held to past the greatest; empty if nothing is held. */

@@ -176,8 +176,9 @@ double tokens_causal_balance(const SpanMap *map, int64_t seq_len, int64_t window
     for (int p = 0; p < map->n_parts; p++) {
         const HeldSpans h = held_map(map, p);
         double pairs = 0;
+        HeldCursor cursor = {0, 0};
         for (int64_t i = 0, n; i < h.count; i += n) {
-            const Span s = held_span(&h, i);
+            const Span s = held_span_next(&h, i, &cursor);
             n = span_count(s);
             for (int64_t k = 0; k < n; k++)
                 pairs += (double)min_i64((s.lo + k * s.step) % seq_len + 1, keys);

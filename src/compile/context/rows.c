@@ -71,8 +71,9 @@ Err context_rows_find(const HeldSpans *h, Dim all, int64_t seq_len, int ranks, A
     const int64_t middle = seq_len > 0 ? even_part(seq_len, 1, 2 * ranks, ranks).lo : 0;
     TRY(rows_open(&t.all, h->n_spans + 1, arena));
     for (int i = 0; i < MAX_PIECES; i++) TRY(rows_open(&t.piece[i], 2 * sequences + 2, arena));
+    HeldCursor cursor = {0, 0};
     for (int64_t i = 0; i < h->count;) {
-        const Span s = held_span(h, i);
+        const Span s = held_span_next(h, i, &cursor);
         push_rows(&t.all, s, i);
         if (seq_len > 0 && s.step == 1) push_pieces(&t, s, i, seq_len, middle);
         i += span_count(s);

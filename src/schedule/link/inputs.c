@@ -73,14 +73,16 @@ static Err join_rows(const LinkedProgram *lp, const HeldSpans *of_slice, Arena *
     for (int q = 0; q < lp->slices; q++) n += of_slice[q].n_spans + 1;
     TRY(ARENA_NEW(arena, n, &span));
     n = 0;
-    for (int q = 0; q < lp->slices; q++)
+    for (int q = 0; q < lp->slices; q++) {
+        HeldCursor cursor = {0, 0};
         for (int64_t i = 0; i < of_slice[q].count;) {
-            const Span s = held_span(&of_slice[q], i);
+            const Span s = held_span_next(&of_slice[q], i, &cursor);
             const int64_t at = lp->slice_at[q];
             i += span_count(s);
             count += span_count(s);
             span[n++] = (Span){at + s.lo, at + s.hi, s.step};
         }
+    }
     *out = (HeldSpans){span, n, 0, count};
     return OK;
 }
