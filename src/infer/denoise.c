@@ -4,6 +4,7 @@
 #include <string.h>
 #include "base/clock.h"
 #include "data/clips.h"
+#include "world/scalars.h"
 
 typedef struct {
     const DenoiseSettings *s;
@@ -79,15 +80,8 @@ static float get_real(const Tensor *t, int64_t row, int64_t column)
 
 static Err broadcast(Denoiser *d)
 {
-    const int root = d->s->session->sampling_rank;
-    const int64_t n = 1 + d->room * d->each;
-    const Transfer t = {.kind = COMM_BROADCAST,
-                        .group = d->world->all,
-                        .from = {root, ARENA_CHOICE, 0, n, F32},
-                        .to = {d->world->rank, ARENA_CHOICE, 0, n, F32},
-                        .instr = -1,
-                        .scalar = true};
-    return comm_do(d->world->comm, &t);
+    return world_broadcast(d->world, d->s->session->sampling_rank, ARENA_CHOICE,
+                           1 + d->room * d->each, F32);
 }
 
 /* One Euler step from time t on. */

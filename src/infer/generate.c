@@ -4,6 +4,7 @@
 
 #include <string.h>
 #include "base/clock.h"
+#include "world/scalars.h"
 
 /* The first number that the sampling rank broadcasts; a token for each requested row follows. */
 enum { CHOICE_CONTINUE, CHOICE_STOP, CHOICE_FAILED };
@@ -134,14 +135,7 @@ static Err choose(Generator *g, const Tensor *logits)
                        : g->s->stop && *g->s->stop ? CHOICE_STOP
                                                    : CHOICE_CONTINUE;
     }
-    const int64_t n = 1 + g->n_sampled;
-    const Transfer t = {.kind = COMM_BROADCAST,
-                        .group = g->world->all,
-                        .from = {session->sampling_rank, ARENA_CHOICE, 0, n, I32},
-                        .to = {g->world->rank, ARENA_CHOICE, 0, n, I32},
-                        .instr = -1,
-                        .scalar = true};
-    TRY(comm_do(g->world->comm, &t));
+    TRY(world_broadcast(g->world, session->sampling_rank, ARENA_CHOICE, 1 + g->n_sampled, I32));
     return g->choice[0] == CHOICE_FAILED ? world_agree(g->world, err) : OK;
 }
 

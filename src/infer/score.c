@@ -2,6 +2,7 @@
 #include "infer/score.h"
 
 #include "job/batch.h"
+#include "world/scalars.h"
 
 JobSettings score_settings(const JobSettings *base, int64_t seq_len, int micros)
 {
@@ -83,21 +84,12 @@ static bool has_own_loss(const LinkedProgram *lp)
 /* All-reduces the losses of a pass. */
 static Err share_losses(Scorer *s, const BatchSplit *split)
 {
-    WorldRank *w = s->settings.world;
     const LinkedProgram *lp = &s->settings.job->linked;
     for (int64_t i = 0; i < s->capacity; i++) s->cell[i] = 0;
     for (int m = 0; m < split->micros && has_own_loss(lp); m++)
         if (s->rank.live_rows[m] > 0)
             s->cell[batch_part(split, s->capacity, m).first] = rank_loss(&s->rank, m);
-    const Ref at = {w->rank, ARENA_SCORES, 0, s->capacity, F64};
-    const Transfer t = {.kind = COMM_ALL_REDUCE,
-                        .reduce = REDUCE_SUM,
-                        .group = w->all,
-                        .from = at,
-                        .to = at,
-                        .instr = -1,
-                        .scalar = true};
-    return comm_do(w->comm, &t);
+    return world_reduce(s->settings.world, ARENA_SCORES, s->capacity, F64, REDUCE_SUM);
 }
 
 static Err fill_pass(Scorer *s, const BatchSplit *split, const ScoreSource *source, int64_t from)

@@ -7,6 +7,7 @@
 #include "state/hash.h"
 #include "state/manifest.h"
 #include "train/replicas_parts.h"
+#include "world/scalars.h"
 
 static Tensor home_of(const Replicas *r, const StatePart *p)
 {
@@ -37,19 +38,10 @@ static Err hash_cell(const Replicas *r, const ReplicaCell *c, uint64_t *out)
 }
 
 /* All-gathers rows of `n` numbers, one per rank, back to back; this rank's row is filled in. */
-static Err gather(Replicas *r, WorldRank *w, int64_t *rows, int64_t n)
+static Err gather(WorldRank *w, int64_t *rows, int64_t n)
 {
-    const size_t bytes = sizeof *rows * (size_t)(n * w->ranks);
-    (void)r;
-    TRY(comm_register(w->comm, ARENA_REPLICAS, rows, bytes));
-    const Transfer t = {
-        .kind = COMM_ALL_GATHER,
-        .group = w->all,
-        .from = {w->rank, ARENA_REPLICAS, sizeof *rows * (size_t)(n * w->rank), n, I64},
-        .to = {w->rank, ARENA_REPLICAS, 0, n * w->ranks, I64},
-        .instr = -1,
-        .scalar = true};
-    return comm_do(w->comm, &t);
+    TRY(comm_register(w->comm, ARENA_REPLICAS, rows, sizeof *rows * (size_t)(n * w->ranks)));
+    return world_gather(w, ARENA_REPLICAS, n, I64);
 }
 
 static bool holds(const Replicas *r, int ranks, int set, int rank)
@@ -128,7 +120,7 @@ static Err find_fault(Replicas *r, WorldRank *w, int set, int64_t step)
     TRY(ARENA_NEW(w->arena, w->ranks, &hashes));
     for (int64_t i = 0; i < r->n_cells; i++)
         if (r->cell[i].set == set) memcpy(&rows[n * w->rank + at++], &r->hash[i], sizeof *rows);
-    TRY(gather(r, w, rows, n));
+    TRY(gather(w, rows, n));
     at = 0;
     for (int64_t i = 0; i < r->n_cells && err == OK; i++) {
         if (r->cell[i].set != set) continue;
@@ -151,7 +143,7 @@ Err replicas_check(Replicas *r, WorldRank *w, int64_t step)
         const uint64_t both[2] = {(uint64_t)mine[c->set], r->hash[i]};
         mine[c->set] = (int64_t)hash_bytes(both, sizeof both);
     }
-    TRY(gather(r, w, r->hashes, r->n_sets));
+    TRY(gather(w, r->hashes, r->n_sets));
     for (int s = 0; s < r->n_sets; s++)
         if (!agree(r, w->ranks, s, &r->hashes[s], r->n_sets))
             return world_agree(w, find_fault(r, w, s, step));

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "ir/pairs.h"
 #include "train/loop_parts.h"
+#include "world/scalars.h"
 
 /* Attention is all heavy, and its flops depend on the slice. */
 static double model_flops(const LinkedProgram *lp, const LinkedAction *l, const Instr *i)
@@ -77,16 +78,7 @@ Err loop_fill(const Job *job, const Dataset *data, Rank *r, int64_t cursor, int6
 
 Err loop_add_up(TrainLoop *l, Reduce reduce)
 {
-    const WorldRank *w = l->s->world;
-    const Ref at = {w->rank, ARENA_LOOP, 0, N_SUMS, F64};
-    const Transfer t = {.kind = COMM_ALL_REDUCE,
-                        .reduce = reduce,
-                        .group = w->all,
-                        .from = at,
-                        .to = at,
-                        .instr = -1,
-                        .scalar = true};
-    return comm_do(w->comm, &t);
+    return world_reduce(l->s->world, ARENA_LOOP, N_SUMS, F64, reduce);
 }
 
 size_t loop_sent_bytes(const TrainLoop *l)

@@ -6,6 +6,7 @@
 #include <string.h>
 #include "comm/nccl.h"
 #include "device/runtime.h"
+#include "world/scalars.h"
 
 /* The transports of one rank, as numbers for the all-gather. */
 typedef struct {
@@ -42,13 +43,7 @@ static Err gather(WorldRank *r, const TransportOffer *mine, TransportOffer **all
     TRY(world_agree(r, ARENA_NEW(r->arena, r->ranks, all)));
     TRY(comm_register(r->comm, ARENA_OFFERS, *all, sizeof **all * (size_t)r->ranks));
     (*all)[r->rank] = *mine;
-    const Transfer t = {
-        .kind = COMM_ALL_GATHER,
-        .group = r->all,
-        .from = {r->rank, ARENA_OFFERS, sizeof *mine * (size_t)r->rank, OFFER_NUMBERS, I64},
-        .to = {r->rank, ARENA_OFFERS, 0, (int64_t)OFFER_NUMBERS * r->ranks, I64},
-        .scalar = true};
-    return comm_do(r->comm, &t);
+    return world_gather(r, ARENA_OFFERS, OFFER_NUMBERS, I64);
 }
 
 /* Some rank has no NCCL: broadcasts the reason of the lowest such rank by an agreement. */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "comm/local/local.h"
+#include "world/scalars.h"
 
 enum { TEXT_BYTES = 2048 };
 
@@ -51,12 +52,7 @@ Err world_same(WorldRank *r, uint64_t number, const char *what, const char *rest
     TRY(world_agree(r, ARENA_NEW(r->arena, r->ranks, &all)));
     TRY(comm_register(r->comm, ARENA_NUMBERS, all, bytes));
     memcpy(&all[r->rank], &number, sizeof number);
-    const Transfer t = {.kind = COMM_ALL_GATHER,
-                        .group = r->all,
-                        .from = {r->rank, ARENA_NUMBERS, (size_t)r->rank * sizeof *all, 1, I64},
-                        .to = {r->rank, ARENA_NUMBERS, 0, r->ranks, I64},
-                        .scalar = true};
-    TRY(comm_do(r->comm, &t));
+    TRY(world_gather(r, ARENA_NUMBERS, 1, I64));
     for (int i = 1; i < r->ranks && err == OK; i++)
         if (all[i] != all[0])
             err = err_fail(ERR_CONFIG, "rank %d has another %s than rank 0; %s", i, what, rest);
