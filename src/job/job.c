@@ -135,13 +135,11 @@ static int moments_of(const JobSettings *s)
     return s->kind != JOB_GENERATE && s->optim.kind == OPTIM_ADAMW ? 2 : 0;
 }
 
-static Err link_job(Job *job, Arena *arena)
+Err job_link(Job *job, const ProgramTable *programs, const Layout *use, Arena *arena)
 {
     const JobSettings *set = &job->settings;
-    Layout *use;
-    TRY(strategy_use(&job->strategy, &job->model, &job->mesh, arena, &use));
     const LinkInput in = {.model = &job->model,
-                          .programs = &job->programs,
+                          .programs = programs,
                           .n_moments = moments_of(set),
                           .no_master = set->inference || set->kind == JOB_GENERATE,
                           .mesh = &job->mesh,
@@ -205,9 +203,11 @@ Err job_share(const JobSettings *settings, Arena *arena, Job *job)
 /* The second half of the compiler, on the shared half in `job`. */
 static Err compile_rank(Job *job, Arena *arena)
 {
+    Layout *use;
     TRY(job_compile_programs(job, arena));
     TRY(job_make_units(job, job_stage(job), arena));
-    return link_job(job, arena);
+    TRY(strategy_use(&job->strategy, &job->model, &job->mesh, arena, &use));
+    return job_link(job, &job->programs, use, arena);
 }
 
 Err job_compile(const JobSettings *settings, Arena *arena, Job *job)

@@ -161,6 +161,9 @@ Err job_mesh(const JobSettings *settings, Mesh *out);
 /* Local. Compiles a rank's program from what job_share made; its cost does not depend on the
  * number of other stages. `job` must not move, and points into `shared`. */
 Err job_compile_rank(const Job *shared, int rank, Arena *arena, Job *job);
+/* Local. Links the job, or links it again, with the programs of that table and with those layouts
+ * of the parameters in use: [model.n_params]. job_compile ends with it. */
+Err job_link(Job *job, const ProgramTable *programs, const Layout *use, Arena *arena);
 /* Local. True if the job runs backward phases. */
 static inline bool job_has_backward(const JobSettings *s)
 {

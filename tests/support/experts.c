@@ -92,22 +92,11 @@ Err experts_shard(Job *job, Arena *arena)
     const JobSettings *set = &job->settings;
     const int ep = set->parallel.mesh.ep ? set->parallel.mesh.ep : 1;
     const unsigned axis = mesh_axes(&job->mesh, VIEW_EXPERT, "ep");
-    const int stage = job->linked.stage;
     Layout *use;
     experts_widen(&job->model, ep);
     TRY(strategy_use(&job->strategy, &job->model, &job->mesh, arena, &use));
     for (int p = 0; p < job->model.n_params && ep > 1; p++)
         if (experts_dim(&job->model.param[p]) >= 0)
             use[p] = layout_cut(use[p], experts_dim(&job->model.param[p]), axis, 1);
-    const LinkInput in = {.model = &job->model,
-                          .programs = &job->programs,
-                          .n_moments = job->linked.n_moments,
-                          .mesh = &job->mesh,
-                          .rank = set->parallel.rank,
-                          .use = use,
-                          .block = set->optim.block,
-                          .switches = job->switches,
-                          .slice_at = job->slices.cut,
-                          .note_freed = set->note_freed};
-    return schedule_link(&job->units, stage, &in, arena, &job->linked);
+    return job_link(job, &job->programs, use, arena);
 }

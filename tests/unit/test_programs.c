@@ -10,20 +10,9 @@
 /* Links the job again with this table. */
 static Err link_again(Job *job, const ProgramTable *t, Arena *arena)
 {
-    const JobSettings *set = &job->settings;
     Layout *use;
     TRY(strategy_use(&job->strategy, &job->model, &job->mesh, arena, &use));
-    const LinkInput in = {.model = &job->model,
-                          .programs = t,
-                          .n_moments = job->linked.n_moments,
-                          .mesh = &job->mesh,
-                          .rank = set->parallel.rank,
-                          .use = use,
-                          .block = set->optim.block,
-                          .switches = job->switches,
-                          .slice_at = job->slices.cut,
-                          .note_freed = set->note_freed};
-    return schedule_link(&job->units, job->linked.stage, &in, arena, &job->linked);
+    return job_link(job, t, use, arena);
 }
 
 /* The job's table with copies of its programs for a second variant or a second class of layers. */

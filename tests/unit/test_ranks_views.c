@@ -10,7 +10,6 @@
 static Err use_expert_view(Job *job, Arena *arena)
 {
     Layout *use;
-    const JobSettings *set = &job->settings;
     TRY(ARENA_NEW(arena, job->model.n_params, &use));
     for (int p = 0; p < job->model.n_packs; p++) {
         Pack *pack = &job->model.pack[p];
@@ -20,17 +19,7 @@ static Err use_expert_view(Job *job, Arena *arena)
             use[pack->param[i]] = layout_replicate(pack->view);
         }
     }
-    const LinkInput in = {.model = &job->model,
-                          .programs = &job->programs,
-                          .n_moments = job->linked.n_moments,
-                          .mesh = &job->mesh,
-                          .rank = set->parallel.rank,
-                          .use = use,
-                          .block = set->optim.block,
-                          .switches = job->switches,
-                          .slice_at = job->slices.cut,
-                          .note_freed = set->note_freed};
-    return schedule_link(&job->units, 0, &in, arena, &job->linked);
+    return job_link(job, &job->programs, use, arena);
 }
 
 static void compare(const char *name, const World *one, const World *many)
