@@ -23,7 +23,7 @@ typedef struct {
 
 static double larger(double a, double b) { return a > b ? a : b; }
 
-/* True if a parameter is of several units, and stages may part them; a V keeps the ends together. */
+/* True if a parameter is of several units, and stages may part them; a V keeps both ends. */
 static bool is_apart(const Model *m, bool ends_meet)
 {
     for (int i = 0; i < m->n_params; i++)
