@@ -2,13 +2,10 @@
 #ifndef TESTS_PACK_TEST_H
 #define TESTS_PACK_TEST_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test_arena.h"
+
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 #include "base/philox.h"
 #include "base/text.h"
 #include "schedule/check/check.h"
@@ -23,31 +20,13 @@
 
 enum { MAX_UNITS = 8 };
 
-static int open_arena(void **state)
-{
-    static Arena arena;
-    *state = &arena;
-    return arena_open(&arena, "test", (size_t)1 << 32);
-}
-
-static int close_arena(void **state)
-{
-    arena_close(*state);
-    return 0;
-}
-
-static void must(Err err)
-{
-    if (err != OK) fail_msg("%s", err_text());
-}
-
 /* Splits every B into I and W. */
 static inline void split_backward(Arena *a, Schedule *s)
 {
     for (int stage = 0; stage < s->stages; stage++) {
         Action *list;
         int n = 0;
-        must(ARENA_NEW(a, 2 * s->n[stage], &list));
+        DO(ARENA_NEW(a, 2 * s->n[stage], &list));
         for (int i = 0; i < s->n[stage]; i++) {
             Action run = s->list[stage][i];
             if (run.phase == PHASE_B) {
@@ -68,13 +47,13 @@ static inline Schedule units_of(Arena *a, const char *name, int stages, int unit
 {
     Schedule s, out;
     int16_t *first;
-    must(schedule_generate(name, &(Pipeline){.stages = stages, .micros = micros}, a, &s));
-    must(ARENA_NEW(a, stages + 1, &first));
+    DO(schedule_generate(name, &(Pipeline){.stages = stages, .micros = micros}, a, &s));
+    DO(ARENA_NEW(a, stages + 1, &first));
     for (int r = 0; r <= stages; r++) first[r] = (int16_t)(r * units / stages);
     s.first_unit = first;
     if (split) split_backward(a, &s);
-    must(schedule_expand(&s, EXPAND_STEP, a, &out));
-    must(schedule_check(&out, a));
+    DO(schedule_expand(&s, EXPAND_STEP, a, &out));
+    DO(schedule_check(&out, a));
     return out;
 }
 
@@ -84,15 +63,15 @@ static inline void fill_packs(UnitPacks *packs, int units, bool tied)
 {
     memset(packs, 0, (size_t)units * sizeof *packs);
     for (int u = 0; u < units; u++) {
-        must(packs_add(&packs[u].adds, u));
-        must(packs_add(&packs[u].reads[PHASE_F], u));
+        DO(packs_add(&packs[u].adds, u));
+        DO(packs_add(&packs[u].reads[PHASE_F], u));
         if (u == 0 || u == units - 1) continue;
-        must(packs_add(&packs[u].reads[PHASE_I], u));
-        must(packs_add(&packs[u].reads[PHASE_B], u));
+        DO(packs_add(&packs[u].reads[PHASE_I], u));
+        DO(packs_add(&packs[u].reads[PHASE_B], u));
     }
     if (!tied) return;
-    must(packs_add(&packs[units - 1].adds, 0));
-    must(packs_add(&packs[units - 1].reads[PHASE_F], 0));
+    DO(packs_add(&packs[units - 1].adds, 0));
+    DO(packs_add(&packs[units - 1].reads[PHASE_F], 0));
 }
 
 /* The stage's list in one line. */
@@ -103,7 +82,7 @@ static inline const char *list_text(Arena *a, const Schedule *s, int stage)
     Text t = text_in(a);
     for (int i = 0; i < s->n[stage]; i++)
         text_add(&t, "%s%s", i ? " " : "", action_text(&s->list[stage][i], s->slices, word));
-    must(text_done(&t, &out));
+    DO(text_done(&t, &out));
     return out;
 }
 
@@ -114,7 +93,7 @@ static inline void assert_drawn(Arena *a, const char *file, const char *word, co
     const char *source;
     size_t length;
     snprintf(path, sizeof path, SHEAF_SOURCE_DIR "/src/schedule/%s", file);
-    must(text_read_file(path, 1 << 20, a, &source, &length));
+    DO(text_read_file(path, 1 << 20, a, &source, &length));
     const char *at = strstr(source, word);
     if (!at) fail_msg("%s draws no '%s'", file, word);
     for (at += strlen(word); *at == ' ';) at++;

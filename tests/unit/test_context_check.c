@@ -1,29 +1,8 @@
 /* test_context_check.c -- the checker of attention plans names each seeded fault. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test_arena.h"
+
 #include <string.h>
-#include <cmocka.h>
 #include "compile/context/check.h"
-
-static int open_arena(void **state)
-{
-    static Arena arena;
-    *state = &arena;
-    return arena_open(&arena, "test", (size_t)1 << 32);
-}
-
-static int close_arena(void **state)
-{
-    arena_close(*state);
-    return 0;
-}
-
-static void must(Err err)
-{
-    if (err != OK) fail_msg("%s", err_text());
-}
 
 /* The i-th visit (payload N_PAYLOADS) or move of a payload in the list of a rank. */
 static ContextStep *step(ContextPlan *p, int rank, ContextPayload payload, int i)
@@ -254,11 +233,11 @@ static void plan_of_4(const char *name, bool backward, Arena *a, ContextPlan *ou
 {
     const ContextRow *row;
     ContextPlan forward;
-    must(context_row(name, a, &row));
+    DO(context_row(name, a, &row));
     const TokenMap tokens = row->passes ? TOKENS_CONTIGUOUS : TOKENS_ZIGZAG;
-    must(context_plan(row, &(ContextShape){4, 1, tokens, !row->passes}, a, &forward));
+    DO(context_plan(row, &(ContextShape){4, 1, tokens, !row->passes}, a, &forward));
     *out = forward;
-    if (backward) must(context_backward(&forward, a, out));
+    if (backward) DO(context_backward(&forward, a, out));
 }
 
 static void expect_named(const char *plan, const Fault *fault, int n, Arena *a)
@@ -266,7 +245,7 @@ static void expect_named(const char *plan, const Fault *fault, int n, Arena *a)
     for (int i = 0; i < n; i++) {
         ContextPlan p;
         plan_of_4(plan, fault[i].backward, a, &p);
-        must(context_check(&p, a, NULL));
+        DO(context_check(&p, a, NULL));
         fault[i].seed(&p);
         if (context_check(&p, a, NULL) != ERR_CHECK) fail_msg("%s: not found", fault[i].name);
         if (!strstr(err_text(), fault[i].reason))
@@ -292,10 +271,10 @@ static void imbalance_is_named(void **state)
 {
     const ContextRow *row;
     ContextPlan p;
-    must(context_row("ring", *state, &row));
+    DO(context_row("ring", *state, &row));
     ContextRow claims = *row;
     claims.bound = balanced;
-    must(context_plan(&claims, &(ContextShape){4, 1, TOKENS_CONTIGUOUS, true}, *state, &p));
+    DO(context_plan(&claims, &(ContextShape){4, 1, TOKENS_CONTIGUOUS, true}, *state, &p));
     assert_int_equal(context_check(&p, *state, NULL), ERR_CHECK);
     assert_non_null(strstr(err_text(), "has 1.750000 of the mean work"));
 }

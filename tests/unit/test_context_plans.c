@@ -1,13 +1,10 @@
 /* test_context_plans.c -- attention plans: every row of the table passes the checker, forward and
  * backward, for all numbers of ranks, tokens and masks that it is defined for. Other shapes are
  * refused. The drawings in the head comments are those of the program. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test_arena.h"
+
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 #include "base/text.h"
 #include "compile/context/check.h"
 
@@ -15,32 +12,14 @@
 #define SHEAF_SOURCE_DIR "."
 #endif
 
-static int open_arena(void **state)
-{
-    static Arena arena;
-    *state = &arena;
-    return arena_open(&arena, "test", (size_t)1 << 32);
-}
-
-static int close_arena(void **state)
-{
-    arena_close(*state);
-    return 0;
-}
-
-static void must(Err err)
-{
-    if (err != OK) fail_msg("%s", err_text());
-}
-
 static void both_pass(const ContextRow *row, const ContextShape *s, Arena *a)
 {
     ContextPlan forward, backward;
     ContextCounts f, b;
-    must(context_plan(row, s, a, &forward));
-    must(context_check(&forward, a, &f));
-    must(context_backward(&forward, a, &backward));
-    must(context_check(&backward, a, &b));
+    DO(context_plan(row, s, a, &forward));
+    DO(context_check(&forward, a, &f));
+    DO(context_backward(&forward, a, &backward));
+    DO(context_check(&backward, a, &b));
     assert_int_equal(f.max_work, b.max_work);
 }
 
@@ -51,8 +30,8 @@ static void the_largest_plan_is_checked(void **state)
     const ContextRow *row;
     Arena arena;
     (void)state;
-    must(arena_open(&arena, "test", (size_t)1 << 30));
-    must(context_row("gather", &arena, &row));
+    DO(arena_open(&arena, "test", (size_t)1 << 30));
+    DO(context_row("gather", &arena, &row));
     both_pass(row, &s, &arena);
     arena_close(&arena);
 }
@@ -114,12 +93,12 @@ static void bytes_are_those_of_the_methods(void **state)
         const ContextRow *of;
         ContextPlan forward, backward;
         ContextCounts f, b;
-        must(context_row(row[i].name, *state, &of));
+        DO(context_row(row[i].name, *state, &of));
         const ContextShape s = {8, 4, row[i].tokens, !of->passes};
-        must(context_plan(of, &s, *state, &forward));
-        must(context_check(&forward, *state, &f));
-        must(context_backward(&forward, *state, &backward));
-        must(context_check(&backward, *state, &b));
+        DO(context_plan(of, &s, *state, &forward));
+        DO(context_check(&forward, *state, &f));
+        DO(context_backward(&forward, *state, &backward));
+        DO(context_check(&backward, *state, &b));
         /* blocks of one token: `elements` is over all ranks; per rank it is 1/8 */
         assert_float_equal(elements(&f, &b) / 8, row[i].elements, 1e-9);
     }
@@ -146,10 +125,10 @@ static void work_is_balanced(void **state)
         const ContextRow *of;
         ContextPlan p;
         ContextCounts counts;
-        must(context_row(row[i].name, *state, &of));
+        DO(context_row(row[i].name, *state, &of));
         const ContextShape s = {row[i].ranks, 1, row[i].tokens, !of->passes};
-        must(context_plan(of, &s, *state, &p));
-        must(context_check(&p, *state, &counts));
+        DO(context_plan(of, &s, *state, &p));
+        DO(context_check(&p, *state, &counts));
         assert_float_equal(counts.balance, row[i].balance, 1e-12);
     }
 }
@@ -165,26 +144,26 @@ static void other_shapes_are_refused(void **state)
     const ContextRow *row;
     ContextPlan p;
     refuses(context_row("rings", *state, &row), "did you mean ring?");
-    must(context_row("lightseq", *state, &row));
+    DO(context_row("lightseq", *state, &row));
     refuses(context_plan(row, &(ContextShape){4, 1, TOKENS_ZIGZAG, true}, *state, &p),
             "tokens that work: contiguous");
     refuses(context_plan(row, &(ContextShape){4, 1, TOKENS_CONTIGUOUS, false}, *state, &p),
             "causal mask");
-    must(context_row("token-ring", *state, &row));
+    DO(context_row("token-ring", *state, &row));
     refuses(context_plan(row, &(ContextShape){4, 1, TOKENS_STRIPED, true}, *state, &p),
             "tokens that work: contiguous, zigzag");
-    must(context_row("double-ring", *state, &row));
+    DO(context_row("double-ring", *state, &row));
     refuses(context_plan(row, &(ContextShape){6, 4, TOKENS_ZIGZAG, true}, *state, &p),
             "3 per ring works");
     refuses(context_plan(row, &(ContextShape){0, 1, TOKENS_ZIGZAG, true}, *state, &p),
             "a plan has 1 to 256");
-    must(context_row("rsa", *state, &row));
+    DO(context_row("rsa", *state, &row));
     refuses(context_plan(row, &(ContextShape){4, 1, TOKENS_CONTIGUOUS, true}, *state, &p),
             "not defined for a causal mask");
     refuses(context_plan(row, &(ContextShape){4, 1, TOKENS_ZIGZAG, false}, *state, &p),
             "tokens that work: contiguous");
     refuses(context_row_heads(row, 8, 2), "not defined for 2 key heads that 8 query heads share");
-    must(context_row_heads(row, 8, 8));
+    DO(context_row_heads(row, 8, 8));
 }
 
 static void expect_in_file(const char *file, const char *drawing, Arena *a)
@@ -193,7 +172,7 @@ static void expect_in_file(const char *file, const char *drawing, Arena *a)
     const char *text;
     size_t length;
     snprintf(path, sizeof path, "%s/src/compile/context/%s", SHEAF_SOURCE_DIR, file);
-    must(text_read_file(path, 1 << 20, a, &text, &length));
+    DO(text_read_file(path, 1 << 20, a, &text, &length));
     if (!strstr(text, drawing)) fail_msg("%s does not show\n%s", file, drawing);
 }
 
@@ -217,9 +196,9 @@ static void head_comments_are_drawn(void **state)
         const ContextRow *of;
         ContextPlan p;
         const char *drawing;
-        must(context_row(row[i].name, *state, &of));
-        must(context_plan(of, &row[i].shape, *state, &p));
-        must(context_draw(&p, " *   ", *state, &drawing));
+        DO(context_row(row[i].name, *state, &of));
+        DO(context_plan(of, &row[i].shape, *state, &p));
+        DO(context_draw(&p, " *   ", *state, &drawing));
         expect_in_file(row[i].file, drawing, *state);
     }
 }
@@ -229,10 +208,10 @@ static void backward_of_a_ring_is_drawn(void **state)
     const ContextRow *of;
     ContextPlan f, b;
     const char *drawing;
-    must(context_row("ring", *state, &of));
-    must(context_plan(of, &(ContextShape){3, 1, TOKENS_ZIGZAG, true}, *state, &f));
-    must(context_backward(&f, *state, &b));
-    must(context_draw(&b, " *     ", *state, &drawing));
+    DO(context_row("ring", *state, &of));
+    DO(context_plan(of, &(ContextShape){3, 1, TOKENS_ZIGZAG, true}, *state, &f));
+    DO(context_backward(&f, *state, &b));
+    DO(context_draw(&b, " *     ", *state, &drawing));
     expect_in_file("backward.c", drawing, *state);
 }
 

@@ -5,21 +5,13 @@
  * A random plan gives each live pair of blocks to any rank, in any order: the owner of the queries,
  * that of the keys, or a third one. What the rank lacks comes from its owner before, and results
  * return after. Steps are written in one order for all ranks, so no rank waits forever. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/expect.h"
+
 #include <string.h>
-#include <cmocka.h>
 #include "compile/context/check.h"
 #include "support/context_cases.h"
 
 enum { N_PLANS = 1000, MAX_P = 9, MOST_STEPS = 5 * MAX_P * MAX_P };
-
-static void must(Err err)
-{
-    if (err != OK) fail_msg("%s", err_text());
-}
 
 /* What the plan at hand sends, and its balance, as a method's formulas would say. */
 static ContextSent sent_of[2];
@@ -115,9 +107,9 @@ static void random_plan(ContextPlan *p, uint64_t seed)
 static void open_plan(const ContextShape *s, Arena *a, ContextPlan *p)
 {
     *p = (ContextPlan){.row = &random_row, .shape = *s};
-    must(ARENA_NEW(a, s->ranks, &p->n));
-    must(ARENA_NEW(a, s->ranks, &p->list));
-    for (int rank = 0; rank < s->ranks; rank++) must(ARENA_NEW(a, MOST_STEPS, &p->list[rank]));
+    DO(ARENA_NEW(a, s->ranks, &p->n));
+    DO(ARENA_NEW(a, s->ranks, &p->list));
+    for (int rank = 0; rank < s->ranks; rank++) DO(ARENA_NEW(a, MOST_STEPS, &p->list[rank]));
 }
 
 static void run_plan(int number, Arena *a, int *longest)
@@ -138,17 +130,17 @@ static void run_plan(int number, Arena *a, int *longest)
     const char *where = "";
     open_plan(&s, a, &plan[0]);
     random_plan(&plan[0], (uint64_t)(977 * number + 13));
-    must(context_check(&plan[0], a, NULL));
-    must(context_backward(&plan[0], a, &plan[1]));
-    must(context_check(&plan[1], a, NULL));
+    DO(context_check(&plan[0], a, NULL));
+    DO(context_backward(&plan[0], a, &plan[1]));
+    DO(context_check(&plan[1], a, NULL));
     for (int rank = 0; rank < s.ranks; rank++)
         if (plan[1].n[rank] > *longest) *longest = plan[1].n[rank];
-    must(attention_case_random(&sizes, a, &c));
+    DO(attention_case_random(&sizes, a, &c));
     attention_case_place(&c, &s, sizes.seed);
-    must(attention_result_new(a, &c, &want));
-    must(attention_result_new(a, &c, &got));
+    DO(attention_result_new(a, &c, &want));
+    DO(attention_result_new(a, &c, &got));
     attention_dense(&c, &want);
-    must(context_run(&device_ref, plan, &c, delays, a, &got));
+    DO(context_run(&device_ref, plan, &c, delays, a, &got));
     const double d = attention_difference(&c, &got, &want, &where);
     if (!(d <= 1e-10)) fail_msg("plan %d on %d ranks: %s is off by %g", number, s.ranks, where, d);
 }
@@ -158,7 +150,7 @@ static void random_plans_finish(void **state)
     Arena a;
     int longest = 0;
     (void)state;
-    must(arena_open(&a, "random plans", ARENA_PLENTY));
+    DO(arena_open(&a, "random plans", ARENA_PLENTY));
     for (int i = 0; i < N_PLANS; i++) {
         const size_t mark = arena_mark(&a);
         run_plan(i, &a, &longest);

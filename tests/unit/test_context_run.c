@@ -3,13 +3,10 @@
  *
  * Every plan, on 2 to 8 ranks, with several head groups, and masks that no model has: all keys, and
  * random ranges. Messages and ranks take random times. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/expect.h"
+
 #include <math.h>
 #include <string.h>
-#include <cmocka.h>
 #include "compile/context/check.h"
 #include "support/context_cases.h"
 
@@ -21,11 +18,6 @@ typedef struct {
 static const int ranks_of[] = {2, 3, 4, 5, 6, 8};
 static const int heads_of[][2] = {{4, 4}, {8, 2}, {8, 1}, {7, 7}};
 enum { N_RANKS = 6, N_HEADS = 4 };
-
-static void must(Err err)
-{
-    if (err != OK) fail_msg("%s", err_text());
-}
 
 static int open_bench(void **state)
 {
@@ -42,10 +34,10 @@ static int close_bench(void **state)
 
 static void make_plans(const ContextRow *row, const ContextShape *s, Arena *a, ContextPlan plan[2])
 {
-    must(context_plan(row, s, a, &plan[0]));
-    must(context_check(&plan[0], a, NULL));
-    must(context_backward(&plan[0], a, &plan[1]));
-    must(context_check(&plan[1], a, NULL));
+    DO(context_plan(row, s, a, &plan[0]));
+    DO(context_check(&plan[0], a, NULL));
+    DO(context_backward(&plan[0], a, &plan[1]));
+    DO(context_check(&plan[1], a, NULL));
 }
 
 /* Runs the plan of the shape, and compares. */
@@ -57,10 +49,10 @@ static void run_and_compare(RunBench *b, const ContextRow *row, const ContextSha
     const char *where = "";
     const RandomDelays delays = {(uint64_t)++b->runs, b->runs % 4 ? 7 : 0};
     make_plans(row, s, &b->arena, plan);
-    must(attention_result_new(&b->arena, c, &want));
-    must(attention_result_new(&b->arena, c, &got));
+    DO(attention_result_new(&b->arena, c, &want));
+    DO(attention_result_new(&b->arena, c, &got));
     attention_dense(c, &want);
-    must(context_run(&device_ref, plan, c, delays, &b->arena, &got));
+    DO(context_run(&device_ref, plan, c, delays, &b->arena, &got));
     const double d = attention_difference(c, &got, &want, &where);
     if (d > 1e-10)
         fail_msg("%s on %d ranks (inner %d), %s tokens, causal %d, heads %d/%d, run %d: %s is off "
@@ -80,7 +72,7 @@ static void run_masks(RunBench *b, const ContextRow *row, const ContextShape *s)
             AttentionCase c;
             if (s->causal && !mask_is_causal(mask)) continue;
             if (row->passes && heads_of[h][0] != heads_of[h][1]) continue;
-            must(attention_case_random(&sizes, &b->arena, &c));
+            DO(attention_case_random(&sizes, &b->arena, &c));
             attention_case_place(&c, s, sizes.seed);
             run_and_compare(b, row, s, &c);
             arena_rewind(&b->arena, mark);
@@ -119,7 +111,7 @@ static void random_places_are_exact(void **state)
         const size_t mark = arena_mark(&b->arena);
         AttentionCase c;
         if (of->causal) continue;
-        must(attention_case_random(&sizes, &b->arena, &c));
+        DO(attention_case_random(&sizes, &b->arena, &c));
         attention_case_scatter(&c, P, sizes.seed);
         run_and_compare(b, of, &s, &c);
         arena_rewind(&b->arena, mark);
@@ -153,7 +145,7 @@ static void large_logits_are_exact(void **state)
             const CaseMask mask = causal ? MASK_CAUSAL : MASK_RANDOM;
             const CaseSizes sizes = {(uint64_t)i, 23, 4, keys, 7, mask};
             AttentionCase c;
-            must(attention_case_random(&sizes, &b->arena, &c));
+            DO(attention_case_random(&sizes, &b->arena, &c));
             attention_case_place(&c, &s, sizes.seed);
             make_extreme(&c, signs[i / n]);
             run_and_compare(b, &row[i % n], &s, &c);
@@ -174,7 +166,7 @@ static void padding_is_exact(void **state)
         const ContextShape s = {P, 1, TOKENS_CONTIGUOUS, !passes};
         const CaseSizes sizes = {(uint64_t)i, 37, 6, passes ? 6 : 3, 5, MASK_PACKED};
         AttentionCase c;
-        must(attention_case_random(&sizes, &b->arena, &c));
+        DO(attention_case_random(&sizes, &b->arena, &c));
         for (int t = 0; t < c.tokens; t++) {
             const int chunk = t * 2 * P / 37;
             c.rank[t] = (int16_t)(chunk / 2);

@@ -1,35 +1,14 @@
 /* test_gen_faults.c -- faults seeded into generated lists, over chunks and over units with sends:
  * each is found, with the right reason. A shape that cannot have a fault is skipped, and the test
  * counts how often each fault was seeded. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test_arena.h"
+
 #include <string.h>
-#include <cmocka.h>
 #include "base/philox.h"
 #include "schedule/check/check.h"
 #include "schedule/evict.h"
 #include "schedule/expand.h"
 #include "schedule/gen/generate.h"
-
-static int open_arena(void **state)
-{
-    static Arena arena;
-    *state = &arena;
-    return arena_open(&arena, "test", (size_t)1 << 30);
-}
-
-static int close_arena(void **state)
-{
-    arena_close(*state);
-    return 0;
-}
-
-static void must(Err err)
-{
-    if (err != OK) fail_msg("%s", err_text());
-}
 
 typedef struct {
     Schedule *s;
@@ -287,10 +266,10 @@ enum { N_FAULTS = sizeof faults / sizeof faults[0] };
 static Schedule make(Arena *a, const char *name, const Pipeline *p, int in)
 {
     Schedule s;
-    must(schedule_generate(name, p, a, &s));
-    if (in == EVICTED) must(schedule_evict(&s, 2, a, &s));
-    if (in == UNITS) must(schedule_expand(&s, EXPAND_STEP, a, &s));
-    must(schedule_check(&s, a));
+    DO(schedule_generate(name, p, a, &s));
+    if (in == EVICTED) DO(schedule_evict(&s, 2, a, &s));
+    if (in == UNITS) DO(schedule_expand(&s, EXPAND_STEP, a, &s));
+    DO(schedule_check(&s, a));
     return s;
 }
 

@@ -1,34 +1,13 @@
 /* test_gen_forms.c -- every generator, for thousands of shapes: it passes the check, runs on any
  * transport, and its bubble and peaks equal the closed forms of its head comment. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test_arena.h"
+
 #include <string.h>
-#include <cmocka.h>
 #include "base/math.h"
 #include "schedule/check/check.h"
 #include "schedule/expand.h"
 #include "schedule/gen/generate.h"
 #include "schedule/play.h"
-
-static int open_arena(void **state)
-{
-    static Arena arena;
-    *state = &arena;
-    return arena_open(&arena, "test", (size_t)1 << 30);
-}
-
-static int close_arena(void **state)
-{
-    arena_close(*state);
-    return 0;
-}
-
-static void must(Err err)
-{
-    if (err != OK) fail_msg("%s", err_text());
-}
 
 /* F, I, W, B of every chunk and slice; sums of them are exact in binary. */
 static const double costs[][N_PHASES] = {
@@ -135,7 +114,7 @@ static const GeneratorRow *row_of(const char *name)
 static const double *cost_table(Arena *a, int items, const double *cost)
 {
     double *table;
-    must(ARENA_NEW(a, items * N_PHASES, &table));
+    DO(ARENA_NEW(a, items * N_PHASES, &table));
     for (int i = 0; i < items * N_PHASES; i++) table[i] = cost[i % N_PHASES];
     return table;
 }
@@ -147,7 +126,7 @@ static void check_form(const Form *form, const Pipeline *p, const Schedule *s, A
         const Shape shape = {p->stages, p->micros, p->chunks, p->slices, p->group,
                              x[0],      x[1],      x[2],      c == 0};
         Play play;
-        must(schedule_play(s, &(PlayCosts){.cost = cost_table(a, s->chunks, x)}, a, &play));
+        DO(schedule_play(s, &(PlayCosts){.cost = cost_table(a, s->chunks, x)}, a, &play));
         const double bubble = form->bubble(&shape);
         if (bubble != UNKNOWN && play.bubble != bubble)
             fail_msg("%s P=%d v=%d m=%d k=%d g=%d costs %d: bubble %g, form %g", form->name,
@@ -186,9 +165,9 @@ static void check_closed(const Form *form, const Pipeline *p, Arena *a)
 {
     Pipeline full = *p;
     Schedule s;
-    must(schedule_pipeline(row_of(form->name), &full));
-    must(schedule_generate(form->name, p, a, &s));
-    must(schedule_check(&s, a));
+    DO(schedule_pipeline(row_of(form->name), &full));
+    DO(schedule_generate(form->name, p, a, &s));
+    DO(schedule_check(&s, a));
     assert_true(schedule_in_order(&s));
     assert_int_equal(s.chunks, p->stages * p->chunks);
     check_form(form, &full, &s, a);
@@ -206,13 +185,13 @@ static void check_expanded(const Form *form, const Pipeline *p, Arena *a)
 {
     Schedule s, units;
     Play before, after;
-    must(schedule_generate(form->name, p, a, &s));
-    must(schedule_expand(&s, EXPAND_STEP, a, &units));
-    must(schedule_check(&units, a));
+    DO(schedule_generate(form->name, p, a, &s));
+    DO(schedule_expand(&s, EXPAND_STEP, a, &units));
+    DO(schedule_check(&units, a));
     assert_true(schedule_in_order(&units));
-    must(schedule_play(&s, &(PlayCosts){0}, a, &before));
+    DO(schedule_play(&s, &(PlayCosts){0}, a, &before));
     for (PlayWait wait = PLAY_WAIT_AT_USE; wait <= PLAY_WAIT_BOTH; wait++) {
-        must(schedule_play(&units, &(PlayCosts){.wait = wait}, a, &after));
+        DO(schedule_play(&units, &(PlayCosts){.wait = wait}, a, &after));
         if (wait == PLAY_WAIT_AT_USE) assert_true(after.makespan == before.makespan);
         for (int r = 0; r < s.stages; r++) assert_int_equal(after.peak[r], before.peak[r]);
     }
@@ -241,7 +220,7 @@ static void groups_keep_the_bubble(void **state)
                             p; /* groups are as equal as possible, so the largest may be smaller */
                         const int rounds = (m + g - 1) / g;
                         largest.group = (m + rounds - 1) / rounds;
-                        must(schedule_check(&s, *state));
+                        DO(schedule_check(&s, *state));
                         check_form(&forms[i], &largest, &s, *state);
                         accepted++;
                     } else {
@@ -258,9 +237,8 @@ static void surplus_micro_batches_are_deleted(void **state)
 {
     for (int P = 2; P <= 6; P++) {
         Schedule whole, few;
-        must(schedule_generate("zbv", &(Pipeline){.stages = P, .micros = 2 * P - 1}, *state,
-                               &whole));
-        must(schedule_generate("zbv", &(Pipeline){.stages = P, .micros = P}, *state, &few));
+        DO(schedule_generate("zbv", &(Pipeline){.stages = P, .micros = 2 * P - 1}, *state, &whole));
+        DO(schedule_generate("zbv", &(Pipeline){.stages = P, .micros = P}, *state, &few));
         for (int r = 0; r < P; r++) {
             int at = 0;
             assert_int_equal(few.n[r], 2 * P * 3);
@@ -296,7 +274,7 @@ static void defaults(void **state)
     (void)state;
     for (int i = 0; i < N_FORMS; i++) {
         Pipeline p = {.stages = 4, .micros = 9};
-        must(schedule_pipeline(row_of(row[i].name), &p));
+        DO(schedule_pipeline(row_of(row[i].name), &p));
         assert_int_equal(p.chunks, row[i].chunks);
         assert_int_equal(p.slices, row[i].slices);
         assert_int_equal(p.group, row[i].group); /* 9 micro-batches are 5 and 4 */
@@ -331,8 +309,8 @@ static void warm_up_lengths(void **state)
             for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
                 Schedule s;
                 int warm = 0;
-                must(schedule_generate(row[i].name, &(Pipeline){.stages = P, .micros = m}, *state,
-                                       &s));
+                DO(schedule_generate(row[i].name, &(Pipeline){.stages = P, .micros = m}, *state,
+                                     &s));
                 while (s.list[r][warm].phase == PHASE_F) warm++;
                 if (warm != row[i].forwards)
                     fail_msg("%s P=%d stage %d: %d forwards first, not %d", row[i].name, P, r, warm,

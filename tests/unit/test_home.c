@@ -1,25 +1,12 @@
 /* test_home.c -- packs sharded by ZeRO, on every mesh of up to 8 ranks: shards tile the pack,
  * homes are layouts, each element has one owner, gathers and reductions are the expected
  * collectives. */
+#include "support/test_arena.h"
+
 #include "reshard_test.h"
 
 #include <time.h>
 #include "layout/home.h"
-
-static Arena arena;
-
-static int open_arena(void **state)
-{
-    (void)state;
-    return arena_open(&arena, "test", (size_t)1 << 30) == OK ? 0 : -1;
-}
-
-static int close_arena(void **state)
-{
-    (void)state;
-    arena_close(&arena);
-    return 0;
-}
 
 enum { PP = 1, REPLICATE = 2, SHARD = 4, TP = 8 };
 
@@ -43,7 +30,7 @@ static const Layout dense = {.view = VIEW_DENSE};
 static int layer_pack(int tp, HomeParam *p)
 {
     const SpanMap *kv;
-    DO(spans_key_heads(&arena, 8, 2, 3, tp, &kv));
+    DO(spans_key_heads(&test_arena, 8, 2, 3, tp, &kv));
     const Layout q = layout_cut(dense, 0, TP, 3), k = layout_cut_map(dense, 0, TP, kv);
     const Layout rows = layout_cut(dense, 0, TP, 1), columns = layout_cut(dense, 1, TP, 1);
     const HomeParam list[] = {
@@ -79,8 +66,8 @@ static void shards_tile(const Home *h)
     for (int rank = 0; rank < h->mesh->world; rank++) {
         HomeRank r;
         const int64_t *count;
-        DO(home_rank(h, rank, &arena, &r));
-        DO(home_counts(h, &r, &arena, &count));
+        DO(home_rank(h, rank, &test_arena, &r));
+        DO(home_counts(h, &r, &test_arena, &count));
         const int parts = mesh_parts(h->mesh, h->view, h->shard);
         const int part = mesh_part(h->mesh, h->view, h->shard, rank);
         int64_t before = 0, all = 0, held = 0, next = 0;
@@ -116,16 +103,16 @@ static void homes_are_layouts(const Home *h)
     int *owned[MAX_PARAMS];
     Layout home[MAX_PARAMS];
     for (int i = 0; i < h->n; i++) {
-        DO(home_layout(h, i, &arena, &home[i]));
-        DO(layout_check(&home[i], h->mesh, &h->param[i].shape, h->param[i].name, &arena));
-        DO(ARENA_NEW(&arena, shape_count(&h->param[i].shape) + 1, &owned[i]));
+        DO(home_layout(h, i, &test_arena, &home[i]));
+        DO(layout_check(&home[i], h->mesh, &h->param[i].shape, h->param[i].name, &test_arena));
+        DO(ARENA_NEW(&test_arena, shape_count(&h->param[i].shape) + 1, &owned[i]));
     }
     for (int rank = 0; rank < h->mesh->world; rank++) {
         HomeRank r;
         const HomePiece *mine;
         int n;
         int64_t lo[MAX_PARAMS] = {0}, count[MAX_PARAMS] = {0};
-        DO(home_rank(h, rank, &arena, &r));
+        DO(home_rank(h, rank, &test_arena, &r));
         for (int i = 0; i < r.n_pieces; i++) {
             lo[r.piece[i].param] = r.piece[i].lo;
             count[r.piece[i].param] = r.piece[i].hi - r.piece[i].lo;
@@ -138,7 +125,7 @@ static void homes_are_layouts(const Home *h)
             for (int64_t e = 0; e < count[i]; e++)
                 assert_int_equal(holding_global(&at_home, e), holding_global(&use, lo[i] + e));
         }
-        DO(home_owned(h, &r, rank, &arena, &mine, &n));
+        DO(home_owned(h, &r, rank, &test_arena, &mine, &n));
         for (int i = 0; i < n; i++) {
             const HomePiece *p = &mine[i];
             const Shape *s = &h->param[p->param].shape;
@@ -166,7 +153,7 @@ static void moves_are_collectives(const Home *h, Sim *sim)
     for (int i = 0; i < h->n; i++) {
         const Shape *s = &h->param[i].shape;
         Sharding home = at(h->mesh, dense), use = at(h->mesh, h->param[i].use), grad = use;
-        DO(home_layout(h, i, &arena, &home.layout));
+        DO(home_layout(h, i, &test_arena, &home.layout));
         grad.layout = layout_partial(grad.layout, SHARD);
         sim_run(sim, &home, &use, s);
         assert_int_equal(sim->r.kind, p > 1 ? RESHARD_ALL_GATHER : RESHARD_NONE);
@@ -181,7 +168,7 @@ static void moves_are_collectives(const Home *h, Sim *sim)
     }
     for (int rank = 0; rank < h->mesh->world; rank++) {
         HomeRank r;
-        DO(home_rank(h, rank, &arena, &r));
+        DO(home_rank(h, rank, &test_arena, &r));
         want += (p - 1) * (r.shard.hi - r.shard.lo);
     }
     assert_int_equal(gathered, want);
@@ -198,7 +185,7 @@ static void gradients_reduce_in_steps(const Home *h, Sim *sim)
         const unsigned partial = layout_replicate_axes(&p->use, h->mesh);
         const HomeReduce step = home_reduce(h, i, partial);
         Layout home;
-        DO(home_layout(h, i, &arena, &home));
+        DO(home_layout(h, i, &test_arena, &home));
         assert_int_equal(step.model | step.scatter | step.data, partial);
         assert_int_equal(step.scatter, SHARD);
         Sharding now = at(h->mesh, layout_partial(p->use, partial)), next = now;
@@ -235,7 +222,7 @@ static void every_mesh(void **state)
             for (int tp = 1; replicate * shard * tp <= 8; tp++)
                 for (int pack = 0; pack < 3; pack++) {
                     const Mesh m = mesh_of(replicate, shard, tp);
-                    const size_t mark = arena_mark(&arena);
+                    const size_t mark = arena_mark(&test_arena);
                     HomeParam p[MAX_PARAMS];
                     Home h;
                     const int n = make[pack](tp, p);
@@ -248,7 +235,7 @@ static void every_mesh(void **state)
                     DO(home_init(&h, &m, 0, 16, p, n)); /* not sharded: home is use */
                     shards_tile(&h);
                     homes_are_layouts(&h);
-                    arena_rewind(&arena, mark);
+                    arena_rewind(&test_arena, mark);
                 }
     sim_close(&sim);
 }
@@ -265,7 +252,7 @@ static void fewer_elements_than_ranks(void **state)
         DO(home_init(&h, &m, SHARD, grain, &p, 1));
         for (int rank = 0; rank < 7; rank++) {
             HomeRank r;
-            DO(home_rank(&h, rank, &arena, &r));
+            DO(home_rank(&h, rank, &test_arena, &r));
             const int64_t want = grain == 1 ? rank < 5 : rank == 0 ? 4 : rank == 1;
             assert_int_equal(r.shard.hi - r.shard.lo, want);
             assert_int_equal(r.n_pieces, want > 0);
@@ -293,11 +280,11 @@ static void vocabulary(void **state)
         shards_tile(&h);
         homes_are_layouts(&h);
         assert_int_equal(h.vary, TP);
-        DO(home_rank(&h, 0, &arena, &first));
-        DO(home_rank(&h, tp - 1, &arena, &last));
+        DO(home_rank(&h, 0, &test_arena, &first));
+        DO(home_rank(&h, tp - 1, &test_arena, &last));
         assert_int_equal(first.pack_at[1], 2 * ((50257 + tp - 1) / tp));
         assert_int_equal(last.pack_at[1], 2 * (50257 / tp));
-        DO(home_layout(&h, 1, &arena, &norm));
+        DO(home_layout(&h, 1, &test_arena, &norm));
         assert_int_equal(norm.n_cuts, 2); /* nominal over tp, then flat */
         assert_int_equal(norm.cut[1].axes, SHARD | TP);
     }
@@ -310,7 +297,7 @@ static void copies_are_owned_once(void **state)
     (void)state;
     const int64_t want[2][9] = {{8, 1, 0, 7, 14, 0}, {8, 0, 0, 4, 9, 0, 3, 6, 0}};
     const SpanMap *kv;
-    DO(spans_key_heads(&arena, 8, 2, 3, 3, &kv));
+    DO(spans_key_heads(&test_arena, 8, 2, 3, 3, &kv));
     const HomeParam p = {"k", {2, {6, 5}}, layout_cut_map(dense, 0, TP, kv)};
     for (int shard = 2; shard <= 3; shard++) {
         const Mesh m = mesh_of(2, shard, 3);
@@ -322,8 +309,8 @@ static void copies_are_owned_once(void **state)
             const HomePiece *mine;
             int n;
             int64_t sum = 0;
-            DO(home_rank(&h, rank, &arena, &r));
-            DO(home_owned(&h, &r, rank, &arena, &mine, &n));
+            DO(home_rank(&h, rank, &test_arena, &r));
+            DO(home_owned(&h, &r, rank, &test_arena, &mine, &n));
             for (int i = 0; i < n; i++) sum += mine[i].hi - mine[i].lo;
             assert_int_equal(sum, rank < m.world / 2 ? want[shard - 2][rank] : 0);
         }
@@ -336,7 +323,7 @@ static void two_model_axes(void **state)
     (void)state;
     const Mesh m = mesh_of(2, 2, 3);
     const SpanMap *kv;
-    DO(spans_key_heads(&arena, 8, 2, 3, 3, &kv));
+    DO(spans_key_heads(&test_arena, 8, 2, 3, 3, &kv));
     const Layout k = layout_cut_map(dense, 0, TP, kv);
     HomeParam p[3] = {{"experts", {2, {7, 3}}, layout_cut(dense, 0, REPLICATE, 1)},
                       {"k", {2, {6, 5}}, k},
@@ -352,7 +339,7 @@ static void two_model_axes(void **state)
     moves_are_collectives(&h, &sim);
     sim_close(&sim);
     p[2] = (HomeParam){"k.bias", {1, {6}}, k}; /* its only dim has a map already */
-    expect_error("bias", home_layout(&h, 2, &arena, &l), ERR_CHECK, "k.bias: every dim");
+    expect_error("bias", home_layout(&h, 2, &test_arena, &l), ERR_CHECK, "k.bias: every dim");
 }
 
 static void refused(void **state)
@@ -386,7 +373,7 @@ static void one_rank_of_16384(void **state)
                       {"norm 2", {1, {8192}}, dense}};
     double best = 1e9;
     for (int i = 0; i < 3; i++) {
-        const size_t mark = arena_mark(&arena);
+        const size_t mark = arena_mark(&test_arena);
         const clock_t start = clock();
         Home h;
         HomeRank r;
@@ -394,13 +381,13 @@ static void one_rank_of_16384(void **state)
         const HomePiece *mine;
         int n;
         DO(home_init(&h, &m, SHARD, 65536, p, 4));
-        DO(home_rank(&h, 9001, &arena, &r));
-        DO(home_owned(&h, &r, 9001, &arena, &mine, &n));
-        for (int j = 0; j < 4; j++) DO(home_layout(&h, j, &arena, &l));
+        DO(home_rank(&h, 9001, &test_arena, &r));
+        DO(home_owned(&h, &r, 9001, &test_arena, &mine, &n));
+        for (int j = 0; j < 4; j++) DO(home_layout(&h, j, &test_arena, &l));
         const double ms = 1e3 * (double)(clock() - start) / CLOCKS_PER_SEC;
         if (ms < best) best = ms;
         assert_int_equal(l.cut[1].map->n_parts, 4096);
-        arena_rewind(&arena, mark);
+        arena_rewind(&test_arena, mark);
     }
     if (best >= limit_ms) fail_msg("%.1f ms", best);
 }

@@ -1,29 +1,11 @@
 /* test_layout.c -- layouts by brute force: every element is looked up on every rank. `tiles` is
  * the property that all layouts share; each case adds facts that are easily checked by hand. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "support/test_arena.h"
+
 #include <string.h>
 
 #include "layout/holding.h"
 #include "layout/tokens.h"
-
-static Arena arena;
-
-static int open_arena(void **state)
-{
-    (void)state;
-    return arena_open(&arena, "test", (size_t)1 << 30) == OK ? 0 : -1;
-}
-
-static int close_arena(void **state)
-{
-    (void)state;
-    arena_close(&arena);
-    return 0;
-}
 
 static Mesh mesh_of(int dp, int cp, int tp)
 {
@@ -42,8 +24,8 @@ static void pieces_fill_storage(const Holding *h)
     const HeldPiece *piece;
     int64_t n;
     char *seen;
-    assert_int_equal(holding_pieces(h, &arena, &piece, &n), OK);
-    assert_int_equal(ARENA_NEW(&arena, holding_count(h) + 1, &seen), OK);
+    assert_int_equal(holding_pieces(h, &test_arena, &piece, &n), OK);
+    assert_int_equal(ARENA_NEW(&test_arena, holding_count(h) + 1, &seen), OK);
     for (int64_t i = 0; i < n; i++) {
         const Box *b = &piece[i].box;
         int64_t x[MAX_DIMS];
@@ -68,8 +50,8 @@ static void pieces_fill_storage(const Holding *h)
 static const int *tiles(const Layout *l, const Mesh *m, const Shape *s)
 {
     int *held;
-    assert_int_equal(layout_check(l, m, s, "tensor", &arena), OK);
-    assert_int_equal(ARENA_NEW(&arena, shape_count(s) + 1, &held), OK);
+    assert_int_equal(layout_check(l, m, s, "tensor", &test_arena), OK);
+    assert_int_equal(ARENA_NEW(&test_arena, shape_count(s) + 1, &held), OK);
     for (int rank = 0; rank < m->world / 2; rank++) {
         const Holding h = holding_of(l, m, s, rank);
         const Shape local = holding_shape(&h);
@@ -128,7 +110,7 @@ static void key_heads_have_copies(void **state)
     (void)state;
     const Shape s = {2, {2 * 5, 3}};
     const SpanMap *map;
-    assert_int_equal(spans_key_heads(&arena, 8, 2, 5, 3, &map), OK);
+    assert_int_equal(spans_key_heads(&test_arena, 8, 2, 5, 3, &map), OK);
     assert_true(map->copies);
     Layout l = layout_cut_map(dense(), 0, TP, map);
     Mesh m = mesh_of(1, 1, 3);
@@ -138,7 +120,7 @@ static void key_heads_have_copies(void **state)
     for (int r = 0; r < 3; r++) assert_int_equal(local_of(&l, &m, &s, r).n[0], rows[r]);
     assert_int_equal(layout_owner(&l, &m, &s, 0, 29), 1);
 
-    assert_int_equal(spans_key_heads(&arena, 8, 2, 5, 8, &map), OK);
+    assert_int_equal(spans_key_heads(&test_arena, 8, 2, 5, 8, &map), OK);
     l = layout_cut_map(dense(), 0, TP, map);
     m = mesh_of(1, 1, 8);
     held = tiles(&l, &m, &s);
@@ -150,7 +132,7 @@ static void key_heads_have_copies(void **state)
     l = layout_cut(l, DIM_FLAT, DP, 4);
     held = tiles(&l, &m, &s);
     for (int64_t e = 0; e < 30; e++) assert_int_equal(held[e], 4);
-    assert_int_equal(spans_key_heads(&arena, 8, 3, 5, 8, &map), ERR_CONFIG);
+    assert_int_equal(spans_key_heads(&test_arena, 8, 3, 5, 8, &map), ERR_CONFIG);
 }
 
 static void fused_qkv(void **state)
@@ -159,7 +141,7 @@ static void fused_qkv(void **state)
     const SpanMap *map;
     const int64_t width[3] = {12, 6, 6}, grain[3] = {2, 2, 2}; /* 6 heads, 3 key heads, of 2 */
     const Shape s = {2, {24, 5}};
-    assert_int_equal(spans_fused(&arena, width, grain, 3, 2, &map), OK);
+    assert_int_equal(spans_fused(&test_arena, width, grain, 3, 2, &map), OK);
     assert_false(map->copies);
     Layout l = layout_cut_map(dense(), 0, TP, map);
     Mesh m = mesh_of(1, 1, 2);
@@ -188,7 +170,7 @@ static void vocabulary_that_does_not_divide(void **state)
     const Mesh m = mesh_of(1, 1, 4);
     const Shape s = {2, {50257, 2}};
     const Layout l = layout_cut(dense(), 0, TP, 1);
-    assert_int_equal(layout_check(&l, &m, &s, "embed", &arena), OK);
+    assert_int_equal(layout_check(&l, &m, &s, "embed", &test_arena), OK);
     int64_t next = 0;
     for (int r = 0; r < 4; r++) {
         const Holding h = holding_of(&l, &m, &s, r);
@@ -205,7 +187,7 @@ static void zigzag_then_even(void **state)
     const SpanMap *map;
     const Mesh m = mesh_of(1, 3, 2);
     const Shape s = {2, {26, 3}}; /* tokens; 26 does not divide by 6 */
-    assert_int_equal(tokens_map(&arena, TOKENS_ZIGZAG, 1, 26, 3, &map), OK);
+    assert_int_equal(tokens_map(&test_arena, TOKENS_ZIGZAG, 1, 26, 3, &map), OK);
     Layout l = layout_cut_map(dense(), 0, CP, map);
     tiles(&l, &m, &s);
     const Holding h = holding_of(&l, &m, &s, 0); /* chunks 0 and 5 of 5 5 4 4 4 4 */
@@ -224,7 +206,7 @@ static void striped(void **state)
     const SpanMap *map;
     const Mesh m = mesh_of(2, 3, 1);
     const Shape s = {2, {3, 7}};
-    assert_int_equal(tokens_map(&arena, TOKENS_STRIPED, 1, 7, 3, &map), OK);
+    assert_int_equal(tokens_map(&test_arena, TOKENS_STRIPED, 1, 7, 3, &map), OK);
     Layout l = layout_cut_map(dense(), 1, CP, map);
     tiles(&l, &m, &s);
     const Holding h = holding_of(&l, &m, &s, 1);
@@ -232,7 +214,7 @@ static void striped(void **state)
     assert_int_equal(holding_global(&h, 3), 7 + 4);
     l = layout_cut(layout_cut(l, 0, DP, 1), DIM_FLAT, TP, 1);
     tiles(&l, &m, &s);
-    assert_int_equal(tokens_map(&arena, TOKENS_STRIPED, 1, 2, 3, &map),
+    assert_int_equal(tokens_map(&test_arena, TOKENS_STRIPED, 1, 2, 3, &map),
                      OK); /* fewer elements than parts */
     assert_int_equal(held_map(map, 2).count, 0);
 }
@@ -269,15 +251,15 @@ static void flat_map_of_a_pack(void **state)
         if (mine.hi > mine.lo) span[first[part + 1]++] = mine;
     }
     const SpanMap *map;
-    assert_int_equal(spans_map(&arena, 9, 6, first, span, &map), OK);
+    assert_int_equal(spans_map(&test_arena, 9, 6, first, span, &map), OK);
     const Layout l = layout_cut_map(layout_cut(dense(), 0, TP, 1), DIM_FLAT, DP | TP, map);
     tiles(&l, &m, &s);
     assert_false(layout_has_copies(&l)); /* though the flat ranges of tp 0 and tp 1 overlap */
 
     span[0].lo++; /* an element of tp 0's remainder now has no holder, though tp 1 has its number */
-    assert_int_equal(spans_map(&arena, 9, 6, first, span, &map), OK);
+    assert_int_equal(spans_map(&test_arena, 9, 6, first, span, &map), OK);
     const Layout bad = layout_cut_map(layout_cut(dense(), 0, TP, 1), DIM_FLAT, DP | TP, map);
-    assert_int_equal(layout_check(&bad, &m, &s, "w", &arena), ERR_CHECK);
+    assert_int_equal(layout_check(&bad, &m, &s, "w", &test_arena), ERR_CHECK);
 }
 
 /* Three dims, cuts of cuts, zero extents and scalars. */

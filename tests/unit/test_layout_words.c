@@ -1,29 +1,11 @@
 /* test_layout_words.c -- layouts as words: compared, simplified, printed, refused. test_layout.c
  * checks their meaning. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "support/test_arena.h"
+
 #include <string.h>
 
 #include "layout/layout.h"
 #include "layout/tokens.h"
-
-static Arena arena;
-
-static int open_arena(void **state)
-{
-    (void)state;
-    return arena_open(&arena, "test", (size_t)1 << 30) == OK ? 0 : -1;
-}
-
-static int close_arena(void **state)
-{
-    (void)state;
-    arena_close(&arena);
-    return 0;
-}
 
 static Mesh mesh_of(int dp, int cp, int tp)
 {
@@ -41,9 +23,9 @@ static void equal_and_simple(void **state)
 {
     (void)state;
     const SpanMap *a, *b, *c;
-    assert_int_equal(tokens_map(&arena, TOKENS_ZIGZAG, 1, 16, 2, &a), OK);
-    assert_int_equal(tokens_map(&arena, TOKENS_ZIGZAG, 1, 16, 2, &b), OK);
-    assert_int_equal(tokens_map(&arena, TOKENS_STRIPED, 1, 16, 2, &c), OK);
+    assert_int_equal(tokens_map(&test_arena, TOKENS_ZIGZAG, 1, 16, 2, &a), OK);
+    assert_int_equal(tokens_map(&test_arena, TOKENS_ZIGZAG, 1, 16, 2, &b), OK);
+    assert_int_equal(tokens_map(&test_arena, TOKENS_STRIPED, 1, 16, 2, &c), OK);
     const Layout x = layout_cut_map(dense(), 0, CP, a), y = layout_cut_map(dense(), 0, CP, b);
     const Layout z = layout_cut_map(dense(), 0, CP, c), even = layout_cut(dense(), 0, CP, 1);
     const Layout other[] = {z,
@@ -65,7 +47,7 @@ static void equal_and_simple(void **state)
 
     const Span swapped[2] = {{4, 8, 1}, {0, 4, 1}};
     const SpanMap *swap;
-    assert_int_equal(spans_map(&arena, 8, 1, (int32_t[]){0, 2}, swapped, &swap), OK);
+    assert_int_equal(spans_map(&test_arena, 8, 1, (int32_t[]){0, 2}, swapped, &swap), OK);
     const Layout reorders = layout_cut_map(dense(), 0, TP, swap);
     const Layout kept = layout_simplify(&reorders, &one);
     assert_int_equal(kept.n_cuts, 1); /* one part, but not in order: not replicate */
@@ -74,7 +56,7 @@ static void equal_and_simple(void **state)
 static void prints(const Layout *l, const Mesh *m, const char *want)
 {
     const char *got;
-    Text t = text_in(&arena);
+    Text t = text_in(&test_arena);
     layout_text(&t, l, m);
     assert_int_equal(text_done(&t, &got), OK);
     assert_string_equal(got, want);
@@ -85,8 +67,8 @@ static void printed(void **state)
     (void)state;
     const Mesh m = mesh_of(2, 2, 3);
     const SpanMap *zigzag, *keys;
-    assert_int_equal(tokens_map(&arena, TOKENS_ZIGZAG, 1, 16, 2, &zigzag), OK);
-    assert_int_equal(spans_key_heads(&arena, 8, 2, 4, 3, &keys), OK);
+    assert_int_equal(tokens_map(&test_arena, TOKENS_ZIGZAG, 1, 16, 2, &zigzag), OK);
+    assert_int_equal(spans_key_heads(&test_arena, 8, 2, 4, 3, &keys), OK);
     Layout l = dense();
     prints(&l, &m, "replicate");
     l = layout_partial(l, DP);
@@ -122,7 +104,7 @@ static void bad_maps_are_refused(void **state)
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         const SpanMap *map = NULL;
-        assert_int_equal(spans_map(&arena, bad[i].extent, 2, bad[i].first, bad[i].span, &map),
+        assert_int_equal(spans_map(&test_arena, bad[i].extent, 2, bad[i].first, bad[i].span, &map),
                          ERR_CHECK);
         if (!strstr(err_text(), bad[i].words))
             fail_msg("'%s' is not in '%s'", bad[i].words, err_text());
@@ -136,13 +118,13 @@ static void bad_layouts_are_refused(void **state)
     const Mesh m = mesh_of(2, 2, 3);
     const Shape s = {2, {16, 6}}, scalar = {0, {0}};
     const SpanMap *two, *keys;
-    assert_int_equal(tokens_map(&arena, TOKENS_ZIGZAG, 1, 16, 2, &two), OK);
-    assert_int_equal(spans_key_heads(&arena, 8, 2, 24, 2, &keys), OK);
+    assert_int_equal(tokens_map(&test_arena, TOKENS_ZIGZAG, 1, 16, 2, &two), OK);
+    assert_int_equal(spans_key_heads(&test_arena, 8, 2, 24, 2, &keys), OK);
     const Layout none = layout_cut(dense(), 0, DP, 1);
     const Layout flat = layout_cut(dense(), DIM_FLAT, DP, 1);
     const Span twice[2] = {{0, 96, 1}, {90, 96, 1}};
     const SpanMap *copies;
-    assert_int_equal(spans_map(&arena, 96, 2, (int32_t[]){0, 1, 2}, twice, &copies), OK);
+    assert_int_equal(spans_map(&test_arena, 96, 2, (int32_t[]){0, 1, 2}, twice, &copies), OK);
     const struct {
         Layout l;
         const char *words;
@@ -163,11 +145,11 @@ static void bad_layouts_are_refused(void **state)
         {layout_replicate(VIEW_EXPERT), "view 1; the mesh has 1"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        assert_int_equal(layout_check(&bad[i].l, &m, &s, "w", &arena), ERR_CHECK);
+        assert_int_equal(layout_check(&bad[i].l, &m, &s, "w", &test_arena), ERR_CHECK);
         if (!strstr(err_text(), bad[i].words))
             fail_msg("'%s' is not in '%s'", bad[i].words, err_text());
     }
-    assert_int_equal(layout_check(&flat, &m, &scalar, "w", &arena), ERR_CHECK);
+    assert_int_equal(layout_check(&flat, &m, &scalar, "w", &test_arena), ERR_CHECK);
 }
 
 int main(void)

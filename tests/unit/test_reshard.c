@@ -1,23 +1,10 @@
 /* test_reshard.c -- reshards that have a name: facts that are easily checked by hand, the bytes
  * by formula, and one rank of 16,384. Random ones are in test_reshard_random.c. */
+#include "support/test_arena.h"
+
 #include "reshard_test.h"
 
 #include <time.h>
-
-static Arena arena;
-
-static int open_arena(void **state)
-{
-    (void)state;
-    return arena_open(&arena, "test", (size_t)1 << 30) == OK ? 0 : -1;
-}
-
-static int close_arena(void **state)
-{
-    (void)state;
-    arena_close(&arena);
-    return 0;
-}
 
 enum { PP = 1, REPLICATE = 2, SHARD = 4, TP = 8 };
 
@@ -42,7 +29,7 @@ static void expect_kind(const Mesh *m, Layout from, Layout to, const Shape *s, c
     Reshard r;
     const char *got;
     DO(reshard_plan(&f, &t, s, "w", &r));
-    Text text = text_in(&arena);
+    Text text = text_in(&test_arena);
     reshard_text(&text, &r);
     DO(text_done(&text, &got));
     expect_text("reshard", got, want);
@@ -188,7 +175,7 @@ static void gradients_of_copies(void **state)
     const Mesh m = mesh_of(1, 1, 2, 3);
     const Shape s = {2, {2 * 3, 5}};
     const SpanMap *map;
-    DO(spans_key_heads(&arena, 8, 2, 3, 3, &map));
+    DO(spans_key_heads(&test_arena, 8, 2, 3, 3, &map));
     const Sharding use = at(&m, layout_cut_map(dense(), 0, TP, map));
     Sharding sum = use, both = at(&m, layout_partial(use.layout, SHARD)), home = use;
     sum.sum_copies = both.sum_copies = true;
@@ -216,7 +203,7 @@ static const SpanMap *map_of(int64_t n, int parts, const Span *span)
     const SpanMap *map;
     int32_t first[8];
     for (int p = 0; p <= parts; p++) first[p] = p;
-    DO(spans_map(&arena, n, parts, first, span, &map));
+    DO(spans_map(&test_arena, n, parts, first, span, &map));
     return map;
 }
 
@@ -264,7 +251,7 @@ static void look_alikes(void **state)
 
     /* a map of one part may still reorder */
     const SpanMap *reordered;
-    DO(spans_map(&arena, 6, 1, (int32_t[]){0, 2}, (Span[]){{3, 6, 1}, {0, 3, 1}}, &reordered));
+    DO(spans_map(&test_arena, 6, 1, (int32_t[]){0, 2}, (Span[]){{3, 6, 1}, {0, 3, 1}}, &reordered));
     const Sharding odd = at(&one, layout_cut_map(dense(), 0, TP, reordered));
     assert_int_equal(total_sent(&sim, odd, at(&one, dense()), &s, RESHARD_LOCAL), 0);
     sim_close(&sim);
@@ -311,19 +298,19 @@ static double one_rank_ms(const Sharding *from, const Sharding *to, const Shape 
     Arena temp;
     DO(arena_open(&temp, "temp", (size_t)1 << 30));
     for (int i = 0; i < 3; i++) {
-        const size_t mark = arena_mark(&arena);
+        const size_t mark = arena_mark(&test_arena);
         const clock_t start = clock();
         Reshard r;
         ReshardPart part;
         int64_t sent;
         DO(reshard_plan(from, to, s, "w", &r));
-        DO(reshard_for_rank(&r, 9001, &arena, &temp, &part));
+        DO(reshard_for_rank(&r, 9001, &test_arena, &temp, &part));
         const double ms = 1e3 * (double)(clock() - start) / CLOCKS_PER_SEC;
         if (ms < best) best = ms;
         DO(reshard_sent(&r, 9001, &temp, &sent));
         assert_int_equal(sent, part.sent);
         assert_int_equal(r.kind, kind);
-        arena_rewind(&arena, mark);
+        arena_rewind(&test_arena, mark);
     }
     arena_close(&temp);
     return best;

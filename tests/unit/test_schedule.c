@@ -1,13 +1,10 @@
 /* test_schedule.c -- generators against closed forms, and the player against a second player that
  * implements only the rules. */
+#include "support/test_arena.h"
+
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 #include "base/math.h"
 #include "base/philox.h"
 #include "schedule/check/check.h"
@@ -15,31 +12,13 @@
 #include "schedule/play.h"
 #include "schedule/text_form.h"
 
-static int open_arena(void **state)
-{
-    static Arena arena;
-    *state = &arena;
-    return arena_open(&arena, "test", (size_t)1 << 30);
-}
-
-static int close_arena(void **state)
-{
-    arena_close(*state);
-    return 0;
-}
-
-static void must(Err err)
-{
-    if (err != OK) fail_msg("%s", err_text());
-}
-
 /* F, I, W, B of every chunk; sums of them are exact in binary. */
 static const double costs[][N_PHASES] = {{1, 1, 1, 2}, {1, 1.25, 0.75, 2}, {3, 4.5, 2.25, 6.75}};
 
 static const double *cost_table(Arena *a, int items, const double *cost)
 {
     double *table;
-    must(ARENA_NEW(a, items * N_PHASES, &table));
+    DO(ARENA_NEW(a, items * N_PHASES, &table));
     for (int i = 0; i < items * N_PHASES; i++) table[i] = cost[i % N_PHASES];
     return table;
 }
@@ -49,13 +28,13 @@ static void check_closed_form(Arena *a, const char *name, int stages, int micros
     const bool gpipe = strcmp(name, "gpipe") == 0;
     Schedule s;
     Play play;
-    must(schedule_generate(name, &(Pipeline){.stages = stages, .micros = micros}, a, &s));
-    must(schedule_check(&s, a));
+    DO(schedule_generate(name, &(Pipeline){.stages = stages, .micros = micros}, a, &s));
+    DO(schedule_check(&s, a));
     assert_true(schedule_in_order(&s));
     for (int k = 0; k < 3; k++) {
         const PlayCosts c = {.cost = cost_table(a, stages, costs[k])};
         const double both = costs[k][PHASE_F] + costs[k][PHASE_B];
-        must(schedule_play(&s, &c, a, &play));
+        DO(schedule_play(&s, &c, a, &play));
         assert_true(play.bubble == (stages - 1) * both);
         assert_true(play.makespan == (stages - 1 + micros) * both);
         for (int r = 0; r < stages; r++) {
@@ -92,10 +71,10 @@ static void slices_of_gpipe(void **state)
                 Schedule s;
                 Play play;
                 const Pipeline p = {.stages = stages, .micros = micros, .slices = slices};
-                must(schedule_generate("gpipe", &p, *state, &s));
-                must(schedule_check(&s, *state));
+                DO(schedule_generate("gpipe", &p, *state, &s));
+                DO(schedule_check(&s, *state));
                 assert_true(schedule_in_order(&s));
-                must(schedule_play(&s, &(PlayCosts){0}, *state, &play));
+                DO(schedule_play(&s, &(PlayCosts){0}, *state, &play));
                 assert_true(play.bubble == (stages - 1) * 3);
                 for (int r = 0; r < stages; r++) assert_int_equal(play.peak[r], micros * slices);
                 arena_rewind(*state, mark);
@@ -135,7 +114,7 @@ static double by_rules(const Schedule *s, const Action *x, double latency, doubl
 static double slow_play(const Schedule *s, const PlayCosts *c, Arena *a)
 {
     double(*end)[N_PHASES], makespan = 0;
-    must(ARENA_NEW(a, schedule_cells(s), &end)); /* zero: before all rules */
+    DO(ARENA_NEW(a, schedule_cells(s), &end)); /* zero: before all rules */
     for (bool changed = true; changed;) {
         changed = false;
         for (int r = 0; r < s->stages; r++) {
@@ -184,13 +163,13 @@ static void random_costs_keep_the_bounds(void **state)
         Schedule s;
         Play play;
         double *cost, slice[3], busiest = 0, busy = 0;
-        must(schedule_generate(row[trial % n].name, &p, *state, &s));
-        must(ARENA_NEW(*state, s.chunks * N_PHASES, &cost));
+        DO(schedule_generate(row[trial % n].name, &p, *state, &s));
+        DO(ARENA_NEW(*state, s.chunks * N_PHASES, &cost));
         for (int i = 0; i < s.chunks * N_PHASES; i++)
             cost[i] = 0.1 + random_uniform(&random, draw++);
         for (int q = 0; q < 3; q++) slice[q] = 0.5 + random_uniform(&random, draw++);
         const PlayCosts c = {.cost = cost, .slice = slice, .latency = trial % 5 * 0.3};
-        must(schedule_play(&s, &c, *state, &play));
+        DO(schedule_play(&s, &c, *state, &play));
         assert_true(play.makespan == slow_play(&s, &c, *state));
 
         for (int r = 0; r < stages; r++) {
@@ -233,11 +212,11 @@ static void bubbles_match_another_simulator(void **state)
         const double v = row[i].chunks, F = row[i].F / v, I = row[i].I / v, W = row[i].W / v;
         Schedule s;
         Play play;
-        must(schedule_generate(row[i].name, &p, *state, &s));
+        DO(schedule_generate(row[i].name, &p, *state, &s));
         const PlayCosts c = {
             .cost = cost_table(*state, s.chunks, (const double[N_PHASES]){F, I, W, I + W}),
             .latency = row[i].latency};
-        must(schedule_play(&s, &c, *state, &play));
+        DO(schedule_play(&s, &c, *state, &play));
         assert_true(fabs(play.bubble - row[i].bubble) < 1e-9);
         if (row[i].span >= 0) assert_true(fabs(play.span - row[i].span) < 1e-9);
     }
@@ -257,24 +236,24 @@ static void cost_of_the_barrier(void **state)
                 Schedule s;
                 Play play;
                 double period;
-                must(schedule_generate(name[i], &p, *state, &s));
+                DO(schedule_generate(name[i], &p, *state, &s));
                 const PlayCosts c = {.cost = cost_table(*state, s.chunks, cost)};
-                must(schedule_play(&s, &c, *state, &play));
-                must(play_period(&s, &c, *state, &period));
+                DO(schedule_play(&s, &c, *state, &play));
+                DO(play_period(&s, &c, *state, &period));
                 if (play.makespan - period != (i == 3 ? (stages - 1) * F : 0))
                     fail_msg("%s, %d stages: %g of %g", name[i], stages, period, play.makespan);
                 arena_rewind(*state, mark);
             }
     Schedule long_one;
     double period;
-    must(schedule_generate("1f1b", &(Pipeline){.stages = 1, .micros = 8192}, *state, &long_one));
+    DO(schedule_generate("1f1b", &(Pipeline){.stages = 1, .micros = 8192}, *state, &long_one));
     assert_int_equal(play_period(&long_one, &(PlayCosts){0}, *state, &period), ERR_CONFIG);
 }
 
 static Schedule parse(Arena *a, const char *text)
 {
     Schedule s;
-    must(schedule_parse("test", text, strlen(text), a, &s));
+    DO(schedule_parse("test", text, strlen(text), a, &s));
     return s;
 }
 
@@ -291,12 +270,12 @@ static void waits_follow_the_mode(void **state)
                       "send.B1.1>0\n");
     Play play;
     PlayCosts c = {.latency = 0.5};
-    must(schedule_check(&s, *state));
-    must(schedule_play(&s, &c, *state, &play));
+    DO(schedule_check(&s, *state));
+    DO(schedule_play(&s, &c, *state, &play));
     assert_true(play.start[1][1] == 1.5); /* F1.0: made at 1, available half a unit later */
     assert_true(play.end[0][3] == 2);     /* both sends are in flight */
     c.wait = PLAY_WAIT_AT_RECV;
-    must(schedule_play(&s, &c, *state, &play));
+    DO(schedule_play(&s, &c, *state, &play));
     assert_true(play.end[1][0] == 1.5 && play.end[0][4] == 5); /* B1.0 ends at 4.5 */
     c.wait = PLAY_WAIT_BOTH;
     assert_int_equal(schedule_play(&s, &c, *state, &play), ERR_CHECK);
@@ -314,8 +293,8 @@ static void norm_is_a_barrier_and_frames_are_counted(void **state)
                       "stage 0: F0.0 evict.0.0>host F0.1 fetch.0.0<host B0.0 B0.1 norm\n"
                       "stage 1: F1.0 F1.1 I1.0 I1.1 W1.0 W1.1 norm\n");
     Play play;
-    must(schedule_check(&s, *state));
-    must(schedule_play(&s, &(PlayCosts){0}, *state, &play));
+    DO(schedule_check(&s, *state));
+    DO(schedule_play(&s, &(PlayCosts){0}, *state, &play));
     assert_true(play.makespan == 8);
     assert_true(play.end[1][5] == 7 && play.end[1][6] == 8);
     assert_int_equal(play.peak[0], 2); /* fetched while the other is here; 1 in between */
@@ -333,15 +312,15 @@ static void reserved_frames_are_counted(void **state)
                       "fetch.0.0<1 evict.0.2>1 B0.0 fetch.0.2<1 B0.2\n"
                       "stage 1: F1.0 F1.1 B1.1 B1.0 F1.2 B1.2\n");
     Play play;
-    must(schedule_check(&s, *state));
-    must(schedule_play(&s, &(PlayCosts){0}, *state, &play));
+    DO(schedule_check(&s, *state));
+    DO(schedule_play(&s, &(PlayCosts){0}, *state, &play));
     assert_int_equal(play.peak[0], 2);
     assert_int_equal(play.peak[1], 2 + 2);
 
     const Schedule lost = /* two stages evict to one and never fetch: the check would refuse it */
         parse(*state, "sheaf schedule 2\nchunks 3 micros 1 slices 1\nstages 0 1 2\nover chunks\n"
                       "stage 0: F0.0 evict.0.0>1\nstage 1: F1.0\nstage 2: F2.0 evict.2.0>1\n");
-    must(schedule_play(&lost, &(PlayCosts){0}, *state, &play));
+    DO(schedule_play(&lost, &(PlayCosts){0}, *state, &play));
     assert_int_equal(play.peak[1], 1 + 1 + 1);
 }
 
@@ -360,7 +339,7 @@ static void stuck_stages_are_all_named(void **state)
                         "waits for F1.0");
 
     /* more than a message holds */
-    must(schedule_generate("1f1b", &(Pipeline){.stages = 200, .micros = 3}, *state, &s));
+    DO(schedule_generate("1f1b", &(Pipeline){.stages = 200, .micros = 3}, *state, &s));
     s.list[0][0] = action_run(PHASE_B, 0, 0, 0);
     assert_int_equal(schedule_play(&s, &(PlayCosts){0}, *state, &play), ERR_CHECK);
     assert_non_null(strstr(err_text(), "more stages"));
@@ -416,7 +395,7 @@ static void rendezvous_takes_both(void **state)
                                      "stage 0: F0.0 send.F0.0>1 recv.B1.0<1 B0.0\n"
                                      "stage 1: recv.F0.0<0 F1.0 B1.0 send.B1.0>0\n");
     Play play;
-    must(schedule_play(&s, &(PlayCosts){.latency = 0.5, .wait = PLAY_WAIT_BOTH}, *state, &play));
+    DO(schedule_play(&s, &(PlayCosts){.latency = 0.5, .wait = PLAY_WAIT_BOTH}, *state, &play));
     assert_true(play.end[0][1] == 1.5 && play.end[1][0] == 1.5); /* F0.0, to stage 1 */
     assert_true(play.end[0][2] == 5 && play.end[1][3] == 5);     /* B1.0, to stage 0 */
     assert_true(play.makespan == 7 && play.bubble == 4);

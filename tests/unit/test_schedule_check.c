@@ -1,12 +1,9 @@
 /* test_schedule_check.c -- each fault is a good schedule with one change; the checker must name the
  * change and the reason. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test_arena.h"
+
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 #include "schedule/check/check.h"
 #include "schedule/text_form.h"
 
@@ -185,19 +182,6 @@ static const Fault faults[] = {
     {"bound after a RUN", full, "F2.0 B2.0", "F2.0 bind.3 B2.0", "bind.3: bound after a RUN"},
 };
 enum { N_FAULTS = sizeof faults / sizeof faults[0] };
-
-static int open_arena(void **state)
-{
-    static Arena arena;
-    *state = &arena;
-    return arena_open(&arena, "test", (size_t)1 << 30);
-}
-
-static int close_arena(void **state)
-{
-    arena_close(*state);
-    return 0;
-}
 
 static Schedule parse(Arena *a, const char *name, const char *text)
 {

@@ -1,37 +1,16 @@
 /* test_schedule_cuts.c -- units split into chunks and sequences cut into slices, against all
  * possible splits. */
+#include "support/test_arena.h"
+
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 #include "base/philox.h"
 #include "schedule/check/check.h"
 #include "schedule/chunks.h"
 #include "schedule/gen/generate.h"
 #include "schedule/play.h"
 #include "schedule/slices.h"
-
-static int open_arena(void **state)
-{
-    static Arena arena;
-    *state = &arena;
-    return arena_open(&arena, "test", (size_t)1 << 30);
-}
-
-static int close_arena(void **state)
-{
-    arena_close(*state);
-    return 0;
-}
-
-static void must(Err err)
-{
-    if (err != OK) fail_msg("%s", err_text());
-}
 
 static const char *chunk_sizes(Arena *a, const ChunkRequest *r)
 {
@@ -120,7 +99,7 @@ static void chunks_by_cost_are_the_best(void **state)
         if (chunks > units) continue;
         for (int u = 0; u < units; u++) cost[u] = (double)(random_bits(&random, draw++) % 8);
         try_all(cost, units, chunks, &least, &square);
-        must(schedule_chunks(&(ChunkRequest){"cost", units, chunks, cost}, *state, &first));
+        DO(schedule_chunks(&(ChunkRequest){"cost", units, chunks, cost}, *state, &first));
         for (int c = 0; c < chunks; c++) {
             double sum = 0;
             for (int u = first[c]; u < first[c + 1]; u++) sum += cost[u];
@@ -136,7 +115,7 @@ static SlicePlan equal_slices(Arena *a, SliceCost c, int64_t tokens, int64_t mul
 {
     const SliceRequest r = {tokens, multiple, slices, 4, 2};
     SlicePlan p;
-    must(slices_equal(&c, &r, a, &p));
+    DO(slices_equal(&c, &r, a, &p));
     return p;
 }
 
@@ -216,13 +195,13 @@ static void planned_slices_are_the_best(void **state)
                                 .stages = 1 + trial % 6,
                                 .micros = 1 + trial % 4};
         SlicePlan plan, equal;
-        must(slices_planned(&c, &r, *state, &plan));
+        DO(slices_planned(&c, &r, *state, &plan));
         const double best = best_of_all(&c, &r);
         if (fabs(plan.time - best) > 1e-9 * best)
             fail_msg("trial %d: %.12g, the best is %.12g", trial, plan.time, best);
         if (r.slices == 0) continue;
         assert_int_equal(plan.n, r.slices);
-        must(slices_equal(&c, &r, *state, &equal));
+        DO(slices_equal(&c, &r, *state, &equal));
         assert_true(equal.time >= plan.time * (1 - 1e-9));
         different += equal.time > plan.time * 1.001;
     }
@@ -241,11 +220,11 @@ static void formula_equals_the_player(void **state)
         Schedule s;
         Play play;
         double times[8];
-        must(slices_planned(&c, &r, *state, &plan));
+        DO(slices_planned(&c, &r, *state, &plan));
         for (int q = 0; q < plan.n; q++)
             times[q] = slice_time(&c, plan.cut[q], plan.cut[q + 1] - plan.cut[q]);
-        must(schedule_generate("terapipe", &p, *state, &s));
-        must(schedule_play(&s, &(PlayCosts){.slice = times}, *state, &play));
+        DO(schedule_generate("terapipe", &p, *state, &s));
+        DO(schedule_play(&s, &(PlayCosts){.slice = times}, *state, &play));
         assert_true(fabs(play.makespan - 3 * plan.time) < 1e-9 * plan.time); /* F is 1, B is 2 */
     }
 }
@@ -254,7 +233,7 @@ static void long_sequences_are_planned_on_fewer_places(void **state)
 {
     const SliceCost c = {.fixed = 100, .token = 1, .pair = 1e-4};
     SlicePlan plan;
-    must(slices_planned(&c, &(SliceRequest){100000, 8, 0, 8, 1}, *state, &plan));
+    DO(slices_planned(&c, &(SliceRequest){100000, 8, 0, 8, 1}, *state, &plan));
     assert_true(plan.n > 4 && plan.cut[plan.n] == 100000);
     for (int q = 1; q < plan.n; q++) assert_true(plan.cut[q] % (8 * 49) == 0);
 }

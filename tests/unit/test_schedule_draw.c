@@ -1,12 +1,9 @@
 /* test_schedule_draw.c -- drawings, above all those in the head comments of the generators, which
  * must equal the printed ones. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test_arena.h"
+
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 #include "base/text.h"
 #include "schedule/draw.h"
 #include "schedule/gen/generate.h"
@@ -16,30 +13,12 @@
 #define SHEAF_SOURCE_DIR "."
 #endif
 
-static int open_arena(void **state)
-{
-    static Arena arena;
-    *state = &arena;
-    return arena_open(&arena, "test", (size_t)1 << 30);
-}
-
-static int close_arena(void **state)
-{
-    arena_close(*state);
-    return 0;
-}
-
-static void must(Err err)
-{
-    if (err != OK) fail_msg("%s", err_text());
-}
-
 static const char *in_time(Arena *a, const Schedule *s, double unit, const char *before)
 {
     Play play;
     const char *text;
-    must(schedule_play(s, &(PlayCosts){0}, a, &play));
-    must(schedule_draw_time(s, &play, unit, before, a, &text));
+    DO(schedule_play(s, &(PlayCosts){0}, a, &play));
+    DO(schedule_draw_time(s, &play, unit, before, a, &text));
     return text;
 }
 
@@ -66,9 +45,9 @@ static void head_comments_are_drawn(void **state)
         size_t length;
         Schedule s;
         snprintf(path, sizeof path, SHEAF_SOURCE_DIR "/src/schedule/gen/%s.c", row[i].name);
-        must(text_read_file(path, 1 << 20, *state, &source, &length));
-        must(schedule_generate(row[i].name, &row[i].p, *state, &s));
-        must(schedule_draw(&s, " *   ", *state, &text));
+        DO(text_read_file(path, 1 << 20, *state, &source, &length));
+        DO(schedule_generate(row[i].name, &row[i].p, *state, &s));
+        DO(schedule_draw(&s, " *   ", *state, &text));
         if (!strstr(source, text)) fail_msg("%s does not hold its drawing:\n%s", path, text);
         text = in_time(*state, &s, 1, " *   ");
         if (!strstr(source, text)) fail_msg("%s does not hold its drawing:\n%s", path, text);
@@ -78,7 +57,7 @@ static void head_comments_are_drawn(void **state)
 static Schedule parse(Arena *a, const char *text)
 {
     Schedule s;
-    must(schedule_parse("test", text, strlen(text), a, &s));
+    DO(schedule_parse("test", text, strlen(text), a, &s));
     return s;
 }
 
@@ -87,8 +66,8 @@ static void two_stages(void **state)
 {
     const char *text;
     Schedule s;
-    must(schedule_generate("1f1b", &(Pipeline){.stages = 2, .micros = 2}, *state, &s));
-    must(schedule_draw(&s, "", *state, &text));
+    DO(schedule_generate("1f1b", &(Pipeline){.stages = 2, .micros = 2}, *state, &s));
+    DO(schedule_draw(&s, "", *state, &text));
     assert_string_equal(text, "stage 0 | F0 F1 B0 B1\n"
                               "stage 1 | F0 B0 F1 B1\n");
     assert_string_equal(in_time(*state, &s, 1, ""), "stage 0 | F0 F1 .  .  B0 -- .  B1 --\n"
@@ -106,7 +85,7 @@ static void chunks_and_slices_are_named(void **state)
                                      "stage 0: gather.0 F0.0.0 F0.0.1 F2.0.0 F2.0.1 B2.0.1 B2.0.0 "
                                      "B0.0.1 B0.0.0 drop.0\n"
                                      "stage 1: F1.0.0 F1.0.1 I1.0.1 I1.0.0 W1.0.0 W1.0.1\n");
-    must(schedule_draw(&s, "", *state, &text));
+    DO(schedule_draw(&s, "", *state, &text));
     assert_string_equal(text, "stage 0 | F0.0.0 F0.0.1 F2.0.0 F2.0.1 B2.0.1 B2.0.0 B0.0.1 B0.0.0\n"
                               "stage 1 | F1.0.0 F1.0.1 I1.0.1 I1.0.0 W1.0.0 W1.0.1\n");
     assert_string_equal(
@@ -122,12 +101,12 @@ static void second_chunks_are_small(void **state)
 {
     const char *text;
     Schedule s;
-    must(schedule_generate("zbv", &(Pipeline){.stages = 2, .micros = 1}, *state, &s));
-    must(schedule_draw(&s, "", *state, &text));
+    DO(schedule_generate("zbv", &(Pipeline){.stages = 2, .micros = 1}, *state, &s));
+    DO(schedule_draw(&s, "", *state, &text));
     assert_string_equal(text, "stage 0 | F0 f0 i0 w0 I0 W0\n"
                               "stage 1 | F0 f0 i0 w0 I0 W0\n");
-    must(schedule_generate("bfs", &(Pipeline){.stages = 1, .micros = 1, .chunks = 3}, *state, &s));
-    must(schedule_draw(&s, "", *state, &text));
+    DO(schedule_generate("bfs", &(Pipeline){.stages = 1, .micros = 1, .chunks = 3}, *state, &s));
+    DO(schedule_draw(&s, "", *state, &text));
     assert_string_equal(text, "stage 0 | F0.0 F1.0 F2.0 B2.0 B1.0 B0.0\n");
 }
 
@@ -138,7 +117,7 @@ static void single_chunks_are_not_named(void **state)
     const Schedule s =
         parse(*state, "sheaf schedule 2\nchunks 1 micros 1 slices 1\nstages 0\n"
                       "over chunks\nstage 0: bind.3 F0.0 I0.0 bind.4 W0.0 norm update.0\n");
-    must(schedule_draw(&s, "", *state, &text));
+    DO(schedule_draw(&s, "", *state, &text));
     assert_string_equal(text, "stage 0 | F0 I0 W0\n");
 }
 
@@ -146,11 +125,11 @@ static void stages_are_aligned(void **state)
 {
     const char *text;
     Schedule s;
-    must(schedule_generate("1f1b", &(Pipeline){.stages = 11, .micros = 1}, *state, &s));
-    must(schedule_draw(&s, "", *state, &text));
+    DO(schedule_generate("1f1b", &(Pipeline){.stages = 11, .micros = 1}, *state, &s));
+    DO(schedule_draw(&s, "", *state, &text));
     assert_non_null(strstr(text, "stage 9  | F0 B0\nstage 10 | F0 B0\n"));
-    must(schedule_generate("1f1b", &(Pipeline){.stages = 10, .micros = 1}, *state, &s));
-    must(schedule_draw(&s, "", *state, &text));
+    DO(schedule_generate("1f1b", &(Pipeline){.stages = 10, .micros = 1}, *state, &s));
+    DO(schedule_draw(&s, "", *state, &text));
     assert_non_null(strstr(text, "stage 9 | F0 B0\n"));
 }
 
@@ -159,8 +138,8 @@ static void too_many_cells_are_refused(void **state)
     Schedule s;
     Play play;
     const char *text;
-    must(schedule_generate("gpipe", &(Pipeline){.stages = 2, .micros = 3}, *state, &s));
-    must(schedule_play(&s, &(PlayCosts){0}, *state, &play));
+    DO(schedule_generate("gpipe", &(Pipeline){.stages = 2, .micros = 3}, *state, &s));
+    DO(schedule_play(&s, &(PlayCosts){0}, *state, &play));
     assert_int_equal(schedule_draw_time(&s, &play, 1e-4, "", *state, &text), ERR_CONFIG);
     assert_string_equal(err_text(), "a drawing of 12 in cells of 0.0001; allowed are 10000 cells");
     assert_int_equal(schedule_draw_time(&s, &play, 0, "", *state, &text), ERR_CONFIG);

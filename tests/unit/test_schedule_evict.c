@@ -1,12 +1,9 @@
 /* test_schedule_evict.c -- evicted and fetched frames, and split or merged backwards: the passes
  * keep lists valid and have their effect. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test_arena.h"
+
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 #include "schedule/check/check.h"
 #include "schedule/evict.h"
 #include "schedule/expand.h"
@@ -15,43 +12,25 @@
 #include "schedule/play.h"
 #include "schedule/text_form.h"
 
-static int open_arena(void **state)
-{
-    static Arena arena;
-    *state = &arena;
-    return arena_open(&arena, "test", (size_t)1 << 30);
-}
-
-static int close_arena(void **state)
-{
-    arena_close(*state);
-    return 0;
-}
-
-static void must(Err err)
-{
-    if (err != OK) fail_msg("%s", err_text());
-}
-
 static Schedule generate(Arena *a, const char *name, int stages, int micros)
 {
     Schedule s;
-    must(schedule_generate(name, &(Pipeline){.stages = stages, .micros = micros}, a, &s));
+    DO(schedule_generate(name, &(Pipeline){.stages = stages, .micros = micros}, a, &s));
     return s;
 }
 
 static Schedule evict(Arena *a, const Schedule *s, int keep)
 {
     Schedule out;
-    must(schedule_evict(s, keep, a, &out));
-    must(schedule_check(&out, a));
+    DO(schedule_evict(s, keep, a, &out));
+    DO(schedule_check(&out, a));
     return out;
 }
 
 static Play play(Arena *a, const Schedule *s)
 {
     Play p;
-    must(schedule_play(s, &(PlayCosts){0}, a, &p));
+    DO(schedule_play(s, &(PlayCosts){0}, a, &p));
     return p;
 }
 
@@ -121,8 +100,8 @@ static void every_schedule_respects_keep(void **state)
                         if (out.list[r][k].kind == A_EVICT)
                             ++*(out.list[r][k].peer < 0 ? &to_host : &to_peer);
                 }
-                must(schedule_expand(&out, EXPAND_STEP, *state, &units));
-                must(schedule_check(&units, *state));
+                DO(schedule_expand(&out, EXPAND_STEP, *state, &units));
+                DO(schedule_check(&units, *state));
                 arena_rewind(*state, mark);
             }
     assert_true(to_host > 100 && to_peer > 100);
@@ -132,7 +111,7 @@ static void every_schedule_respects_keep(void **state)
 static void assert_list(Arena *a, const Schedule *s, const char *list)
 {
     const char *text;
-    must(schedule_print(s, a, &text));
+    DO(schedule_print(s, a, &text));
     if (!strstr(text, list)) fail_msg("no\n%sin\n%s", list, text);
 }
 
@@ -165,7 +144,7 @@ static void units_move_with_their_chunk(void **state)
     Schedule one = generate(*state, "gpipe", 1, 3), units;
     one.first_unit = (const int16_t[]){0, 2};
     const Schedule kept = evict(*state, &one, 1);
-    must(schedule_expand(&kept, EXPAND_RUNS, *state, &units));
+    DO(schedule_expand(&kept, EXPAND_RUNS, *state, &units));
     assert_list(*state, &units,
                 "stage 0: F0.0 F1.0 F0.1 F1.1 evict.0.1>host evict.1.1>host F0.2 F1.2 "
                 "evict.0.2>host evict.1.2>host\nstage 0: fetch.0.1<host fetch.1.1<host B1.0 B0.0 "
@@ -177,7 +156,7 @@ static void invalid_evictions_are_refused(void **state)
     Schedule s = generate(*state, "1f1b", 2, 3), out;
     assert_int_equal(schedule_evict(&s, -1, *state, &out), ERR_CONFIG);
     assert_string_equal(err_text(), "parallel.evict keeps -1 frames; allowed are 1 and more");
-    must(schedule_expand(&s, EXPAND_RUNS, *state, &s));
+    DO(schedule_expand(&s, EXPAND_RUNS, *state, &s));
     assert_int_equal(schedule_evict(&s, 1, *state, &out), ERR_CHECK);
     assert_non_null(
         strstr(err_text(), "stage 0, position 0: a run over units; frames are evicted"));
@@ -190,11 +169,11 @@ static void split_and_merge(void **state)
     for (int i = 0; i < n; i++) {
         const Schedule s = generate(*state, row[i].name, 3, 7);
         Schedule split, merged, resplit;
-        must(schedule_split(&s, *state, &split));
-        must(schedule_check(&split, *state));
-        must(schedule_merge(&split, *state, &merged));
-        must(schedule_check(&merged, *state));
-        must(schedule_split(&merged, *state, &resplit));
+        DO(schedule_split(&s, *state, &split));
+        DO(schedule_check(&split, *state));
+        DO(schedule_merge(&split, *state, &merged));
+        DO(schedule_check(&merged, *state));
+        DO(schedule_split(&merged, *state, &resplit));
         assert_true(schedule_equal(&split, &resplit));
         for (int r = 0; r < 3; r++) {
             int left = 0, backwards = 0;
@@ -213,7 +192,7 @@ static void split_and_merge(void **state)
         if (strcmp(row[i].name, "dualpipev") != 0) assert_true(schedule_equal(&s, &merged));
     }
     Schedule units = generate(*state, "1f1b", 2, 3), out;
-    must(schedule_expand(&units, EXPAND_RUNS, *state, &units));
+    DO(schedule_expand(&units, EXPAND_RUNS, *state, &units));
     assert_int_equal(schedule_split(&units, *state, &out), ERR_CHECK);
     assert_non_null(strstr(err_text(), "this one has sends"));
 }

@@ -1,12 +1,9 @@
 /* test_schedule_expand.c -- expansion of chunks to units: the actions inserted, no deadlock, and no
  * cost in time. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test_arena.h"
+
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 #include "base/philox.h"
 #include "base/text.h"
 #include "schedule/check/check.h"
@@ -20,44 +17,26 @@
 #define SHEAF_SOURCE_DIR "."
 #endif
 
-static int open_arena(void **state)
-{
-    static Arena arena;
-    *state = &arena;
-    return arena_open(&arena, "test", (size_t)1 << 30);
-}
-
-static int close_arena(void **state)
-{
-    arena_close(*state);
-    return 0;
-}
-
-static void must(Err err)
-{
-    if (err != OK) fail_msg("%s", err_text());
-}
-
 static Schedule generate(Arena *a, const char *name, int stages, int micros, int slices)
 {
     Schedule s;
     const Pipeline p = {.stages = stages, .micros = micros, .slices = slices};
-    must(schedule_generate(name, &p, a, &s));
+    DO(schedule_generate(name, &p, a, &s));
     return s;
 }
 
 static Schedule expand(Arena *a, const Schedule *chunks, ExpandEnd end)
 {
     Schedule s;
-    must(schedule_expand(chunks, end, a, &s));
-    must(schedule_check(&s, a));
+    DO(schedule_expand(chunks, end, a, &s));
+    DO(schedule_check(&s, a));
     return s;
 }
 
 static Schedule parse(Arena *a, const char *text)
 {
     Schedule s;
-    must(schedule_parse("test", text, strlen(text), a, &s));
+    DO(schedule_parse("test", text, strlen(text), a, &s));
     return s;
 }
 
@@ -89,13 +68,13 @@ static void check_runs(const Schedule *chunks, const Schedule *units, int stage)
 static void check_alone(Arena *a, const Schedule *chunks, const Schedule *all)
 {
     Schedule moves, one;
-    must(schedule_moves(chunks, a, &moves));
-    must(schedule_check(&moves, a));
+    DO(schedule_moves(chunks, a, &moves));
+    DO(schedule_check(&moves, a));
     for (int r = 0; r < all->stages && all->stages > 1; r++) {
-        must(schedule_expand_stage(&moves, EXPAND_STEP, r, a, &one));
+        DO(schedule_expand_stage(&moves, EXPAND_STEP, r, a, &one));
         for (int k = 0; k < all->stages; k++) assert_int_equal(one.n[k], k == r ? all->n[k] : 0);
         assert_memory_equal(one.list[r], all->list[r], (size_t)one.n[r] * sizeof *one.list[r]);
-        must(schedule_check(&one, a));
+        DO(schedule_check(&one, a));
         int last = one.n[r] - 1;
         while (one.list[r][last].kind != A_RUN) last--;
         one.list[r][last] = action_of(A_GATHER, one.list[r][last].unit);
@@ -129,7 +108,7 @@ static void check_expanded(Arena *a, Schedule *chunks, int turn)
     }
     for (PlayWait wait = PLAY_WAIT_AT_USE; wait <= PLAY_WAIT_BOTH; wait++) {
         Play play;
-        must(schedule_play(&s, &(PlayCosts){.wait = wait, .latency = 0.25}, a, &play));
+        DO(schedule_play(&s, &(PlayCosts){.wait = wait, .latency = 0.25}, a, &play));
     }
 }
 
@@ -161,13 +140,13 @@ static void moves_cost_no_time(void **state)
         const Schedule units = expand(*state, &chunks, EXPAND_RUNS);
         Play before, after;
         double *cost;
-        must(schedule_play(&chunks, &(PlayCosts){0}, *state, &before));
-        must(schedule_play(&units, &(PlayCosts){.wait = PLAY_WAIT_AT_RECV}, *state, &after));
+        DO(schedule_play(&chunks, &(PlayCosts){0}, *state, &before));
+        DO(schedule_play(&units, &(PlayCosts){.wait = PLAY_WAIT_AT_RECV}, *state, &after));
         assert_true(after.makespan == before.makespan);
-        must(ARENA_NEW(*state, stages * N_PHASES, &cost));
+        DO(ARENA_NEW(*state, stages * N_PHASES, &cost));
         for (int i = 0; i < stages * N_PHASES; i++) cost[i] = 0.1 + random_uniform(&random, draw++);
-        must(schedule_play(&chunks, &(PlayCosts){.cost = cost}, *state, &before));
-        must(schedule_play(&units, &(PlayCosts){.cost = cost}, *state, &after));
+        DO(schedule_play(&chunks, &(PlayCosts){.cost = cost}, *state, &before));
+        DO(schedule_play(&units, &(PlayCosts){.cost = cost}, *state, &after));
         assert_true(after.makespan == before.makespan);
         assert_int_equal(after.peak[0], before.peak[0]);
         arena_rewind(*state, mark);
@@ -177,7 +156,7 @@ static void moves_cost_no_time(void **state)
 static void assert_text(Arena *a, const Schedule *s, const char *expected)
 {
     const char *text;
-    must(schedule_print(s, a, &text));
+    DO(schedule_print(s, a, &text));
     assert_string_equal(text, expected);
 }
 
@@ -273,9 +252,9 @@ static void lists_match_reviewed_ones(void **state)
             s.first_unit = row[i].first_unit;
             s = expand(*state, &s, EXPAND_STEP);
         }
-        must(schedule_print(&s, *state, &text));
+        DO(schedule_print(&s, *state, &text));
         snprintf(path, sizeof path, SHEAF_SOURCE_DIR "/tests/golden/schedule/%s.txt", row[i].file);
-        must(text_read_file(path, 1 << 20, *state, &golden, &length));
+        DO(text_read_file(path, 1 << 20, *state, &golden, &length));
         if (strcmp(text, golden) != 0) fail_msg("%s differs; now it is:\n%s", path, text);
     }
 }

@@ -16,7 +16,7 @@ static Schedule gather(Arena *a, const Schedule *s, Table *t)
 {
     Schedule out;
     const GatherInput in = {t->row, t->packs, t->live};
-    must(schedule_gathers(s, &in, a, &out, t->count));
+    DO(schedule_gathers(s, &in, a, &out, t->count));
     return out;
 }
 
@@ -166,8 +166,8 @@ static void check_one(Arena *a, Table *t, const Schedule *before, bool search)
 {
     const Schedule s = gather(a, before, t);
     const PackRules rules = {t->row, t->packs, t->live, NULL};
-    must(schedule_check(&s, a));
-    must(schedule_check_packs(&s, &rules, a));
+    DO(schedule_check(&s, a));
+    DO(schedule_check_packs(&s, &rules, a));
     assert_rest_is(&s, before, 1u << A_GATHER | 1u << A_DROP);
     check_counts(before, &s, t, search);
     check_kept(&s, t);
@@ -255,7 +255,7 @@ static void invalid_requests_are_refused(void **state)
     assert_int_equal(schedule_gathers(&s, &in, *state, &out, t.count), ERR_CONFIG);
     assert_non_null(strstr(err_text(), "parallel.live=1: F of unit 2 reads the parameters of 2 "
                                        "units at once; set parallel.live=2 or more"));
-    must(schedule_gathers(&s, &more, *state, &out, t.count));
+    DO(schedule_gathers(&s, &more, *state, &out, t.count));
 
     const Schedule two = units_of(*state, "1f1b", 2, 3, 1, false);
     assert_int_equal(schedule_gathers(&two, &more, *state, &out, t.count), ERR_CONFIG);
@@ -292,7 +292,7 @@ static void faults_are_found(void **state)
             "sheaf schedule 2\nchunks 1 micros 1 slices 1\nstages 0\nunits 2\nover units\nstage "
             "0: %s\n",
             row[i].list);
-        must(schedule_parse("test", text, strlen(text), *state, &s));
+        DO(schedule_parse("test", text, strlen(text), *state, &s));
         const PackRules rules = {t.row, t.packs, 2, NULL}, tight = {t.row, t.packs, 1, NULL};
         const Err err = schedule_check_packs(&s, &rules, *state);
         assert_int_equal(err, row[i].reason ? ERR_CHECK : OK);

@@ -18,7 +18,7 @@ static void check_model(Arena *a, const TestModel *model, const Job *job)
     const Model *m = &job->model;
     const int head = m->n_units - 1;
     const bool tied = model->config.tied;
-    must(packs_of_model(m, &job->programs, a, &packs));
+    DO(packs_of_model(m, &job->programs, a, &packs));
     assert_set(&packs[0].reads[PHASE_F], 1, 0, 0);
     assert_set(&packs[0].reads[PHASE_B], 0, 0, 0);
     assert_set(&packs[0].adds, 1, 0, 0);
@@ -35,7 +35,7 @@ static void packs_match_the_table(void **state)
         const size_t mark = arena_mark(*state);
         Job job;
         const JobSettings set = test_job_settings(model->name, JOB_STEP);
-        must(job_compile(&set, *state, &job));
+        DO(job_compile(&set, *state, &job));
         check_model(*state, model, &job);
         arena_rewind(*state, mark);
     }

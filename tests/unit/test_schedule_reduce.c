@@ -12,7 +12,7 @@ typedef struct {
 static Schedule reduce(Arena *a, const Schedule *s, Table *t)
 {
     Schedule out;
-    must(schedule_reduces(s, &(ReduceInput){t->packs, t->group, NULL, NULL}, a, &out, t->sums));
+    DO(schedule_reduces(s, &(ReduceInput){t->packs, t->group, NULL, NULL}, a, &out, t->sums));
     return out;
 }
 
@@ -87,8 +87,8 @@ static void check_one(Arena *a, Table *t, const Schedule *before, bool tied)
     const int units = schedule_units(&s);
     PackSwitches row[MAX_UNITS] = {{0}};
     int n = 0, in_list = 0;
-    must(schedule_check(&s, a));
-    must(schedule_check_packs(&s, &(PackRules){row, t->packs, 1, t->group}, a));
+    DO(schedule_check(&s, a));
+    DO(schedule_check_packs(&s, &(PackRules){row, t->packs, 1, t->group}, a));
     assert_rest_is(&s, before, 1u << A_REDUCE);
     for (int u = 0; u < units; u++) {
         n += check_pack(&s, t, u, tied && u == 0 ? 2 : 1);
@@ -161,7 +161,7 @@ static void sums_of_a_tied_head_wait(void **state)
     assert_int_equal(one.n[0], f.n[0] + 1);
     const PackSwitches row[3] = {{0}};
     const PackRules rules = {row, t.packs, 1, t.group};
-    must(schedule_check_packs(&one, &rules, *state));
+    DO(schedule_check_packs(&one, &rules, *state));
     assert_int_equal(schedule_check_packs(&f, &rules, *state), ERR_CHECK);
     assert_non_null(strstr(err_text(), "reduce.0 is missing: 0 of 4"));
 }
@@ -175,8 +175,8 @@ static void the_last_holder_counts(void **state)
     Table t = {.group = {1, 1, 1, 1}};
     Schedule s;
     fill_packs(t.packs, 4, false);
-    must(packs_add(&t.packs[2].adds, 1));
-    must(schedule_parse("test", text, sizeof text - 1, *state, &s));
+    DO(packs_add(&t.packs[2].adds, 1));
+    DO(schedule_parse("test", text, sizeof text - 1, *state, &s));
     const Schedule out = reduce(*state, &s, &t);
     assert_string_equal(list_text(*state, &out, 0),
                         "F0.0 F1.0 F2.0 F3.0 reduce.3 B3.0 I2.0 I1.0 W1.0 W2.0 reduce.1 reduce.2 "
@@ -199,14 +199,14 @@ static void both_passes_together(void **state)
     const Schedule s = units_of(*state, "1f1b", 1, UNITS, MICROS, false);
     const GatherInput in = {row, t.packs, LIVE};
     const PackRules rules = {row, t.packs, LIVE, t.group};
-    must(schedule_gathers(&s, &in, *state, &a, count));
+    DO(schedule_gathers(&s, &in, *state, &a, count));
     b = reduce(*state, &a, &t);
-    must(schedule_check(&b, *state));
-    must(schedule_check_packs(&b, &rules, *state));
+    DO(schedule_check(&b, *state));
+    DO(schedule_check_packs(&b, &rules, *state));
     a = reduce(*state, &s, &t);
-    must(schedule_gathers(&a, &in, *state, &c, count));
-    must(schedule_check(&c, *state));
-    must(schedule_check_packs(&c, &rules, *state));
+    DO(schedule_gathers(&a, &in, *state, &c, count));
+    DO(schedule_check(&c, *state));
+    DO(schedule_check_packs(&c, &rules, *state));
     assert_int_equal(b.n[0], c.n[0]);
 }
 
@@ -225,7 +225,7 @@ static void invalid_requests_are_refused(void **state)
     assert_int_equal(schedule_reduces(&s, &in, *state, &out, t.sums), ERR_CHECK);
     assert_non_null(strstr(err_text(), "does not run micro-batches in order"));
     t.group[0] = 2;
-    must(schedule_reduces(&s, &in, *state, &out, t.sums));
+    DO(schedule_reduces(&s, &in, *state, &out, t.sums));
 }
 
 /* Lists with one change. */
@@ -257,7 +257,7 @@ static void faults_are_found(void **state)
             "sheaf schedule 2\nchunks 1 micros 2 slices 1\nstages 0\nunits 2\nover units\nstage "
             "0: %s\n",
             row[i].list);
-        must(schedule_parse("test", text, strlen(text), *state, &s));
+        DO(schedule_parse("test", text, strlen(text), *state, &s));
         const Err err = schedule_check_packs(&s, &(PackRules){none, t.packs, 1, t.group}, *state);
         assert_int_equal(err, row[i].reason ? ERR_CHECK : OK);
         if (row[i].reason && !strstr(err_text(), row[i].reason))

@@ -1,35 +1,14 @@
 /* test_schedule_svg.c -- pictures: well-formed, complete, true to the times, and self-contained. */
+#include "support/test_arena.h"
+
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "schedule/evict.h"
 #include "schedule/expand.h"
 #include "schedule/gen/generate.h"
 #include "schedule/svg.h"
-
-static int open_arena(void **state)
-{
-    static Arena arena;
-    *state = &arena;
-    return arena_open(&arena, "test", (size_t)1 << 30);
-}
-
-static int close_arena(void **state)
-{
-    arena_close(*state);
-    return 0;
-}
-
-static void must(Err err)
-{
-    if (err != OK) fail_msg("%s", err_text());
-}
 
 /* Returns the end of a tag's attributes: each has a name, =, and a value in quotes with no < in
  * it. */
@@ -104,8 +83,8 @@ static void sum_widths(const char *svg, const char *class, double *width, double
 static const char *draw(Arena *a, const Schedule *s, const char *title, Play *play)
 {
     const char *svg;
-    must(schedule_play(s, &(PlayCosts){0}, a, play));
-    must(schedule_svg(s, play, title, a, &svg));
+    DO(schedule_play(s, &(PlayCosts){0}, a, play));
+    DO(schedule_svg(s, play, title, a, &svg));
     assert_well_formed(svg);
     assert_null(strstr(svg, "href"));
     assert_null(strstr(svg, "@import"));
@@ -148,10 +127,10 @@ static void every_schedule_is_drawn(void **state)
         for (int stages = 1; stages <= 5; stages += 2) {
             const size_t mark = arena_mark(*state);
             Schedule s;
-            must(schedule_generate(row[i].name, &(Pipeline){.stages = stages, .micros = 11}, *state,
-                                   &s));
+            DO(schedule_generate(row[i].name, &(Pipeline){.stages = stages, .micros = 11}, *state,
+                                 &s));
             check_picture(*state, &s, row[i].name);
-            must(schedule_expand(&s, EXPAND_STEP, *state, &s));
+            DO(schedule_expand(&s, EXPAND_STEP, *state, &s));
             check_picture(*state, &s, row[i].name);
             arena_rewind(*state, mark);
         }
@@ -161,7 +140,7 @@ static void texts_and_colors(void **state)
 {
     Schedule s;
     Play play;
-    must(schedule_generate("1f1b", &(Pipeline){.stages = 8, .micros = 20}, *state, &s));
+    DO(schedule_generate("1f1b", &(Pipeline){.stages = 8, .micros = 20}, *state, &s));
     const char *svg = draw(*state, &s, "a < b & c > \"d\"\n", &play);
     assert_non_null(strstr(svg, "<title>a &lt; b &amp; c &gt; \"d\" </title>"));
     assert_non_null(strstr(svg, ">makespan 81, bubble 21, stages wait 25.9 % of their time<"));
@@ -174,12 +153,12 @@ static void texts_and_colors(void **state)
     assert_null(strstr(svg, "lighter"));
     assert_null(strstr(svg, "frame"));
     assert_null(strstr(svg, ">W grad"));
-    must(schedule_evict(&s, 0, *state, &s));
+    DO(schedule_evict(&s, 0, *state, &s));
     svg = draw(*state, &s, "bpipe", &play);
     assert_non_null(strstr(svg, "<title>evict.0.6&gt;7</title>"));
     assert_non_null(strstr(svg, "<title>fetch.0.6&lt;7</title>"));
     assert_non_null(strstr(svg, ">frame evicted<"));
-    must(schedule_generate("izb", &(Pipeline){.stages = 2, .micros = 2}, *state, &s));
+    DO(schedule_generate("izb", &(Pipeline){.stages = 2, .micros = 2}, *state, &s));
     svg = draw(*state, &s, "izb", &play);
     assert_non_null(strstr(svg, "lighter: a later chunk"));
     assert_int_equal(count(svg, "#b5dbf7"), 2 * 2 + 1); /* F of second chunks, and the legend */
@@ -192,13 +171,13 @@ static void extreme_sizes(void **state)
     Schedule s;
     Play play;
     const char *svg;
-    must(schedule_generate("gpipe", &(Pipeline){.stages = 2, .micros = 2000}, *state, &s));
+    DO(schedule_generate("gpipe", &(Pipeline){.stages = 2, .micros = 2000}, *state, &s));
     svg = draw(*state, &s, "wide", &play);
     assert_int_equal(count(svg, "width=\"8166\""), 1); /* rows, names and peaks */
     for (int r = 0; r < 2; r++) s.n[r] = 0;
     draw(*state, &s, "empty", &play);
-    must(schedule_generate("gpipe", &(Pipeline){.stages = 2, .micros = 30000}, *state, &s));
-    must(schedule_play(&s, &(PlayCosts){0}, *state, &play));
+    DO(schedule_generate("gpipe", &(Pipeline){.stages = 2, .micros = 30000}, *state, &s));
+    DO(schedule_play(&s, &(PlayCosts){0}, *state, &play));
     assert_int_equal(schedule_svg(&s, &play, "", *state, &svg), ERR_CONFIG);
     assert_non_null(strstr(err_text(), "a picture of 120000 RUNs; allowed are 100000"));
 }

@@ -1,15 +1,12 @@
 /* test_schedule_text.c -- the text form: a printed schedule parses to an equal one; faults are
  * named by line and column. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test_arena.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include "base/philox.h"
 #include "base/text.h"
 #include "schedule/check/check.h"
@@ -21,32 +18,14 @@
 #define SHEAF_SOURCE_DIR "."
 #endif
 
-static int open_arena(void **state)
-{
-    static Arena arena;
-    *state = &arena;
-    return arena_open(&arena, "test", (size_t)1 << 30);
-}
-
-static int close_arena(void **state)
-{
-    arena_close(*state);
-    return 0;
-}
-
-static void must(Err err)
-{
-    if (err != OK) fail_msg("%s", err_text());
-}
-
 static const char *round_trip(Arena *a, const Schedule *s)
 {
     const char *text, *reprinted;
     Schedule back;
-    must(schedule_print(s, a, &text));
-    must(schedule_parse("printed", text, strlen(text), a, &back));
+    DO(schedule_print(s, a, &text));
+    DO(schedule_parse("printed", text, strlen(text), a, &back));
     if (!schedule_equal(s, &back)) fail_msg("read back another schedule:\n%s", text);
-    must(schedule_print(&back, a, &reprinted));
+    DO(schedule_print(&back, a, &reprinted));
     assert_string_equal(text, reprinted);
     return text;
 }
@@ -63,13 +42,13 @@ static void generated_lists_round_trip(void **state)
                     int16_t first_unit[13] = {0};
                     Schedule s, units;
                     const Pipeline p = {stages, micros, 0, slices, 0};
-                    must(schedule_generate(row[i].name, &p, *state, &s));
+                    DO(schedule_generate(row[i].name, &p, *state, &s));
                     round_trip(*state, &s);
                     for (int c = 0; c < s.chunks; c++)
                         first_unit[c + 1] = (int16_t)(first_unit[c] + 1 + (c + micros) % 3);
                     s.first_unit = first_unit;
                     round_trip(*state, &s);
-                    must(schedule_expand(&s, EXPAND_STEP, *state, &units));
+                    DO(schedule_expand(&s, EXPAND_STEP, *state, &units));
                     round_trip(*state, &units);
                     arena_rewind(*state, mark);
                 }
@@ -93,18 +72,18 @@ static void loaded_for_a_run(void **state)
          " is written for 6 chunks in all (mesh.pp times parallel.chunks); the run has 3"},
         {{3, 5, 2, 2, 0}, " is written for 1 slices (parallel.slices); the run has 2"},
     };
-    must(schedule_generate("zbv", &fits, *state, &s));
-    must(schedule_print(&s, *state, &text));
+    DO(schedule_generate("zbv", &fits, *state, &s));
+    DO(schedule_print(&s, *state, &text));
     assert_true(file >= 0 && write(file, text, strlen(text)) == (ssize_t)strlen(text));
     assert_true(schedule_is_file(path) && !schedule_is_file("zbv"));
-    must(schedule_load(path, &fits, *state, &back));
+    DO(schedule_load(path, &fits, *state, &back));
     assert_true(schedule_equal(&s, &back));
     for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
         assert_int_equal(schedule_load(path, &row[i].p, *state, &back), ERR_CONFIG);
         if (!strstr(err_text(), row[i].reason)) fail_msg("got: %s", err_text());
     }
     s.n[2]--; /* one backward is missing: the file parses and fails the check */
-    must(schedule_print(&s, *state, &text));
+    DO(schedule_print(&s, *state, &text));
     assert_int_equal(ftruncate(file, 0), 0);
     assert_true(pwrite(file, text, strlen(text), 0) == (ssize_t)strlen(text));
     assert_int_equal(schedule_load(path, &fits, *state, &back), ERR_CONFIG);
@@ -136,8 +115,8 @@ static void equal_means_all_equal(void **state)
         {"stage 1: F1.0", "stage 1: F1.0 B1.0"},
     };
     Schedule s, other;
-    must(schedule_parse("equal", text, strlen(text), *state, &s));
-    must(schedule_parse("equal", text, strlen(text), *state, &other));
+    DO(schedule_parse("equal", text, strlen(text), *state, &s));
+    DO(schedule_parse("equal", text, strlen(text), *state, &other));
     assert_true(schedule_equal(&s, &other));
     for (size_t i = 0; i < sizeof change / sizeof change[0]; i++) {
         char changed[512];
@@ -145,11 +124,11 @@ static void equal_means_all_equal(void **state)
         assert_non_null(at);
         snprintf(changed, sizeof changed, "%.*s%s%s", (int)(at - text), text, change[i][1],
                  at + strlen(change[i][0]));
-        must(schedule_parse("changed", changed, strlen(changed), *state, &other));
+        DO(schedule_parse("changed", changed, strlen(changed), *state, &other));
         if (schedule_equal(&s, &other)) fail_msg("equal to\n%s", changed);
     }
     s.list[0][0].slice = 1; /* which a text with one slice cannot express */
-    must(schedule_parse("equal", text, strlen(text), *state, &other));
+    DO(schedule_parse("equal", text, strlen(text), *state, &other));
     assert_false(schedule_equal(&s, &other));
 }
 
@@ -172,7 +151,7 @@ static const char by_hand[] = "# two chunks on stage 2, none on stage 1\n"
 static void written_by_hand(void **state)
 {
     Schedule s;
-    must(schedule_parse("hand", by_hand, strlen(by_hand), *state, &s));
+    DO(schedule_parse("hand", by_hand, strlen(by_hand), *state, &s));
     assert_string_equal(round_trip(*state, &s),
                         "sheaf schedule 2\n"
                         "chunks 3 micros 2 slices 2\n"
@@ -208,10 +187,10 @@ static void version_one_is_read(void **state)
         const char *text;
         size_t length;
         snprintf(path, sizeof path, SHEAF_SOURCE_DIR "/tests/golden/schedule/%s.txt", file[i]);
-        must(text_read_file(path, 1 << 20, *state, &text, &length));
+        DO(text_read_file(path, 1 << 20, *state, &text, &length));
         assert_int_equal(strncmp(text, i == 0 ? "sheaf schedule 1\n" : "sheaf schedule 2\n", 17),
                          0);
-        must(schedule_parse(path, text, length, *state, &s[i]));
+        DO(schedule_parse(path, text, length, *state, &s[i]));
     }
     assert_true(schedule_equal(&s[0], &s[1]));
     round_trip(*state, &s[0]);
@@ -334,10 +313,10 @@ static void malformed_text_never_crashes(void **state)
     Schedule s, units;
     uint64_t draw = 0;
     int read = 0, checked = 0;
-    must(schedule_generate("1f1b", &(Pipeline){.stages = 3, .micros = 3}, *state, &s));
-    must(schedule_print(&s, *state, &seed[1]));
-    must(schedule_expand(&s, EXPAND_STEP, *state, &units));
-    must(schedule_print(&units, *state, &seed[2]));
+    DO(schedule_generate("1f1b", &(Pipeline){.stages = 3, .micros = 3}, *state, &s));
+    DO(schedule_print(&s, *state, &seed[1]));
+    DO(schedule_expand(&s, EXPAND_STEP, *state, &units));
+    DO(schedule_print(&units, *state, &seed[2]));
     for (int trial = 0; trial < 20000; trial++) {
         const size_t mark = arena_mark(*state), cap = 4096;
         size_t length = strlen(seed[trial % 3]);

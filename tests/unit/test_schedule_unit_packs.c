@@ -13,11 +13,11 @@ static Schedule make(Arena *a, int micros)
 {
     Schedule s, out;
     const int16_t first_unit[] = {0, UNITS};
-    must(schedule_generate("1f1b", &(Pipeline){.stages = 1, .micros = micros}, a, &s));
+    DO(schedule_generate("1f1b", &(Pipeline){.stages = 1, .micros = micros}, a, &s));
     s.first_unit = first_unit;
     s.first_pack = first_pack;
-    must(schedule_expand(&s, EXPAND_STEP, a, &out));
-    must(schedule_check(&out, a));
+    DO(schedule_expand(&s, EXPAND_STEP, a, &out));
+    DO(schedule_check(&out, a));
     return out;
 }
 
@@ -27,9 +27,9 @@ static void fill(UnitPacks *packs)
     memset(packs, 0, UNITS * sizeof *packs);
     for (int u = 0; u < UNITS; u++)
         for (int i = 0; i < 2; i++) {
-            must(packs_add(&packs[u].adds, reads[u][i]));
-            must(packs_add(&packs[u].reads[PHASE_F], reads[u][i]));
-            if (u == 1) must(packs_add(&packs[u].reads[PHASE_B], reads[u][i]));
+            DO(packs_add(&packs[u].adds, reads[u][i]));
+            DO(packs_add(&packs[u].reads[PHASE_F], reads[u][i]));
+            if (u == 1) DO(packs_add(&packs[u].reads[PHASE_B], reads[u][i]));
         }
 }
 
@@ -44,14 +44,14 @@ static void actions_name_packs(void **state)
     fill(packs);
     for (int p = 0; p < PACKS; p++) row[p] = switches_of_zero(3, true);
     row[2] = switches_of_zero(0, false);
-    must(schedule_reduces(&s, &(ReduceInput){packs, group, NULL, NULL}, *state, &reduced, sums));
-    must(schedule_gathers(&reduced, &(GatherInput){row, packs, 1}, *state, &out, count));
+    DO(schedule_reduces(&s, &(ReduceInput){packs, group, NULL, NULL}, *state, &reduced, sums));
+    DO(schedule_gathers(&reduced, &(GatherInput){row, packs, 1}, *state, &out, count));
     assert_string_equal(list_text(*state, &out, 0),
                         "gather.0 F0.0 drop.0 gather.1 F1.0 drop.1 gather.0 F2.0 drop.0 gather.3 "
                         "F3.0 drop.3 reduce.3 gather.1 B3.0 B2.0 B1.0 drop.1 reduce.1 reduce.2 "
                         "B0.0 reduce.0 norm update.0 update.1 update.2 update.3");
-    must(schedule_check(&out, *state));
-    must(schedule_check_packs(&out, &(PackRules){row, packs, 1, group}, *state));
+    DO(schedule_check(&out, *state));
+    DO(schedule_check_packs(&out, &(PackRules){row, packs, 1, group}, *state));
 }
 
 /* Two packs of one unit take one place. */
@@ -64,11 +64,11 @@ static void live_counts_units(void **state)
     Schedule out;
     fill(packs);
     for (int p = 0; p < PACKS; p++) row[p] = switches_of_zero(3, false);
-    must(schedule_gathers(&s, &(GatherInput){row, packs, 1}, *state, &out, count));
-    must(schedule_check_packs(&out, &(PackRules){row, packs, 1, NULL}, *state));
+    DO(schedule_gathers(&s, &(GatherInput){row, packs, 1}, *state, &out, count));
+    DO(schedule_check_packs(&out, &(PackRules){row, packs, 1, NULL}, *state));
     assert_int_equal(count[1].gathers, count[2].gathers);
     assert_true(count[1].gathers > 0);
-    must(packs_add(&packs[1].reads[PHASE_F], 3)); /* of another unit */
+    DO(packs_add(&packs[1].reads[PHASE_F], 3)); /* of another unit */
     assert_int_equal(schedule_gathers(&s, &(GatherInput){row, packs, 1}, *state, &out, count),
                      ERR_CONFIG);
     assert_non_null(strstr(err_text(), "reads the parameters of 2 units at once"));
@@ -79,9 +79,9 @@ static void text_has_packs(void **state)
     const Schedule s = make(*state, 2);
     Schedule again;
     const char *text;
-    must(schedule_print(&s, *state, &text));
+    DO(schedule_print(&s, *state, &text));
     assert_non_null(strstr(text, "\nunits 4\npacks 1 2 0 1\nover units\n"));
-    must(schedule_parse("test", text, strlen(text), *state, &again));
+    DO(schedule_parse("test", text, strlen(text), *state, &again));
     assert_true(schedule_equal(&s, &again));
     const char *bad = "sheaf schedule 2\nchunks 1 micros 1 slices 1\nstages 0\nunits 2\n"
                       "packs 1 2\nover units\nstage 0: F0.0 F1.0 gather.3\n";
