@@ -147,8 +147,14 @@ Err gemm_entry_tune(DeviceQueue *q, GemmEntry *c, const LtOperands *operands, Ca
 typedef Err (*FusionRun)(const void *context);
 Err autotuner_fastest(DeviceQueue *q, const FusionRun *run, int n, const void *context, int *out);
 
+#ifdef __cplusplus
+extern "C" {
+#endif
 /* Local. Returns ERR_IO with the name of the call. */
 Err blas_failed(cublasStatus_t status, const char *call);
+#ifdef __cplusplus
+}
+#endif
 #define BLAS_TRY(call)                                                                             \
     do {                                                                                           \
         cublasStatus_t status_ = (call);                                                           \
