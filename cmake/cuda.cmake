@@ -5,7 +5,10 @@ enable_language(CUDA)
 find_package(CUDAToolkit REQUIRED)
 
 file(GLOB_RECURSE cuda_sources CONFIGURE_DEPENDS src/device/cuda/*.c src/device/cuda/*.cu)
-list(FILTER cuda_sources EXCLUDE REGEX "/pingpong\\.cu$")
+# Code that uses instructions that only sm_90a has.
+set(cuda_sources_90a ${cuda_sources})
+list(FILTER cuda_sources_90a INCLUDE REGEX "/(pingpong|hopper_[a-z0-9_]*)\\.cu$")
+list(REMOVE_ITEM cuda_sources ${cuda_sources_90a})
 add_library(sheaf_cuda MODULE ${cuda_sources})
 target_include_directories(sheaf_cuda PRIVATE src)
 target_include_directories(sheaf_cuda SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
@@ -16,8 +19,7 @@ target_link_libraries(sheaf_cuda PRIVATE CUDA::cublasLt sheaf_cuda_90a)
 set_target_properties(sheaf_cuda PROPERTIES PREFIX "" OUTPUT_NAME sheaf-cuda SUFFIX .so
     CUDA_RUNTIME_LIBRARY Shared C_VISIBILITY_PRESET hidden CUDA_VISIBILITY_PRESET hidden
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
-# pingpong.cu uses instructions that only sm_90a has.
-add_library(sheaf_cuda_90a OBJECT src/device/cuda/gemm/pingpong.cu)
+add_library(sheaf_cuda_90a OBJECT ${cuda_sources_90a})
 target_include_directories(sheaf_cuda_90a PRIVATE src)
 target_compile_options(sheaf_cuda_90a PRIVATE -O3 $<$<BOOL:${SHEAF_WERROR}>:-Werror=all-warnings>)
 set_target_properties(sheaf_cuda_90a PROPERTIES CUDA_ARCHITECTURES 90a-real POSITION_INDEPENDENT_CODE ON

@@ -30,7 +30,7 @@ export -f compile
 {
     for source in $(find src/device/cuda -name "*.cu"); do
         code="-arch=$arch"
-        [[ $source != */pingpong.cu ]] || code="-gencode arch=compute_90a,code=sm_90a"
+        [[ $source != */pingpong.cu && $source != */hopper_*.cu ]] || code="-gencode arch=compute_90a,code=sm_90a"
         echo "compile $out/$(tr / _ <<<"${source#src/}").o $source nvcc $code -std=c++17 -O3 -Isrc ${cudnn[*]} -Xcompiler -fPIC"
     done
     for source in $(find src/device/cuda -name "*.c"); do

@@ -6,6 +6,7 @@
 #include <string.h>
 #include "device/cuda/attention/cudnn.h"
 #include "device/cuda/gemm/pingpong.h"
+#include "device/cuda/tensor_map.h"
 
 Err cuda_failed(cudaError_t status, const char *call)
 {
@@ -117,6 +118,7 @@ static Err open_parts(DeviceContext *c)
     TRY(cuda_scratch(&c->queue[QUEUE_COMPUTE], BLAS_SCRATCH, &scratch));
     if (cublasLtCreate(&c->blas) != CUBLAS_STATUS_SUCCESS)
         return err_fail(ERR_IO, "cuda: cuBLASLt does not start on GPU %d", c->ordinal);
+    tensor_map_open(c);
     TRY(pingpong_open(c));
     c->autotuner = autotuner_open();
     c->cudnn = cudnn_open(c->capability);

@@ -38,7 +38,7 @@ struct DeviceContext {
     bool any_order;          /* not deterministic */
     unsigned epoch;          /* counts changes after which captured graphs are invalid */
     size_t graph_bytes;      /* device memory of all graphs */
-    void *encode_tensor_map; /* encodes TMA descriptors (gemm/pingpong.cu); NULL: not available */
+    void *encode_tensor_map; /* encodes TMA descriptors (tensor_map.h); NULL: not available */
     CudnnPlans *cudnn;       /* NULL if cuDNN is not available */
 };
 

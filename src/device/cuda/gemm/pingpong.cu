@@ -5,12 +5,11 @@
  *   dgate = (dy w) up silu'(gate), dup = (dy w) silu(gate)
  *
  * One warpgroup multiplies while the other runs the epilogue and stores; cuBLASLt's kernels do
- * these one after the other. This file alone is compiled for sm_90a, whose instructions are in
- * hopper.cuh. */
+ * these one after the other. Compiled for sm_90a alone, whose instructions are in
+ * hopper.cuh and wgmma.cuh. */
 #include "device/cuda/column_fold.cuh"
 #include "device/cuda/gemm/pingpong_epilogue.cuh"
-
-#include <cudaTypedefs.h>
+#include "device/cuda/tensor_map.h"
 
 template <EpilogueKind KIND>
 static __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(PINGPONG_THREADS, 1)
@@ -44,23 +43,6 @@ static __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(PINGPONG_THRE
     cluster_sync(); /* the other block may still arrive at barriers of this one */
 }
 
-/* The driver's function that encodes TMA descriptors, or NULL. */
-static void *find_encode()
-{
-    cudaDriverEntryPointQueryResult found;
-    void *encode = NULL;
-#if CUDART_VERSION >= 12050
-    const cudaError_t status = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &encode,
-                                                                12000, cudaEnableDefault, &found);
-#else /* the same call, for the version of this build */
-    const cudaError_t status =
-        cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &encode, cudaEnableDefault, &found);
-#endif
-    if (status == cudaSuccess && found == cudaDriverEntryPointSuccess) return encode;
-    (void)cudaGetLastError();
-    return NULL;
-}
-
 typedef void (*PingpongKernel)(PingpongArgs);
 
 static PingpongKernel kernel_of(EpilogueKind kind)
@@ -72,7 +54,6 @@ static PingpongKernel kernel_of(EpilogueKind kind)
 
 extern "C" Err pingpong_open(DeviceContext *c)
 {
-    c->encode_tensor_map = c->capability == 90 ? find_encode() : NULL;
     if (!c->encode_tensor_map) return OK;
     for (int i = EPILOGUE_GELU; i <= EPILOGUE_DSWIGLU; i++)
         CUDA_TRY(cudaFuncSetAttribute(kernel_of((EpilogueKind)i),
@@ -80,12 +61,9 @@ extern "C" Err pingpong_open(DeviceContext *c)
     return OK;
 }
 
-/* True if TMA can read and write the matrix: bf16, contiguous rows, each aligned to 16 bytes. */
 static bool tma_fits(const Tensor *t)
 {
-    return t->dtype == BF16 && t->ndim == 2 && t->n[0] > 0 && t->n[1] > 0 &&
-           t->n[0] < INT32_MAX / 2 && t->n[1] < INT32_MAX / 2 && t->stride[1] == 1 &&
-           t->stride[0] >= t->n[1] && t->stride[0] % 8 == 0 && (uintptr_t)t->data % 16 == 0;
+    return t->dtype == BF16 && t->ndim == 2 && tensor_map_fits(t);
 }
 
 extern "C" bool pingpong_fits(const DeviceContext *c, const PingpongGemm *r)
@@ -96,45 +74,27 @@ extern "C" bool pingpong_fits(const DeviceContext *c, const PingpongGemm *r)
            (!r->bias.data || (r->bias.dtype == BF16 && r->bias.stride[0] == 1));
 }
 
-typedef struct {
-    int across, down;
-} TmaBox;
-
-static Err tensor_map_of(const DeviceContext *c, const Tensor *t, TmaBox box, CUtensorMap *out)
-{
-    const cuuint64_t extent[] = {(cuuint64_t)t->n[1], (cuuint64_t)t->n[0]};
-    const cuuint64_t stride[] = {(cuuint64_t)t->stride[0] * 2};
-    const cuuint32_t size[] = {(cuuint32_t)box.across, (cuuint32_t)box.down}, step[] = {1, 1};
-    const CUresult status = ((PFN_cuTensorMapEncodeTiled_v12000)c->encode_tensor_map)(
-        out, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, t->data, extent, stride, size, step,
-        CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-        CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-    if (status == CUDA_SUCCESS) return OK;
-    return err_fail(ERR_IO, "cuda: cuTensorMapEncodeTiled: error %d for a matrix of %lld x %lld",
-                    (int)status, (long long)t->n[0], (long long)t->n[1]);
-}
-
 static Err args_of(DeviceQueue *q, const PingpongGemm *r, PingpongArgs *args)
 {
     const bool transposed = r->kind != EPILOGUE_GELU, two = r->kind == EPILOGUE_DSWIGLU;
-    const TmaBox piece = {
-        SIDE, (int)(two ? +Pieces<EPILOGUE_DSWIGLU>::ROWS : +Pieces<EPILOGUE_GELU>::ROWS)};
+    const int rows = two ? +Pieces<EPILOGUE_DSWIGLU>::ROWS : +Pieces<EPILOGUE_GELU>::ROWS;
+    const int w_box[] = {transposed ? +DEPTH : +FEATURES, transposed ? +SIDE : +DEPTH};
+    const int x_box[] = {TOKENS / 2, DEPTH}, piece[] = {rows, SIDE};
     const int64_t tokens = r->out[0].n[0], width = r->out[0].n[1];
     void *scratch = NULL;
-    TRY(tensor_map_of(q->context, &r->w, transposed ? TmaBox{SIDE, DEPTH} : TmaBox{DEPTH, FEATURES},
-                      &args->w));
-    TRY(tensor_map_of(q->context, &r->x, TmaBox{DEPTH, TOKENS / 2}, &args->x));
+    TRY(tensor_map_of(q->context, &r->w, w_box, &args->w));
+    TRY(tensor_map_of(q->context, &r->x, x_box, &args->x));
     for (int i = 0; i < (two ? 2 : 1); i++) {
         TRY(tensor_map_of(q->context, &r->out[i], piece, &args->out[i]));
         TRY(tensor_map_of(q->context, &r->aux[i], piece, &args->aux[i]));
     }
     args->across = (int)blocks_of(width, 2 * FEATURES);
-    const int64_t rows = blocks_of(tokens, TOKENS);
-    args->pairs = (int)(rows * args->across);
+    const int64_t down = blocks_of(tokens, TOKENS);
+    args->pairs = (int)(down * args->across);
     args->steps = (int)blocks_of(r->x.n[1], DEPTH);
     args->width = (int)width;
     args->bias = (const __nv_bfloat16 *)r->bias.data;
-    if (r->sums.data) TRY(cuda_scratch(q, sizeof(float) * (size_t)(rows * width), &scratch));
+    if (r->sums.data) TRY(cuda_scratch(q, sizeof(float) * (size_t)(down * width), &scratch));
     args->part = (float *)scratch;
     return OK;
 }

@@ -16,8 +16,9 @@
 #ifndef DEVICE_CUDA_GEMM_PINGPONG_CUH
 #define DEVICE_CUDA_GEMM_PINGPONG_CUH
 
-#include "device/cuda/gemm/hopper.cuh"
 #include "device/cuda/gemm/pingpong.h"
+#include "device/cuda/hopper.cuh"
+#include "device/cuda/wgmma.cuh"
 
 enum { FEATURES = 128, TOKENS = 192, DEPTH = 64, STAGES = 5 };
 enum { W_BYTES = FEATURES * DEPTH * 2, X_BYTES = TOKENS * DEPTH * 2 };
@@ -25,7 +26,8 @@ enum { STAGE_BYTES = W_BYTES + X_BYTES };
 /* A piece of out or aux has 64 features, half a tile, and 64 tokens. If there are two tensors of
  * each, a piece has 32 tokens of both, one after the other. */
 enum { SIDE = 64, PIECES = 3, PIECE_BYTES = SIDE * SIDE * 2 };
-enum { HALVES = FEATURES / SIDE };
+/* Accumulators of a thread for half a tile. */
+enum { HALVES = FEATURES / SIDE, PART = TOKENS / 2 };
 enum { WARPGROUP = 128, PINGPONG_THREADS = 3 * WARPGROUP, PINGPONG_ALIGN = 1024 };
 enum { N_BARRIERS = 2 * STAGES + 3 * PIECES + 4 };
 enum {
@@ -219,8 +221,8 @@ static __device__ inline void mma_tile(const PingpongShared &r, const PingpongAr
 #pragma unroll
             for (int half = 0; half < HALVES; half++) {
                 const uint32_t a = w + half * (W_BYTES / 2) + s * (TRANSPOSED ? 2048 : 32);
-                wgmma_add<TRANSPOSED>(d[half], matrix_descriptor(a), matrix_descriptor(x + s * 32),
-                                      k > 0 || s > 0);
+                wgmma_add<TRANSPOSED, 0>(d[half], matrix_descriptor(a),
+                                         matrix_descriptor(x + s * 32), k > 0 || s > 0);
             }
         wgmma_commit();
         wgmma_wait<1>();

@@ -1,11 +1,11 @@
-/* hopper.cuh -- PTX instructions of sm_90a without CUDA C++ equivalent: mbarrier, TMA, wgmma,
- * setmaxnreg.
+/* hopper.cuh -- PTX instructions of sm_90a without CUDA C++ equivalent: mbarrier, TMA, setmaxnreg,
+ * stmatrix. wgmma.cuh has those of the tensor cores.
  *
  * Addresses are 32-bit shared memory addresses. An mbarrier has phases; a waiting thread passes the
  * parity of the phase that it waits for, and may be one phase behind, not two. A TMA box has rows
  * of 128 bytes with 128-byte swizzle: chunk p of 16 bytes of row r is stored at p ^ r % 8. */
-#ifndef DEVICE_CUDA_GEMM_HOPPER_CUH
-#define DEVICE_CUDA_GEMM_HOPPER_CUH
+#ifndef DEVICE_CUDA_HOPPER_CUH
+#define DEVICE_CUDA_HOPPER_CUH
 
 #include <cuda.h>
 #include <cuda_bf16.h>
@@ -99,6 +99,25 @@ static __device__ inline void tma_store(const CUtensorMap *to, uint32_t from, in
                  : "memory");
 }
 
+/* The same for a tensor [z, y, x] of three dims. */
+static __device__ inline void tma_load_3d(uint32_t to, const CUtensorMap *from, int x, int y, int z,
+                                          uint32_t barrier)
+{
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%3, %4, %5}], [%2];" ::"r"(to),
+                 "l"(from), "r"(barrier), "r"(x), "r"(y), "r"(z)
+                 : "memory");
+}
+
+static __device__ inline void tma_store_3d(const CUtensorMap *to, uint32_t from, int x, int y,
+                                           int z)
+{
+    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];\n"
+                 "cp.async.bulk.commit_group;" ::"l"(to),
+                 "r"(from), "r"(x), "r"(y), "r"(z)
+                 : "memory");
+}
+
 /* Waits until all but the last N stores of this thread have read shared memory; or until all are
  * done. */
 template <int N> static __device__ inline void tma_stores_read()
@@ -117,63 +136,7 @@ static __device__ inline void tma_store_fence()
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-/* ---- wgmma ---- */
-
-/* Descriptor of a matrix in swizzled boxes of 64 columns of 16 bits: eight rows are 1,024 bytes. */
-static __device__ inline uint64_t matrix_descriptor(uint32_t at)
-{
-    return (uint64_t)(at >> 4 & 0x3fff) | (uint64_t)1 << 16 | (uint64_t)64 << 32 |
-           (uint64_t)1 << 62;
-}
-
-/* Accumulators of a thread for a 64 x 192 tile: in each group of 8 columns two adjacent ones, in
- * two rows. */
-enum { PART = 96 };
-
-#define REGS4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
-#define REGS16(d, i) REGS4(d, i), REGS4(d, i + 4), REGS4(d, i + 8), REGS4(d, i + 12)
-#define REGS48(d, i) REGS16(d, i), REGS16(d, i + 16), REGS16(d, i + 32)
-
-/* d = keep d + a b: a has 64 rows, b' has 192, both are 16 deep. TRANSPOSED: a is stored [depth,
- * rows]. */
-template <bool TRANSPOSED>
-static __device__ inline void wgmma_add(float (&d)[PART], uint64_t a, uint64_t b, int keep)
-{
-    asm volatile(
-        "{ .reg .pred keep; setp.ne.b32 keep, %98, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {"
-        "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,"
-        "%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,"
-        "%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63,%64,%65,%66,%67,"
-        "%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,"
-        "%90,%91,%92,%93,%94,%95}, %96, %97, keep, 1, 1, %99, 0; }\n"
-        : REGS48(d, 0), REGS48(d, 48)
-        : "l"(a), "l"(b), "r"(keep), "n"((int)TRANSPOSED));
-}
-
-static __device__ inline void wgmma_fence()
-{
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-}
-
-static __device__ inline void wgmma_commit()
-{
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-}
-
-/* Waits until all but the last N committed groups are done. */
-template <int N> static __device__ inline void wgmma_wait()
-{
-    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
-}
-
-/* After the wait: keeps the compiler from reading d earlier, since it does not know that wgmma
- * writes it. */
-static __device__ inline void accumulators_fence(float (&d)[PART])
-{
-#pragma unroll
-    for (int i = 0; i < PART; i++) asm volatile("" : "+f"(d[i])::"memory");
-}
+/* ---- warpgroups ---- */
 
 /* Sets the register count of each thread of the warpgroup. */
 template <int N> static __device__ inline void setmaxnreg_dec()
@@ -184,6 +147,17 @@ template <int N> static __device__ inline void setmaxnreg_dec()
 template <int N> static __device__ inline void setmaxnreg_inc()
 {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
+}
+
+/* Waits at a named barrier, 1 to 15, until `threads` threads have arrived; or arrives only. */
+static __device__ inline void named_sync(int barrier, int threads)
+{
+    asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+
+static __device__ inline void named_arrive(int barrier, int threads)
+{
+    asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
 /* ---- ldmatrix and stmatrix: four transposed 8 x 8 matrices of 16 bits, in the accumulator layout
