@@ -1,6 +1,6 @@
 /* scalars.h -- transfers of a few numbers between all ranks, between steps: sums of losses,
- * samples, hashes. They are from no program, so the recorder counts them apart. The memory is registered
- * with the rank's comm as arena `arena` and starts with the numbers.
+ * samples, hashes. They are from no program, so the recorder counts them apart. The memory is
+ * registered with the rank's comm as arena `arena` and starts with the numbers.
  *
  *     world_reduce      numbers of each rank -> their sum or maximum, in place
  *     world_gather      row `rank` of [ranks, n] is filled in -> all rows
