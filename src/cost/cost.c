@@ -36,7 +36,11 @@ static double operand_bytes(const Operand *o, const Dims *d, DType dtype)
 static void set_shape(CostWork *w, int ndim, const Dim *d)
 {
     if (op_info(w->op)->class != CLASS_HEAVY || w->heavy <= 0) return;
-    if (cost_class(w->op) == WORK_ATTENTION && ndim >= 3) w->c = (double)d[ndim - 1].cap;
+    if (cost_class(w->op) == WORK_ATTENTION && ndim >= 3) {
+        w->c = (double)d[ndim - 1].cap;
+        w->queries = 1;
+        for (int i = 0; i < ndim - 1; i++) w->queries *= (double)d[i].cap;
+    }
     if (cost_class(w->op) == WORK_ATTENTION || ndim != 2) return;
     w->m = (double)d[0].cap;
     w->n = (double)d[1].cap;
@@ -66,6 +70,8 @@ static DType rated_type(const CostRates *r, const CostWork *w)
     return fp8 && r->flops_per_s[WORK_GEMM][E4M3] > 0 ? E4M3 : w->dtype;
 }
 
+static bool is_forward(OpId op) { return op == OP_attention || op == OP_attention_along; }
+
 /* Seconds of the heavy flops. */
 static double heavy_seconds(const CostRates *r, const CostWork *w)
 {
@@ -74,6 +80,8 @@ static double heavy_seconds(const CostRates *r, const CostWork *w)
     double rate = r->flops_per_s[class][type], waste = 1;
     if (class == WORK_ATTENTION && r->attention[w->dtype])
         rate = cost_curve_at(r->attention[w->dtype], w->heavy);
+    if (class == WORK_ATTENTION && r->keyed[w->dtype] && w->c > 0)
+        rate = cost_attention_at(r->keyed[w->dtype], w, !is_forward(w->op));
     if (class == WORK_GEMM && w->m > 0) {
         waste = cost_tile_waste(&r->tiles, w->experts, w->m, w->n, w->k);
         if (r->tiles.boost > 0 && !r->gemm[type]) waste = larger(1, waste / r->tiles.boost);
@@ -89,21 +97,38 @@ static double extra_bytes(const CostRates *r, const CostWork *w)
     if (w->op == OP_loss_dx) return r->logit_bytes * w->light / 4;
     if (w->op == OP_token_loss_dx) return r->logit_bytes * w->light / 9;
     if (w->c <= 0) return 0;
-    const bool forward = w->op == OP_attention || w->op == OP_attention_along;
-    return forward ? r->pair_bytes * w->heavy / (4 * w->c)
-                   : 2 * r->pair_bytes * w->heavy / (10 * w->c);
+    return is_forward(w->op) ? r->pair_bytes * w->heavy / (4 * w->c)
+                             : 2 * r->pair_bytes * w->heavy / (10 * w->c);
+}
+
+/* Seconds that the operands of an epilogue add to a GEMM. */
+static double epilogue_seconds(const CostRates *r, const CostWork *w)
+{
+    const double each = (double)dtype_bytes(w->dtype);
+    const double plain = (w->m * w->k + w->k * w->n + w->m * w->n) * each;
+    const double more = w->bytes - plain;
+    return w->light > 0 && more > 0 ? r->epilogue * more / r->memory_Bps : 0;
+}
+
+/* True for a GEMM whose epilogue has a cost of its own, in which its flops hide. */
+static bool has_epilogue_cost(const CostRates *r, const CostWork *w)
+{
+    return r->epilogue > 0 && w->m > 0 && w->experts == 0 && cost_class(w->op) == WORK_GEMM;
 }
 
 double cost_work_seconds(const CostRates *r, const CostWork *w)
 {
     if (op_info(w->op)->class == CLASS_VIEW || w->op == OP_wait || op_transfers(w->op)) return 0;
     if (w->op == OP_copy_out || w->op == OP_copy_in) return r->launch_s + w->bytes / r->host_Bps;
+    const bool apart = has_epilogue_cost(r, w);
     double busy = 0; /* seconds of the arithmetic units */
     if (w->heavy > 0) busy += heavy_seconds(r, w);
-    if (w->light > 0) busy += w->light / r->flops_per_s[WORK_POINTWISE][w->dtype];
+    if (apart) busy += epilogue_seconds(r, w);
+    if (w->light > 0 && !apart) busy += w->light / r->flops_per_s[WORK_POINTWISE][w->dtype];
     const double reach = larger(w->bytes, w->among);
     const double Bps = r->memory ? cost_curve_at(r->memory, reach) : r->memory_Bps;
-    return r->launch_s + larger(busy, w->bytes / Bps) + extra_bytes(r, w) / r->memory_Bps;
+    const double moving = w->bytes / (Bps * cost_reach(r, w));
+    return r->launch_s + larger(busy, moving) + extra_bytes(r, w) / r->memory_Bps;
 }
 
 CostWork cost_instr_work(const Program *p, const Instr *i)

@@ -7,6 +7,7 @@
  *     op         launch + max(flops / rate of its class and type, bytes / memory rate)
  *     GEMM       its flops count whole tiles in whole waves over the device's units; its rate is
  *                interpolated in a grid of measured shapes, if the device has one
+ *     attention  a rate, a curve by flops, or curves by the keys that a query sees
  *     transfer   steps x latency + bytes through a rank's link / link rate, or a table by size
  *
  * Levels of the machine nest: level 0 are the ranks with the fastest link (a node), the last level
@@ -58,6 +59,24 @@ typedef struct {
     double x[MAX_CURVE], y[MAX_CURVE];
 } CostCurve;
 
+/* Measured rates of attention and of its gradient, in flops per second, by the mean number of keys
+ * that a query sees: a kernel with tiles of queries and keys of its own loses less at the diagonal
+ * of a long sequence. Heads of other widths have the rates of the nearest width. */
+enum { MAX_HEAD_WIDTHS = 4 };
+typedef struct {
+    int n;                         /* widths of heads */
+    double width[MAX_HEAD_WIDTHS]; /* rising */
+    CostCurve forward[MAX_HEAD_WIDTHS], backward[MAX_HEAD_WIDTHS];
+} CostAttention;
+
+/* Kernels that move bytes at a part of the memory's rate of their own. */
+typedef enum {
+    REACH_NORM,  /* norms, their gradients, sums of rows */
+    REACH_LOSS,  /* the loss and its gradient */
+    REACH_STATE, /* norm and update of the optimizer's state */
+    N_REACHES
+} MemoryReach;
+
 /* Measured seconds of a collective by size: x is bytes as in cost_transfer_seconds, y seconds. */
 typedef struct {
     CommKind kind;
@@ -88,9 +107,14 @@ typedef struct {
     /* A loss in several passes over wide logits moves this many bytes more for each logit; 0: its
      * operands alone. */
     double logit_bytes;
+    double reach[N_REACHES]; /* of these kernels, over memory_Bps; 0: 1 */
+    /* Operands of a GEMM's epilogue, beyond those of the GEMM, take this part of the time of their
+     * bytes in addition; 0: they and the epilogue's flops hide as all bytes do. */
+    double epilogue;
     CostTiles tiles;
     const CostGrid *gemm[N_DTYPES];       /* NULL: none, flops_per_s alone */
     const CostCurve *attention[N_DTYPES]; /* flops per second by flops; NULL: none */
+    const CostAttention *keyed[N_DTYPES]; /* instead of `attention`; NULL: none */
     const CostCurve *memory;              /* bytes per second by bytes of an op; NULL: none */
     int n_levels;
     CostLink level[MAX_LEVELS]; /* from narrow to wide; the last one connects all ranks */
@@ -117,6 +141,7 @@ typedef struct {
     double m, n, k; /* extents of a GEMM; 0: not known, counted as a multiple of its tiles */
     double experts; /* as many such GEMMs in one call: over the rows of all experts; 0: one */
     double c;       /* width of the heads of an attention; 0: not known */
+    double queries; /* of all heads of an attention */
 } CostWork;
 
 /* Local. The work of an op with these extents, from its row of ops.def. Zero flops if the extents

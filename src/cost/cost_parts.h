@@ -9,6 +9,11 @@ int64_t cost_position(const CostRates *r, int rank);
 /* Local. Sets the links of a group that crosses nodes; r->nodes has links. */
 void cost_find_links(const CostRates *r, RankList ranks, CostGroup *g);
 
+/* Local. The rate of an attention with curves by keys; backward: of a gradient. */
+double cost_attention_at(const CostAttention *a, const CostWork *w, bool backward);
+/* Local. The part of the memory's rate that the op reaches. */
+double cost_reach(const CostRates *r, const CostWork *w);
+
 /* Local. Whether the op is a GEMM over the rows of all experts. */
 bool cost_is_grouped(OpId op);
 /* Local. Sets the extents of a grouped GEMM's w from those of its operands. */

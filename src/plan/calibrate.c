@@ -61,6 +61,21 @@ static Err scale_curve(const CostCurve **at, double factor, Arena *arena)
     return OK;
 }
 
+static Err scale_keyed(const CostAttention **at, double factor, Arena *arena)
+{
+    CostAttention *a;
+    if (!*at) return OK;
+    TRY(ARENA_NEW(arena, 1, &a));
+    *a = **at;
+    for (int i = 0; i < a->n; i++)
+        for (int j = 0; j < MAX_CURVE; j++) {
+            a->forward[i].y[j] *= factor;
+            a->backward[i].y[j] *= factor;
+        }
+    *at = a;
+    return OK;
+}
+
 static Err scale_grid(const CostGrid **at, double factor, Arena *arena)
 {
     CostGrid *g;
@@ -114,6 +129,7 @@ Err cluster_scale(const Cluster *c, ClusterFactors f, Arena *arena, Cluster *out
         for (int k = 0; k < N_WORK_CLASSES; k++) r->flops_per_s[k][t] /= f.work;
         TRY(scale_grid(&r->gemm[t], 1 / f.work, arena));
         TRY(scale_curve(&r->attention[t], 1 / f.work, arena));
+        TRY(scale_keyed(&r->keyed[t], 1 / f.work, arena));
     }
     r->memory_Bps /= f.work;
     r->host_Bps /= f.work;

@@ -62,12 +62,26 @@ static Err read_power(const ClusterReader *r, const yaml_node_t *map, Cluster *c
     return OK;
 }
 
-enum { N_DEVICE_KEYS = 8, N_DEVICE_OPTIONAL = 11 };
+static Err read_reach(const ClusterReader *r, const yaml_node_t *map, double *reach)
+{
+    ClusterNumber table[] = {{.key = "norm", .unit = 1, .to = &reach[REACH_NORM]},
+                             {.key = "loss", .unit = 1, .to = &reach[REACH_LOSS]},
+                             {.key = "state", .unit = 1, .to = &reach[REACH_STATE]}};
+    if (!map) return OK;
+    TRY(cluster_numbers(r, map, "memory_reach", table, N_REACHES));
+    for (int i = 0; i < N_REACHES; i++)
+        if (reach[i] > 1)
+            return cluster_refuse(r, map, "memory_reach", "parts of a rate are at most 1");
+    return OK;
+}
+
+enum { N_DEVICE_KEYS = 8, N_DEVICE_OPTIONAL = 14 };
 static const char *const device_keys[N_DEVICE_KEYS + N_DEVICE_OPTIONAL] = {
     "memory_gib",   "peak_tflops",    "gemm_tflops",    "attention_tflops", "pointwise_tflops",
     "memory_gbps",  "host_gbps",      "launch_us",      "host_launch_us",   "pair_bytes",
     "tiles",        "price_per_hour", "power_w",        "gemm_table",       "attention_table",
-    "memory_table", "logit_bytes",    "host_member_us", "host_memory"};
+    "memory_table", "logit_bytes",    "host_member_us", "host_memory",      "attention_by_keys",
+    "memory_reach", "epilogue"};
 
 static Err read_device(const ClusterReader *r, const yaml_node_t *map, Cluster *c)
 {
@@ -84,6 +98,7 @@ static Err read_device(const ClusterReader *r, const yaml_node_t *map, Cluster *
         {.key = "host_member_us", .unit = 1e-6, .to = &c->host_member_s, .may_be_zero = true},
         {.key = "pair_bytes", .unit = 1, .to = &rates->pair_bytes, .may_be_zero = true},
         {.key = "logit_bytes", .unit = 1, .to = &rates->logit_bytes, .may_be_zero = true},
+        {.key = "epilogue", .unit = 1, .to = &rates->epilogue, .may_be_zero = true},
         {.key = "price_per_hour", .unit = 1, .to = &c->price_per_hour}};
     TRY(cluster_keys(r, map, "device", device_keys, N_DEVICE_KEYS, N_DEVICE_OPTIONAL));
     for (int i = 0; i < 4; i++) {
@@ -97,6 +112,7 @@ static Err read_device(const ClusterReader *r, const yaml_node_t *map, Cluster *
     const yaml_node_t *host_memory = cluster_value(r, map, "host_memory");
     if (host_memory) TRY(read_bool(r, host_memory, "host_memory", &c->host_memory));
     TRY(read_tiles(r, cluster_value(r, map, "tiles"), &rates->tiles));
+    TRY(read_reach(r, cluster_value(r, map, "memory_reach"), rates->reach));
     TRY(read_power(r, cluster_value(r, map, "power_w"), c));
     return cluster_device_tables(r, map, rates);
 }

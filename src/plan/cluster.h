@@ -23,6 +23,10 @@
  *       gemm_table:                                  [+]  CostGrid: k varies fastest in tflops
  *         bf16: {m: [1024, 8192], n: [4096], k: [512, 4096], tflops: [310, 520, 480, 640]}
  *       attention_table: {bf16: {flops: [1e9, 1e12], tflops: [90, 450]}}   [+]
+ *       attention_by_keys:                           [+]  CostAttention: a map for each head width
+ *         bf16: [{width: 64, keys: [512, 8192], tflops: [380, 470], back_tflops: [270, 330]}]
+ *       memory_reach: {norm: 0.85, loss: 0.8, state: 0.94}                 [+]  MemoryReach
+ *       epilogue: 0.6                                [+]  CostRates
  *       memory_table: {bytes: [1e5, 1e8], gbps: [300, 2700]}               [+]
  *     links:                                             from narrow to wide
  *       - {level: node, ranks: 8, latency_us: 8, gbps: 360}    groups of 8 consecutive ranks

@@ -54,6 +54,40 @@ static Err read_attention(const ClusterReader *r, const yaml_node_t *map, const 
                       &(ClusterList){"tflops", 1e12, MAX_CURVE, false}, c);
 }
 
+/* {width: 64, keys: [..], tflops: [..], back_tflops: [..]} */
+static Err read_head(const ClusterReader *r, const yaml_node_t *map, CostAttention *a)
+{
+    static const char *const keys[] = {"width", "keys", "tflops", "back_tflops"};
+    const ClusterList x = {"keys", 1, MAX_CURVE, true}, y = {"tflops", 1e12, MAX_CURVE, false},
+                      back = {"back_tflops", 1e12, MAX_CURVE, false};
+    const int i = a->n;
+    ClusterNumber width = {.key = "width", .unit = 1, .to = &a->width[i]};
+    TRY(cluster_keys(r, map, "attention_by_keys", keys, 4, 0));
+    TRY(cluster_number(r, cluster_value(r, map, "width"), &width));
+    if (i > 0 && a->width[i] <= a->width[i - 1])
+        return cluster_refuse(r, map, "width", "is not above the one before it");
+    TRY(read_curve(r, map, "attention_by_keys", &x, &y, &a->forward[i]));
+    TRY(read_curve(r, map, "attention_by_keys", &x, &back, &a->backward[i]));
+    a->n++;
+    return OK;
+}
+
+static Err read_keyed(const ClusterReader *r, const yaml_node_t *list, const CostAttention **out)
+{
+    CostAttention *a;
+    TRY(ARENA_NEW(r->arena, 1, &a));
+    if (list->type != YAML_SEQUENCE_NODE)
+        return cluster_refuse(r, list, "attention_by_keys", "is not a list of widths of heads");
+    const yaml_node_item_t *first = list->data.sequence.items.start;
+    const int n = (int)(list->data.sequence.items.top - first);
+    if (n < 1 || n > MAX_HEAD_WIDTHS)
+        return err_fail(ERR_CONFIG, "%s:%d: attention_by_keys: %d widths of heads; write 1 to %d",
+                        r->path, (int)list->start_mark.line + 1, n, MAX_HEAD_WIDTHS);
+    for (int i = 0; i < n; i++) TRY(read_head(r, yaml_document_get_node(r->doc, first[i]), a));
+    *out = a;
+    return OK;
+}
+
 static Err read_memory(const ClusterReader *r, const yaml_node_t *map, const CostCurve **out)
 {
     static const char *const keys[] = {"bytes", "gbps"};
@@ -69,14 +103,18 @@ Err cluster_device_tables(const ClusterReader *r, const yaml_node_t *device, Cos
 {
     const yaml_node_t *gemm = cluster_value(r, device, "gemm_table");
     const yaml_node_t *attention = cluster_value(r, device, "attention_table");
+    const yaml_node_t *keyed = cluster_value(r, device, "attention_by_keys");
     const yaml_node_t *memory = cluster_value(r, device, "memory_table");
     if (gemm) TRY(cluster_keys(r, gemm, "gemm_table", dtype_keys, 0, 3));
     if (attention) TRY(cluster_keys(r, attention, "attention_table", dtype_keys, 0, 3));
+    if (keyed) TRY(cluster_keys(r, keyed, "attention_by_keys", dtype_keys, 0, 3));
     for (int t = F64; t <= BF16; t++) {
+        const yaml_node_t *heads = keyed ? cluster_value(r, keyed, dtype_keys[t]) : NULL;
         const yaml_node_t *grid = gemm ? cluster_value(r, gemm, dtype_keys[t]) : NULL;
         const yaml_node_t *curve = attention ? cluster_value(r, attention, dtype_keys[t]) : NULL;
         if (grid) TRY(read_grid(r, grid, &rates->gemm[t]));
         if (curve) TRY(read_attention(r, curve, &rates->attention[t]));
+        if (heads) TRY(read_keyed(r, heads, &rates->keyed[t]));
     }
     return memory ? read_memory(r, memory, &rates->memory) : OK;
 }

@@ -33,6 +33,17 @@ static void list_text(Text *t, const char *key, const double *x, int n, double u
     text_add(t, "]");
 }
 
+static void keyed_text(Text *t, const CostAttention *a)
+{
+    for (int i = 0; i < a->n; i++) {
+        text_add(t, "      - {width: %.6g", a->width[i]);
+        list_text(t, ", keys", a->forward[i].x, a->forward[i].n, 1);
+        list_text(t, ",\n        tflops", a->forward[i].y, a->forward[i].n, 1e12);
+        list_text(t, ",\n        back_tflops", a->backward[i].y, a->backward[i].n, 1e12);
+        text_add(t, "}\n");
+    }
+}
+
 static void tables_text(Text *t, const CostRates *r)
 {
     static const char *const dtype[] = {[F64] = "f64", [F32] = "f32", [BF16] = "bf16"};
@@ -56,6 +67,13 @@ static void tables_text(Text *t, const CostRates *r)
         list_text(t, "flops", c->x, c->n, 1);
         list_text(t, ",\n      tflops", c->y, c->n, 1e12);
         text_add(t, "}\n");
+        first = false;
+    }
+    first = true;
+    for (int d = F64; d <= BF16; d++) {
+        if (!r->keyed[d]) continue;
+        text_add(t, "%s    %s:\n", first ? "  attention_by_keys:\n" : "", dtype[d]);
+        keyed_text(t, r->keyed[d]);
         first = false;
     }
     if (!r->memory) return;
@@ -86,6 +104,10 @@ static void device_text(Text *t, const Cluster *c)
         if (r->tiles.boost > 0) text_add(t, ", boost: %.6g", r->tiles.boost);
         text_add(t, "}\n");
     }
+    optional_line(t, "epilogue", r->epilogue);
+    if (r->reach[REACH_NORM] > 0)
+        text_add(t, "  memory_reach: {norm: %.6g, loss: %.6g, state: %.6g}\n", r->reach[REACH_NORM],
+                 r->reach[REACH_LOSS], r->reach[REACH_STATE]);
     optional_line(t, "price_per_hour", c->price_per_hour);
     if (c->busy_watt > 0)
         text_add(t, "  power_w: {idle: %.6g, busy: %.6g}\n", c->idle_watt, c->busy_watt);

@@ -30,6 +30,16 @@ static Err set_transfers(CostRates *r, Arena *arena)
     return OK;
 }
 
+/* The largest rate of the curves, if it is above *most. */
+static void raise_keyed(const CostAttention *a, double *most)
+{
+    for (int i = 0; a && i < 2 * a->n; i++) {
+        const CostCurve *c = i % 2 ? &a->backward[i / 2] : &a->forward[i / 2];
+        for (int j = 0; j < c->n; j++)
+            if (c->y[j] > *most) *most = c->y[j];
+    }
+}
+
 Err ideal_cluster(const Cluster *c, Arena *arena, Cluster *out)
 {
     CostRates *r = &out->rates;
@@ -42,13 +52,15 @@ Err ideal_cluster(const Cluster *c, Arena *arena, Cluster *out)
             if (g->rate[i] > *rate[0]) *rate[0] = g->rate[i];
         for (int i = 0; a && i < a->n; i++)
             if (a->y[i] > *rate[1]) *rate[1] = a->y[i];
+        raise_keyed(r->keyed[t], rate[1]);
         r->flops_per_s[WORK_POINTWISE][t] = INFINITY;
         r->gemm[t] = NULL;
         r->attention[t] = NULL;
+        r->keyed[t] = NULL;
     }
     r->memory_Bps = r->host_Bps = INFINITY;
     r->memory = NULL;
-    r->launch_s = r->pair_bytes = out->host_launch_s = 0;
+    r->launch_s = r->pair_bytes = r->epilogue = out->host_launch_s = 0;
     r->tiles = (CostTiles){0};
     out->slow_work = out->slow_transfer = 0;
     return set_transfers(r, arena);

@@ -280,26 +280,16 @@ static Err measure_all(Measurer *m)
     return measure_links(m);
 }
 
-/* Operands of the largest kernels fit: three GEMMs of 4096^2 in f32, an add of LARGE numbers. */
-enum { DEVICE_OPERANDS = 768 << 20 };
-
 static Err measure_device(Measurer *m)
 {
-    DeviceContext *context;
-    void *block;
-    const DeviceRuntime *rt = m->s->device->runtime;
-    TRY(rt->open(m->r->rank, &context));
-    Err err = rt->alloc(context, DEVICE_OPERANDS, &block);
-    if (err == OK) {
-        Arena operands = {"device operands", block, DEVICE_OPERANDS, 0, 0};
-        m->operands = &operands;
-        m->rt = rt;
-        m->queue = rt->queue(context, QUEUE_COMPUTE);
-        if (rt->autotune) rt->autotune->measure(context, true);
-        err = measure_all(m);
-        rt->free(context, block);
-    }
-    rt->close(context);
+    m->rt = m->s->device->runtime;
+    TRY(m->rt->open(m->r->rank, &m->context));
+    m->queue = m->rt->queue(m->context, QUEUE_COMPUTE);
+    Err err = measure_f64(m);
+    if (err == OK) err = measure_card(m);
+    set_levels(m);
+    if (err == OK) err = measure_links(m);
+    m->rt->close(m->context);
     return err;
 }
 
@@ -310,6 +300,7 @@ CostRates measurement_rates(Measurement *m)
         m->gemm[t].rate = m->gemm_rate[t];
         if (m->gemm[t].n_m > 0) r.gemm[t] = &m->gemm[t];
         if (m->attention[t].n > 0) r.attention[t] = &m->attention[t];
+        if (m->keyed[t].n > 0) r.keyed[t] = &m->keyed[t];
     }
     if (m->memory.n > 0) r.memory = &m->memory;
     r.n_tables = m->n_tables;

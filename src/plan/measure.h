@@ -12,8 +12,8 @@
  *     overlap       how GEMMs and a transfer slow each other down; of ranks on the host
  *
  * All ranks of the world measure at the same time, since in a run they share cores and memory. Each
- * number is the median of its repetitions. A device with memory of its own gets operands there, and
- * each repetition ends when its queue is empty. */
+ * number is the median of its repetitions. A device with memory of its own has its kernels measured
+ * at the shapes and at the clock of its steps (measure_card.h). */
 #ifndef PLAN_MEASURE_H
 #define PLAN_MEASURE_H
 
@@ -21,7 +21,7 @@
 #include "device/device.h"
 #include "world/world.h"
 
-enum { MAX_MEASURED = 32, MAX_GRID_POINTS = 128, MAX_MEASURED_TABLES = 32 };
+enum { MAX_MEASURED = 32, MAX_GRID_POINTS = 216, MAX_MEASURED_TABLES = 32 };
 
 /* One measured number. */
 typedef struct {
@@ -51,6 +51,7 @@ typedef struct {
     CostGrid gemm[N_DTYPES];           /* n_m 0: none */
     double gemm_rate[N_DTYPES][MAX_GRID_POINTS];
     CostCurve attention[N_DTYPES], memory;
+    CostAttention keyed[N_DTYPES]; /* n 0: none */
     CostTable table[MAX_MEASURED_TABLES];
     int n_tables;
     int slow_pair[2];     /* the pair of ranks with the slowest link */

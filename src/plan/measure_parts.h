@@ -3,7 +3,8 @@
  *     measure.c           repetitions, operands, single rates
  *     measure_tables.c    grids and curves of kernels
  *     measure_links.c     collectives and pairs
- *     measure_overlap.c   work beside transfers */
+ *     measure_overlap.c   work beside transfers
+ *     measure_card.h      kernels of a device with memory of its own */
 #ifndef PLAN_MEASURE_PARTS_H
 #define PLAN_MEASURE_PARTS_H
 
@@ -22,7 +23,9 @@ typedef struct {
     Arena *operands; /* of kernels: the rank's arena, or a block of the device's memory */
     /* A device with memory of its own; NULL: the host. */
     const DeviceRuntime *rt;
+    DeviceContext *context;
     DeviceQueue *queue;
+    double spread; /* of the last kernel of a device */
 } Measurer;
 
 /* A repetition: a kernel, or a transfer. */
@@ -56,5 +59,7 @@ Err measure_collectives(Measurer *m);
 Err measure_pairs(Measurer *m);
 /* Collective. Of several ranks whose memory is the host's. */
 Err measure_overlap(Measurer *m);
+/* Local. All kernels of a device with memory of its own. */
+Err measure_card(Measurer *m);
 
 #endif

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "support/expect.h"
+#include "support/shadow.h"
 #include "base/clock.h"
 #include "plan/cluster.h"
 #include "plan/measure.h"
@@ -115,6 +116,44 @@ static void tables_are_measured(void **state)
     arena_close(&a);
 }
 
+/* A device with memory of its own: curves by keys, parts of the memory's rate, an epilogue; and its
+ * file. */
+static void kernels_of_a_device_are_measured(void **state)
+{
+    static const char *const path = "build/test_measure_card.yaml";
+    Measurement m = measured(&device_shadow, 1);
+    const CostRates r = measurement_rates(&m);
+    Cluster written = {.name = "card", .rates = r, .memory_bytes = 1e9}, read;
+    const char *text;
+    Arena a;
+    (void)state;
+    assert_true(r.gemm[BF16] && r.gemm[BF16]->n_m == 2 && !r.attention[BF16] && r.keyed[BF16]);
+    for (int i = 0; i < 8; i++) assert_true(r.gemm[BF16]->rate[i] > 0);
+    assert_int_equal(r.keyed[BF16]->n, 2);
+    for (int i = 0; i < 2; i++) {
+        is_curve(&r.keyed[BF16]->forward[i]);
+        is_curve(&r.keyed[BF16]->backward[i]);
+    }
+    for (int i = 0; i < N_REACHES; i++) assert_true(r.reach[i] > 0 && r.reach[i] <= 1);
+    assert_true(r.epilogue > 0 && r.launch_s > 0 && r.host_Bps > 0);
+    for (int c = 0; c < N_WORK_CLASSES; c++)
+        for (int t = F64; t <= BF16; t++) assert_true(r.flops_per_s[c][t] > 0);
+    assert_int_equal(shadow_count().contexts, 0);
+    for (int t = F32; t <= BF16; t++) written.peak_flops_per_s[t] = 1e12;
+    DO(arena_open(&a, "cluster", ARENA_PLENTY));
+    Text out = text_in(&a);
+    cluster_text(&written, &out);
+    DO(text_done(&out, &text));
+    FILE *f = fopen(path, "w");
+    assert_true(f && fputs(text, f) >= 0 && fclose(f) == 0);
+    DO(cluster_read(path, &a, &read));
+    assert_true(fabs(read.rates.keyed[BF16]->backward[1].y[0] / r.keyed[BF16]->backward[1].y[0] -
+                     1) < 1e-5);
+    assert_true(fabs(read.rates.epilogue / r.epilogue - 1) < 1e-5);
+    remove(path);
+    arena_close(&a);
+}
+
 static Device slow;
 static const void *last_weight;
 static int weights, fresh_weights; /* forward GEMMs of the grid, and those after one of another w */
@@ -148,6 +187,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_rate_is_measured),
                                        cmocka_unit_test(tables_are_measured),
+                                       cmocka_unit_test(kernels_of_a_device_are_measured),
                                        cmocka_unit_test(rates_are_work_over_time)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

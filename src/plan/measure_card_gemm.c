@@ -1,0 +1,197 @@
+/* measure_card_gemm.c -- GEMMs of a device: a grid by shape, and what epilogues add.
+ *
+ *     m >= k    y = x w^T and dx = dy w: activations of m tokens
+ *     m <= k    dw = dy^T x, in f32: gradients of weights, summed over k tokens
+ *
+ * A quick profile takes the library's first suggestion at each point of the grid. Training measures
+ * the candidates (device/runtime.h), so the grid is raised by the gain of that at a few points. */
+#include "plan/measure_card.h"
+
+#include <math.h>
+
+enum { FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT };
+
+static const double most_flops = 2e13;
+
+static int64_t bytes_of(int64_t m, int64_t n, int64_t k, bool weights)
+{
+    return 2 * (m * k + k * n) + (weights ? 4 : 2) * m * n;
+}
+
+/* Seconds of a GEMM of this layout, with the library's first suggestion or a measured one. */
+static Err time_gemm(Measurer *m, DType dtype, int layout, const int64_t s[3], bool tuned,
+                     double *seconds)
+{
+    const size_t mark = arena_mark(m->operands);
+    const bool dw = layout == WEIGHT_GRADIENT, tb = layout == FORWARD;
+    const DeviceAutotune *tune = m->rt->autotune;
+    Err err = OK;
+    Call c = {.n_in = 2, .n_out = 1, .attr = {.gemm = {.ta = dw, .tb = tb}}};
+    c.in[0] =
+        dw ? card_matrix(m, dtype, s[2], s[0], &err) : card_matrix(m, dtype, s[0], s[2], &err);
+    c.in[1] =
+        tb ? card_matrix(m, dtype, s[1], s[2], &err) : card_matrix(m, dtype, s[2], s[1], &err);
+    c.out[0] = card_matrix(m, dw ? dtype_wide(dtype) : dtype, s[0], s[1], &err);
+    if (err == OK && tune && tuned) {
+        Call first = c;
+        first.queue = m->queue;
+        tune->measure(m->context, true);
+        err = m->s->device->kernel[KERNEL_gemm](&first);
+        tune->measure(m->context, false);
+    }
+    if (err == OK) err = card_call_seconds(m, KERNEL_gemm, &c, seconds);
+    arena_rewind(m->operands, mark);
+    return err;
+}
+
+static double rate_of(const int64_t s[3], double seconds)
+{
+    return 2.0 * (double)s[0] * (double)s[1] * (double)s[2] / seconds;
+}
+
+/* Mean rate of the layouts that have this shape; 0: the shape is too large to be measured. */
+static Err measure_point(Measurer *m, const int64_t s[3], bool tuned, double *rate)
+{
+    double sum = 0, seconds;
+    int n = 0;
+    *rate = 0;
+    const bool fits = (size_t)bytes_of(s[0], s[1], s[2], true) + (1 << 20) <
+                      m->operands->cap_bytes - m->operands->used_bytes;
+    if (!fits || rate_of(s, 1) > most_flops) return OK;
+    for (int layout = FORWARD; layout <= WEIGHT_GRADIENT; layout++) {
+        if (layout == WEIGHT_GRADIENT ? s[0] > s[2] : s[0] < s[2]) continue;
+        TRY(time_gemm(m, BF16, layout, s, tuned, &seconds));
+        sum += fmax(seconds - m->out->rates.launch_s, 0.1 * seconds);
+        n++;
+    }
+    *rate = rate_of(s, sum / n);
+    return OK;
+}
+
+/* The points that were too large have the rate of the nearest smaller one. */
+static void fill_grid(const CostGrid *g, double *rate)
+{
+    const int n = g->n_m;
+    for (int i = 0; i < n * n * n; i++) {
+        const int at[] = {i / (n * n), i / n % n, i % n}, step[] = {n * n, n, 1};
+        for (int a = 0; a < 3 && rate[i] == 0; a++)
+            if (at[a] > 0) rate[i] = rate[i - step[a]];
+    }
+}
+
+/* The mean of log(measured / suggested) over a few shapes. The suggested one has another k, since
+ * an algorithm that has been chosen for a shape stays. */
+static Err measure_gain(Measurer *m, double *gain)
+{
+    static const struct {
+        int layout;
+        int64_t s[3];
+    } shape[] = {{FORWARD, {16384, 4096, 1024}},
+                 {INPUT_GRADIENT, {16384, 1024, 4096}},
+                 {WEIGHT_GRADIENT, {4096, 1024, 16384}}};
+    const int n = sizeof shape / sizeof *shape;
+    double sum = 0;
+    for (int i = 0; i < n; i++) {
+        double seconds[2], rate[2];
+        for (int tuned = 0; tuned < 2; tuned++) {
+            const int64_t s[] = {shape[i].s[0], shape[i].s[1], shape[i].s[2] + (tuned ? 64 : 128)};
+            TRY(time_gemm(m, BF16, shape[i].layout, s, tuned, &seconds[tuned]));
+            rate[tuned] = rate_of(s, seconds[tuned]);
+        }
+        sum += fmax(0, log(rate[1] / rate[0]));
+    }
+    *gain = exp(sum / n);
+    card_keep(m, "gemm, measured", "x", *gain, 0);
+    return OK;
+}
+
+static Err measure_grid(Measurer *m)
+{
+    static const double full[] = {512, 1024, 2048, 4096, 16384, 65536},
+                        quick[] = {1024, 4096, 16384, 65536}, small[] = {64, 128};
+    const MeasureGrid grid = m->s->grid;
+    const double *size = grid == GRID_FULL ? full : grid == GRID_QUICK ? quick : small;
+    const int n = grid == GRID_FULL ? 6 : grid == GRID_QUICK ? 4 : 2;
+    CostGrid *g = &m->out->gemm[BF16];
+    double *rate = m->out->gemm_rate[BF16], gain = 1;
+    measure_progress(m, "grid of GEMMs bf16");
+    if (grid == GRID_QUICK && m->rt->autotune) TRY(measure_gain(m, &gain));
+    g->n_m = g->n_n = g->n_k = n;
+    for (int i = 0; i < n; i++) g->m[i] = g->n[i] = g->k[i] = size[i];
+    for (int i = 0; i < n * n * n; i++) {
+        const int64_t s[] = {(int64_t)size[i / (n * n)], (int64_t)size[i / n % n],
+                             (int64_t)size[i % n]};
+        TRY(measure_point(m, s, grid == GRID_FULL, &rate[i]));
+        rate[i] *= gain;
+    }
+    fill_grid(g, rate);
+    return OK;
+}
+
+/* ---- epilogues ---- */
+
+/* A GEMM with a gelu writes one more matrix, its gradient reads one more. */
+static Err time_epilogue(Measurer *m, KernelId kernel, const int64_t s[3], double *seconds)
+{
+    const size_t mark = arena_mark(m->operands);
+    const DeviceAutotune *tune = m->rt->autotune;
+    const bool gelu = kernel == KERNEL_gemm_gelu;
+    Err err = OK;
+    Call c = {.n_in = gelu ? 2 : 3, .n_out = gelu ? 2 : 1, .attr = {.gemm = {.tb = gelu}}};
+    c.in[0] = card_matrix(m, BF16, s[0], s[2], &err);
+    c.in[1] =
+        gelu ? card_matrix(m, BF16, s[1], s[2], &err) : card_matrix(m, BF16, s[2], s[1], &err);
+    c.out[0] = card_matrix(m, BF16, s[0], s[1], &err);
+    if (gelu)
+        c.out[1] = card_matrix(m, BF16, s[0], s[1], &err);
+    else
+        c.in[2] = card_matrix(m, BF16, s[0], s[1], &err);
+    Call first = c;
+    first.queue = m->queue;
+    if (tune) tune->measure(m->context, true);
+    if (err == OK) err = m->s->device->kernel[kernel](&first);
+    if (tune) tune->measure(m->context, false);
+    if (err == OK) err = card_call_seconds(m, kernel, &c, seconds);
+    arena_rewind(m->operands, mark);
+    return err;
+}
+
+static Err measure_epilogue(Measurer *m)
+{
+    const int64_t large[] = {32768, 4096, 1024}, few[] = {64, 128, 64};
+    const int64_t *s = m->s->grid == GRID_SMALL ? few : large;
+    const double more = 2.0 * (double)(s[0] * s[1]) / m->out->rates.memory_Bps;
+    double plain[2], with[2];
+    measure_progress(m, "epilogues of GEMMs");
+    TRY(time_gemm(m, BF16, FORWARD, s, true, &plain[0]));
+    TRY(time_gemm(m, BF16, INPUT_GRADIENT, s, true, &plain[1]));
+    TRY(time_epilogue(m, KERNEL_gemm_gelu, s, &with[0]));
+    TRY(time_epilogue(m, KERNEL_gemm_dgelu, s, &with[1]));
+    const double share = (with[0] + with[1] - plain[0] - plain[1]) / (2 * more);
+    m->out->rates.epilogue = fmax(0.01, share);
+    card_keep(m, "epilogue", "x", m->out->rates.epilogue, m->spread);
+    return OK;
+}
+
+/* One rate of a large GEMM in f32 and in bf16. */
+static Err measure_large(Measurer *m, DType dtype, int64_t size)
+{
+    static const char *const name[N_DTYPES] = {[F32] = "gemm f32", [BF16] = "gemm bf16"};
+    const int64_t s[] = {size, size, size};
+    double seconds;
+    measure_progress(m, name[dtype]);
+    TRY(time_gemm(m, dtype, FORWARD, s, dtype == BF16, &seconds));
+    const double rate = rate_of(s, seconds);
+    m->out->rates.flops_per_s[WORK_GEMM][dtype] = m->out->peak_flops_per_s[dtype] = rate;
+    card_keep(m, name[dtype], "Gflop/s", 1e-9 * rate, m->spread);
+    return OK;
+}
+
+Err card_gemms(Measurer *m)
+{
+    const bool small = m->s->grid == GRID_SMALL;
+    TRY(measure_large(m, F32, small ? 64 : 4096));
+    TRY(measure_large(m, BF16, small ? 64 : 8192));
+    TRY(measure_epilogue(m));
+    return measure_grid(m);
+}
