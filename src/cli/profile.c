@@ -72,6 +72,8 @@ static Err measure_rank(ProfileWork *w, WorldRank *r, Measurement *mine)
                            .budget_s = w->quick ? 0.03 : 0.3,
                            .progress = show_progress};
     const Launch *l = &w->launch;
+    const TransportSettings transport = {.device = w->device, .processes = l->comm_world != NULL};
+    if (w->device->runtime) set.transport = &transport;
     TRY(find_node(r, &set.node_ranks));
     TRY(team_open_on(&set.team, w->threads, &l->cores, l->sharing, l->first + r->place));
     const Err err = measure_rates(&set, r, mine);
@@ -107,6 +109,7 @@ static void report(const Measurement *m, FILE *out)
     for (int i = 0; i < m->n; i++)
         fprintf(out, "%-16s %14.3f %-8s %7.1f%%\n", m->row[i].what, m->row[i].value, m->row[i].unit,
                 100 * m->row[i].spread);
+    if (m->transport[0]) fprintf(out, "%s\n", m->transport);
     if (m->slow_pair_Bps > 0)
         fprintf(out, "slowest pair of ranks: %d and %d, %.3f GB/s in each direction\n",
                 m->slow_pair[0], m->slow_pair[1], 1e-9 * m->slow_pair_Bps);

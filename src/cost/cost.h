@@ -43,6 +43,14 @@ typedef struct {
     const int *at; /* [n_at]: the node on which the i-th block of ranks is; NULL: the i-th */
 } CostNodes;
 
+/* Messages between single ranks, measured while every rank has one partner. Ranks beyond n have
+ * those of their level. */
+enum { MAX_CLUSTER_PAIRS = 256 };
+typedef struct {
+    int n;                        /* ranks 0 .. n - 1 of the machine */
+    const float *latency_s, *Bps; /* [n (n - 1) / 2]: 0-1, 0-2, .., 1-2, .. */
+} CostPairs;
+
 /* Measured rates of GEMMs: rate[i][j][l] is that of m[i] x n[j] x k[l], in flops per second. Rates
  * between the points are interpolated in log space; beyond them they are those of the border. */
 enum { MAX_GRID = 16 };
@@ -119,6 +127,7 @@ typedef struct {
     int n_levels;
     CostLink level[MAX_LEVELS]; /* from narrow to wide; the last one connects all ranks */
     const CostNodes *nodes;     /* NULL: the levels have all links */
+    const CostPairs *pairs;     /* NULL: messages have the numbers of their level */
     int n_tables;
     const CostTable *table; /* of collectives; those that have none follow the formulas */
 } CostRates;
@@ -172,6 +181,7 @@ typedef struct {
     /* Of CostRates.nodes: 1 + index of the slowest link between neighbors in the ring of the
      * members, and between any two of them; 0: that of the level. */
     int ring_link, any_link;
+    int pair; /* two ranks: 1 + index in CostRates.pairs; 0: not in it */
 } CostGroup;
 
 /* Local. The group of these ranks; and of `members` ranks that are `stride` apart, as the ranks

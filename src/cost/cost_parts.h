@@ -6,6 +6,8 @@
 
 /* Local. The position of a rank on the machine, by the order of the nodes. */
 int64_t cost_position(const CostRates *r, int rank);
+/* Local. 1 + index of two positions in r->pairs; 0: not in it. */
+int cost_find_pair(const CostRates *r, int64_t a, int64_t b);
 /* Local. Sets the links of a group that crosses nodes; r->nodes has links. */
 void cost_find_links(const CostRates *r, RankList ranks, CostGroup *g);
 

@@ -18,6 +18,13 @@ int64_t cost_position(const CostRates *r, int rank)
     return (int64_t)node_of(r, rank) * each + rank % each;
 }
 
+int cost_find_pair(const CostRates *r, int64_t a, int64_t b)
+{
+    const int64_t n = r->pairs ? r->pairs->n : 0, low = a < b ? a : b, high = a < b ? b : a;
+    if (low == high || high >= n) return 0;
+    return (int)(1 + low * n - low * (low + 1) / 2 + high - low - 1);
+}
+
 static bool is_slower(const CostLink *a, const CostLink *b)
 {
     return a->Bps != b->Bps ? a->Bps < b->Bps : a->latency_s > b->latency_s;

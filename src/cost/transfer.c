@@ -39,6 +39,7 @@ CostGroup cost_group(const CostRates *r, RankList ranks)
         if (at > high) high = at;
     }
     CostGroup g = group_at(r, ranks.n, low, high);
+    if (ranks.n == 2) g.pair = cost_find_pair(r, low, high);
     if (g.level == 0) return g;
     int inside = 0;
     for (int i = 0; i < ranks.n; i++)
@@ -87,8 +88,10 @@ static int log2_ceil(int n)
     return log;
 }
 
-static double pair_seconds(const CostLink *l, double bytes)
+static double pair_seconds(const CostRates *r, const CostLink *l, CostGroup g, double bytes)
 {
+    if (g.pair)
+        return (double)r->pairs->latency_s[g.pair - 1] + bytes / (double)r->pairs->Bps[g.pair - 1];
     const double latency = l->pair_latency_s > 0 ? l->pair_latency_s : l->latency_s;
     return latency + bytes / (l->pair_Bps > 0 ? l->pair_Bps : rank_Bps(l));
 }
@@ -134,7 +137,7 @@ double cost_transfer_seconds(const CostRates *r, CommKind kind, CostGroup g, dou
         return rounds * link->latency_s + bytes / Bps;
     case COMM_SEND:
     case COMM_RECV:
-        return pair_seconds(link, bytes);
+        return pair_seconds(r, link, g, bytes);
     default:
         MUST(false, "transfer kind %d", (int)kind);
     }

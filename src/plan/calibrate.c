@@ -108,6 +108,24 @@ static Err scale_nodes(const CostNodes **at, double factor, Arena *arena)
     return OK;
 }
 
+static Err scale_pairs(const CostPairs **at, double factor, Arena *arena)
+{
+    CostPairs *p;
+    float *latency, *Bps;
+    if (!*at) return OK;
+    const int n = (*at)->n * ((*at)->n - 1) / 2;
+    TRY(ARENA_NEW(arena, 1, &p));
+    TRY(ARENA_NEW(arena, n, &latency));
+    TRY(ARENA_NEW(arena, n, &Bps));
+    for (int i = 0; i < n; i++) {
+        latency[i] = (float)((double)(*at)->latency_s[i] * factor);
+        Bps[i] = (float)((double)(*at)->Bps[i] / factor);
+    }
+    *p = (CostPairs){(*at)->n, latency, Bps};
+    *at = p;
+    return OK;
+}
+
 static Err scale_tables(CostRates *r, double factor, Arena *arena)
 {
     CostTable *table;
@@ -139,5 +157,6 @@ Err cluster_scale(const Cluster *c, ClusterFactors f, Arena *arena, Cluster *out
     TRY(scale_curve(&r->memory, 1 / f.work, arena));
     for (int i = 0; i < r->n_levels; i++) scale_link(&r->level[i], f.transfers);
     TRY(scale_nodes(&r->nodes, f.transfers, arena));
+    TRY(scale_pairs(&r->pairs, f.transfers, arena));
     return scale_tables(r, f.transfers, arena);
 }

@@ -7,7 +7,7 @@ static bool is_aligned(const Mesh *mesh, const CostRates *r)
 {
     const View *v = &mesh->view[VIEW_DENSE];
     int64_t stride = 1;
-    if (r->nodes) return false;
+    if (r->nodes || r->pairs) return false;
     for (int axis = v->n_axes - 1; axis > 0; axis--) {
         stride *= v->size[axis];
         for (int l = 0; l < r->n_levels - 1; l++)

@@ -14,8 +14,8 @@
  * theirs; on a cluster with share_links, flows of a rank at one level share that (clock_shares.c).
  * Ranks that differ only along dp run the same tape, with the longest updates at coordinate 0, so
  * one of them is played for all; and so do ranks along tp if it divides all shapes. If the axes cut
- * across the machine's nodes (tp=3 on nodes of 8), or links between nodes differ, every rank is
- * played. */
+ * across the machine's nodes (tp=3 on nodes of 8), or links between nodes or ranks differ, every
+ * rank is played. */
 #ifndef PLAN_CLOCK_H
 #define PLAN_CLOCK_H
 
@@ -71,7 +71,8 @@ typedef struct {
 typedef struct StepClock StepClock;
 
 /* Local. Compiles the ranks that are played, and keeps their tapes in `arena`; `temp` is rewound.
- * Of the cluster it reads the sizes of the levels, and whether rates.nodes is there. `in` must not
+ * Of the cluster it reads the sizes of the levels, and whether rates.nodes and
+ * rates.pairs are there. `in` must not
  * move. */
 Err clock_open(const ClockInput *in, Arena *arena, Arena *temp, StepClock **out);
 /* Local. Plays the tapes on a cluster whose levels have the sizes that they were made for. Tapes of

@@ -5,7 +5,7 @@
 
 #include "plan/cluster_parts.h"
 
-enum { MAX_CLUSTER_BYTES = 1 << 20 };
+enum { MAX_CLUSTER_BYTES = 1 << 22 };
 
 /* Tflop/s by type. */
 static Err read_flops(const ClusterReader *r, const yaml_node_t *map, const char *where, double *to)
@@ -180,15 +180,16 @@ static Err read_slowdown(const ClusterReader *r, const yaml_node_t *map, Cluster
 
 static Err read_root(const ClusterReader *r, Cluster *c)
 {
-    static const char *const keys[] = {"name",     "overlap",     "device",      "links",
-                                       "slowdown", "collectives", "share_links", "node_links"};
+    static const char *const keys[] = {"name",        "overlap",    "device",
+                                       "links",       "slowdown",   "collectives",
+                                       "share_links", "node_links", "pairs"};
     const yaml_node_t *root = yaml_document_get_root_node(r->doc);
     if (!root)
         return err_fail(ERR_CONFIG,
                         "%s: is empty; a cluster file has name, overlap, device "
                         "and links",
                         r->path);
-    TRY(cluster_keys(r, root, "the file", keys, 4, 4));
+    TRY(cluster_keys(r, root, "the file", keys, 4, 5));
     const yaml_node_t *share = cluster_value(r, root, "share_links");
     const char *name = cluster_scalar(cluster_value(r, root, "name"));
     if (!name || !*name)
@@ -199,6 +200,7 @@ static Err read_root(const ClusterReader *r, Cluster *c)
     TRY(read_device(r, cluster_value(r, root, "device"), c));
     TRY(read_links(r, cluster_value(r, root, "links"), &c->rates));
     TRY(read_slowdown(r, cluster_value(r, root, "slowdown"), c));
+    TRY(cluster_pairs(r, cluster_value(r, root, "pairs"), &c->rates));
     TRY(cluster_node_links(r, cluster_value(r, root, "node_links"), &c->rates));
     return cluster_collectives(r, cluster_value(r, root, "collectives"), &c->rates);
 }

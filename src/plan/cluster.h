@@ -32,6 +32,7 @@
  *       - {level: node, ranks: 8, latency_us: 8, gbps: 360}    groups of 8 consecutive ranks
  *       - {level: world, latency_us: 20, gbps: 45, shared_by: 1,
  *          pair_latency_us: 20, pair_gbps: 30}               all ranks
+ *     pairs: {ranks: 3, latency_us: [4, 9, 9], gbps: [280, 24, 25]}    [+]  0-1, 0-2, 1-2
  *     node_links:                                    [+]  slower than the level, which has the rest
  *       - {nodes: [1, 6], latency_us: 40, gbps: 5}            two blocks of the first level
  *       - {islands: [[0, 1], [2, 3]], latency_us: 90, gbps: 3}    between islands

@@ -1,7 +1,8 @@
 /* cluster_links.c -- links between single nodes in a cluster file.
  *
  *     nodes: [1, 6]                      the link between node 1 and node 6
- *     islands: [[0, 1], [2, 3]]          the links 0-2, 0-3, 1-2 and 1-3 */
+ *     islands: [[0, 1], [2, 3]]          the links 0-2, 0-3, 1-2 and 1-3
+ *     pairs: {ranks: 3, latency_us: [..], gbps: [..]}          messages 0-1, 0-2 and 1-2 */
 #include "plan/cluster_parts.h"
 
 typedef struct {
@@ -148,4 +149,44 @@ Err cluster_node_links(const ClusterReader *r, const yaml_node_t *list, CostRate
     for (int i = 0; i < (int)n; i++)
         TRY(read_entry(l, yaml_document_get_node(r->doc, first[i]), &link[i], i));
     return keep_matrix(l, nodes);
+}
+
+/* A list of a number for each pair. */
+static Err read_pairs(const ClusterReader *r, const yaml_node_t *map, const char *key, double unit,
+                      int count, const float **out)
+{
+    double *x;
+    float *to;
+    int n;
+    TRY(ARENA_NEW(r->arena, count, &x));
+    TRY(ARENA_NEW(r->arena, count, &to));
+    TRY(cluster_list(r, cluster_value(r, map, key), &(ClusterList){key, unit, count, false}, x,
+                     &n));
+    if (n != count)
+        return err_fail(ERR_CONFIG, "%s:%d: pairs: %s has %d numbers, not one for each of %d pairs",
+                        r->path, (int)map->start_mark.line + 1, key, n, count);
+    for (int i = 0; i < n; i++) to[i] = (float)x[i];
+    *out = to;
+    return OK;
+}
+
+Err cluster_pairs(const ClusterReader *r, const yaml_node_t *map, CostRates *rates)
+{
+    static const char *const keys[] = {"ranks", "latency_us", "gbps"};
+    CostPairs *p;
+    double ranks;
+    ClusterNumber number = {.key = "ranks", .unit = 1, .to = &ranks};
+    if (!map) return OK;
+    TRY(ARENA_NEW(r->arena, 1, &p));
+    TRY(cluster_keys(r, map, "pairs", keys, 3, 0));
+    TRY(cluster_number(r, cluster_value(r, map, "ranks"), &number));
+    p->n = (int)ranks;
+    if (ranks != (double)p->n || p->n < 2 || p->n > MAX_CLUSTER_PAIRS)
+        return err_fail(ERR_CONFIG, "%s:%d: pairs: %g ranks; a matrix has 2 to %d", r->path,
+                        (int)map->start_mark.line + 1, ranks, MAX_CLUSTER_PAIRS);
+    const int count = p->n * (p->n - 1) / 2;
+    TRY(read_pairs(r, map, "latency_us", 1e-6, count, &p->latency_s));
+    TRY(read_pairs(r, map, "gbps", 1e9, count, &p->Bps));
+    rates->pairs = p;
+    return OK;
 }

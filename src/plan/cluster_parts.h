@@ -56,6 +56,8 @@ Err cluster_keys(const ClusterReader *r, const yaml_node_t *map, const char *whe
 Err cluster_device_tables(const ClusterReader *r, const yaml_node_t *device, CostRates *rates);
 /* Local. Sizes and times of collectives; level_name [n_levels]: NULL or the name of a level. */
 Err cluster_collectives(const ClusterReader *r, const yaml_node_t *list, CostRates *rates);
+/* Local. Messages between single ranks; map may be NULL. */
+Err cluster_pairs(const ClusterReader *r, const yaml_node_t *map, CostRates *rates);
 /* Local. Links between nodes that are slower than their level; list may be NULL. */
 Err cluster_node_links(const ClusterReader *r, const yaml_node_t *list, CostRates *rates);
 

@@ -140,6 +140,27 @@ static void collectives_text(Text *t, const CostRates *r)
     }
 }
 
+static void pairs_text(Text *t, const CostPairs *p)
+{
+    if (!p) return;
+    const int n = p->n * (p->n - 1) / 2;
+    text_add(t, "pairs:\n  ranks: %d\n  latency_us: [", p->n);
+    for (int i = 0; i < n; i++)
+        text_add(t, "%s%.4g",
+                 i == 0        ? ""
+                 : i % 12 == 0 ? ",\n    "
+                               : ", ",
+                 1e6 * (double)p->latency_s[i]);
+    text_add(t, "]\n  gbps: [");
+    for (int i = 0; i < n; i++)
+        text_add(t, "%s%.4g",
+                 i == 0        ? ""
+                 : i % 12 == 0 ? ",\n    "
+                               : ", ",
+                 1e-9 * (double)p->Bps[i]);
+    text_add(t, "]\n");
+}
+
 /* A line for each pair. */
 static void node_links_text(Text *t, const CostNodes *n)
 {
@@ -167,6 +188,7 @@ void cluster_text(const Cluster *c, Text *t)
     device_text(t, c);
     text_add(t, "links:\n");
     for (int i = 0; i < r->n_levels; i++) link_text(t, &r->level[i], i == r->n_levels - 1);
+    pairs_text(t, r->pairs);
     node_links_text(t, r->nodes);
     collectives_text(t, r);
 }

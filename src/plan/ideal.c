@@ -19,10 +19,21 @@ static CostTable below(const CostTable *t)
     return out;
 }
 
+/* All pairs are as fast as the fastest. */
+static void set_pairs(CostRates *r)
+{
+    double most = 0;
+    const int n = r->pairs ? r->pairs->n * (r->pairs->n - 1) / 2 : 0;
+    for (int i = 0; i < n; i++) most = fmax(most, (double)r->pairs->Bps[i]);
+    for (int l = 0; l < r->n_levels && n > 0; l++) r->level[l].pair_Bps = most;
+    r->pairs = NULL;
+}
+
 static Err set_transfers(CostRates *r, Arena *arena)
 {
     CostTable *table;
     for (int i = 0; i < r->n_levels; i++) r->level[i].latency_s = 0;
+    set_pairs(r);
     if (r->n_tables == 0) return OK;
     TRY(ARENA_NEW(arena, r->n_tables, &table));
     for (int i = 0; i < r->n_tables; i++) table[i] = below(&r->table[i]);

@@ -36,6 +36,7 @@ Cluster cluster_alike(const Cluster *c)
 {
     Cluster out = *c;
     out.rates.nodes = NULL;
+    out.rates.pairs = NULL;
     return out;
 }
 
@@ -201,6 +202,7 @@ static Err open_search(MapSearch *s, const ClockInput *in, Arena *temp)
     s->cluster = *in->cluster;
     s->nodes = *r->nodes;
     s->cluster.rates.nodes = &s->nodes;
+    s->cluster.rates.pairs = NULL; /* nodes are compared by their links */
     s->nodes.n_at = s->n;
     s->prunes = r->n_levels == 2; /* with more, a place decides the level too */
     s->best_s = s->open_s = INFINITY;

@@ -16,7 +16,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static Err all_reduce(Measurer *m, int arena, int64_t count, DType dtype)
+Err measure_all_reduce(Measurer *m, int arena, int64_t count, DType dtype)
 {
     const Ref whole = {m->r->rank, arena, 0, count, dtype};
     const Transfer t = {
@@ -34,7 +34,7 @@ Err measure_repeat(Measurer *m, Repeat *one, void *work, int fixed, Measured *ro
     int n = 0;
     if (row->what) measure_progress(m, row->what);
     TRY(one(m, work));
-    TRY(all_reduce(m, ARENA_NUMBERS, 1, F64));
+    TRY(measure_all_reduce(m, ARENA_NUMBERS, 1, F64));
     const double start = now_s();
     while (fixed ? n < fixed
                  : n < LEAST_REPEATS || (n < MAX_REPEATS && now_s() - start < m->s->budget_s)) {
@@ -58,7 +58,7 @@ Err measure_call(Measurer *m, void *work)
 {
     const TimedCall *t = work;
     TRY(t->kernel(&t->call));
-    return m->rt ? m->rt->sync(m->queue) : OK;
+    return m->rt ? comm_sync(m->r->comm, (CommDevice){m->rt, m->context}, m->queue) : OK;
 }
 
 Err measure_tensor(Measurer *m, DType dtype, int ndim, const int64_t *n, Tensor *out)
@@ -82,8 +82,7 @@ void measure_keep(Measurer *m, Measured row, double amount, double unit)
     m->out->row[m->out->n++] = row;
 }
 
-/* Appends a row whose value is a time: `seconds`. */
-static void keep_time(Measurer *m, Measured row, double seconds)
+void measure_keep_time(Measurer *m, Measured row, double seconds)
 {
     row.value = 1e6 * seconds;
     m->out->row[m->out->n++] = row;
@@ -191,7 +190,7 @@ static Err measure_memory(Measurer *m)
     Measured host = {"host copy", "GB/s", 0, 0};
     TRY(time_vectors(m, KERNEL_add, F32, 1, &launch));
     m->out->rates.launch_s = launch.value;
-    keep_time(m, launch, launch.value);
+    measure_keep_time(m, launch, launch.value);
     TRY(time_vectors(m, KERNEL_add, F32, large, &memory));
     m->out->rates.memory_Bps = 12.0 * (double)large / memory.value;
     measure_keep(m, memory, 12.0 * (double)large, 1e9);
@@ -199,46 +198,6 @@ static Err measure_memory(Measurer *m)
     m->out->rates.host_Bps = 4.0 * (double)large / host.value;
     measure_keep(m, host, 4.0 * (double)large, 1e9);
     return OK;
-}
-
-static Err small_transfer(Measurer *m, void *work)
-{
-    (void)work;
-    return all_reduce(m, ARENA_NUMBERS, 1, F64);
-}
-
-static Err large_transfer(Measurer *m, void *work)
-{
-    return all_reduce(m, ARENA_LOOP, *(int64_t *)work, F32);
-}
-
-/* Inverts the formulas of cost.c: an all-reduce of n ranks is 2 log2(n) latencies if it is small,
- * and 2 (n-1) latencies and 2 (n-1)/n S bytes if it is large. */
-static Err measure_links(Measurer *m)
-{
-    const double n = m->r->ranks, rounds = ceil(log2(n)), bytes = 4.0 * LARGE / 4;
-    Measured small = {"latency", "us", 0, 0}, large = {"link", "GB/s", 0, 0};
-    int64_t count = LARGE / 4;
-    CostLink *link = &m->out->rates.level[m->out->rates.n_levels - 1];
-    float *data;
-    if (m->r->ranks == 1) return OK;
-    TRY(ARENA_NEW(m->r->arena, count, &data));
-    TRY(comm_register(m->r->comm, ARENA_LOOP, data, (size_t)count * sizeof *data));
-    TRY(measure_repeat(m, small_transfer, NULL, 500, &small));
-    link->latency_s = small.value / (2 * rounds);
-    keep_time(m, small, link->latency_s);
-    TRY(measure_repeat(m, large_transfer, &count, 15, &large));
-    const double busy = fmax(large.value - 2 * (n - 1) * link->latency_s, 0.1 * large.value);
-    link->Bps = 2 * (n - 1) / n * bytes / busy;
-    large.value = busy;
-    measure_keep(m, large, 2 * (n - 1) / n * bytes, 1e9);
-    for (int l = 0; l < m->out->rates.n_levels - 1; l++) { /* tables have the rest */
-        m->out->rates.level[l].latency_s = link->latency_s;
-        m->out->rates.level[l].Bps = link->Bps;
-    }
-    TRY(measure_collectives(m));
-    TRY(measure_pairs(m));
-    return m->rt ? OK : measure_overlap(m);
 }
 
 /* Hosts of several ranks each are a level of their own. One rank has no link: as its memory. */
@@ -280,12 +239,15 @@ static Err measure_all(Measurer *m)
     return measure_links(m);
 }
 
+/* Opens the rank's device, and the way of its memory to other ranks. */
 static Err measure_device(Measurer *m)
 {
     m->rt = m->s->device->runtime;
-    TRY(m->rt->open(m->r->rank, &m->context));
+    TRY(m->rt->open(m->r->place, &m->context));
     m->queue = m->rt->queue(m->context, QUEUE_COMPUTE);
-    Err err = measure_f64(m);
+    Err err = OK;
+    if (m->s->transport) err = transport_open(m->r, m->s->transport, m->out->transport);
+    if (err == OK) err = measure_f64(m);
     if (err == OK) err = measure_card(m);
     set_levels(m);
     if (err == OK) err = measure_links(m);
@@ -303,6 +265,9 @@ CostRates measurement_rates(Measurement *m)
         if (m->keyed[t].n > 0) r.keyed[t] = &m->keyed[t];
     }
     if (m->memory.n > 0) r.memory = &m->memory;
+    m->pairs.latency_s = m->pair_latency_s;
+    m->pairs.Bps = m->pair_Bps;
+    if (m->pairs.n > 0) r.pairs = &m->pairs;
     r.n_tables = m->n_tables;
     r.table = m->table;
     return r;

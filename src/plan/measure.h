@@ -8,8 +8,8 @@
  *     launch        add of one element
  *     collectives   by kind, number of members and bytes, along every axis that a mesh of these
  *                   ranks can have: contiguous and strided groups, all of them at the same time
- *     pairs         every pair of ranks, in rounds of disjoint pairs
- *     overlap       how GEMMs and a transfer slow each other down; of ranks on the host
+ *     pairs         every pair of ranks, in rounds of disjoint pairs: the whole matrix
+ *     overlap       how GEMMs and a transfer slow each other down
  *
  * All ranks of the world measure at the same time, since in a run they share cores and memory. Each
  * number is the median of its repetitions. A device with memory of its own has its kernels measured
@@ -19,9 +19,10 @@
 
 #include "cost/cluster.h"
 #include "device/device.h"
-#include "world/world.h"
+#include "world/transport.h"
 
 enum { MAX_MEASURED = 32, MAX_GRID_POINTS = 216, MAX_MEASURED_TABLES = 32 };
+enum { MAX_MEASURED_PAIRS = MAX_CLUSTER_PAIRS * (MAX_CLUSTER_PAIRS - 1) / 2 };
 
 /* One measured number. */
 typedef struct {
@@ -40,6 +41,8 @@ typedef struct {
     double budget_s;      /* for each number */
     MeasureGrid grid;
     int node_ranks; /* consecutive ranks of a host; 0: all */
+    /* Of memory that the device has of its own, between ranks; NULL: threads of one process. */
+    const TransportSettings *transport;
     /* Called before each number, on rank 0; NULL: not called. */
     void (*progress)(void *context, const char *what);
     void *context;
@@ -54,8 +57,11 @@ typedef struct {
     CostAttention keyed[N_DTYPES]; /* n 0: none */
     CostTable table[MAX_MEASURED_TABLES];
     int n_tables;
-    int slow_pair[2];     /* the pair of ranks with the slowest link */
-    double slow_pair_Bps; /* 0: there is one rank */
+    CostPairs pairs; /* n 0: one rank, or more than MAX_CLUSTER_PAIRS */
+    float pair_latency_s[MAX_MEASURED_PAIRS], pair_Bps[MAX_MEASURED_PAIRS];
+    char transport[TRANSPORT_BYTES]; /* of device memory, for people; "": nothing to say */
+    int slow_pair[2];                /* the pair of ranks with the slowest link */
+    double slow_pair_Bps;            /* 0: there is one rank */
     /* As in Cluster, at most 100; 0: not measured. */
     double slow_work, slow_transfer;
     int n;

@@ -17,10 +17,12 @@ typedef struct {
     const MeasureSettings *s;
     WorldRank *r;
     Measurement *out;
-    double *seconds; /* [MAX_REPEATS] */
-    double *cell;    /* one number, registered with the comm: the barrier */
-    int32_t *all;    /* [ranks] */
-    Arena *operands; /* of kernels: the rank's arena, or a block of the device's memory */
+    double *seconds;   /* [MAX_REPEATS] */
+    double *cell;      /* one number, registered with the comm: the barrier */
+    int32_t *all;      /* [ranks] */
+    size_t link_bytes; /* of the largest transfer; ARENA_LOOP has twice that, where the device has
+                        * its memory */
+    Arena *operands;   /* of kernels: the rank's arena, or a block of the device's memory */
     /* A device with memory of its own; NULL: the host. */
     const DeviceRuntime *rt;
     DeviceContext *context;
@@ -51,13 +53,19 @@ void measure_keep(Measurer *m, Measured row, double amount, double unit);
 /* Local. Says on rank 0 what is measured. */
 void measure_progress(const Measurer *m, const char *what);
 
+/* Local. Keeps a row whose value is a time: `seconds`. */
+void measure_keep_time(Measurer *m, Measured row, double seconds);
+/* Collective. An all-reduce over all ranks, in place. */
+Err measure_all_reduce(Measurer *m, int arena, int64_t count, DType dtype);
+/* Collective over its group: a transfer, complete on this rank when it returns. */
+Err measure_transfer(Measurer *m, const Transfer *t);
+
 /* Collective. */
+Err measure_links(Measurer *m);
 Err measure_gemm_grid(Measurer *m, DType dtype);
 Err measure_attention_curve(Measurer *m, DType dtype);
 Err measure_memory_curve(Measurer *m);
-Err measure_collectives(Measurer *m);
-Err measure_pairs(Measurer *m);
-/* Collective. Of several ranks whose memory is the host's. */
+/* Collective. Of several ranks. */
 Err measure_overlap(Measurer *m);
 /* Local. All kernels of a device with memory of its own. */
 Err measure_card(Measurer *m);

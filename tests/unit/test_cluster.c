@@ -61,10 +61,15 @@ static const char full[] =
     "  gemm_table:\n    bf16: {m: [64, 128], n: [256], k: [8, 16, 32], tflops: [1, 2, 3, 4, 5, "
     "6]}\n"
     "  attention_table: {f32: {flops: [10, 100], tflops: [1, 2]}}\n"
+    "  attention_by_keys:\n    bf16:\n"
+    "      - {width: 64, keys: [8, 9], tflops: [3, 4], back_tflops: [1, 2]}\n"
+    "      - {width: 128, keys: [8], tflops: [7], back_tflops: [6]}\n"
+    "  memory_reach: {norm: 0.5, loss: 0.75, state: 1}\n  epilogue: 0.625\n"
     "  memory_table: {bytes: [1000, 2000, 4000], gbps: [5, 6, 7]}\nlinks:\n"
     "  - {level: node, ranks: 4, latency_us: 1.5, gbps: 12, pair_latency_us: 3, pair_gbps: 9}\n"
     "  - {level: world, latency_us: 2, gbps: 13, shared_by: 2}\ncollectives:\n"
     "  - {kind: all-gather, members: 8, level: world, inside: 4, bytes: [1, 10], us: [20, 30]}\n"
+    "pairs: {ranks: 3, latency_us: [3, 4, 5], gbps: [8, 9, 7]}\n"
     "node_links:\n  - {nodes: [4, 0], latency_us: 3, gbps: 1}\n"
     "  - {islands: [[0], [1, 3]], latency_us: 4, gbps: 2}\n";
 
@@ -81,6 +86,12 @@ static void check_full(const Cluster *c)
     assert_true(r->gemm[BF16]->n_m == 2 && r->gemm[BF16]->n_n == 1 && r->gemm[BF16]->n_k == 3);
     assert_true(r->gemm[BF16]->rate[4] == 5e12 && r->gemm[BF16]->k[2] == 32);
     assert_true(r->attention[F32]->n == 2 && r->attention[F32]->y[1] == 2e12);
+    assert_true(r->keyed[BF16] && !r->keyed[F32] && r->keyed[BF16]->n == 2);
+    assert_true(r->keyed[BF16]->width[1] == 128 && r->keyed[BF16]->backward[0].y[1] == 2e12);
+    assert_true(r->reach[REACH_NORM] == 0.5 && r->reach[REACH_LOSS] == 0.75);
+    assert_true(r->reach[REACH_STATE] == 1 && r->epilogue == 0.625);
+    assert_true(r->pairs && r->pairs->n == 3 && fabs((double)r->pairs->Bps[2] - 7e9) < 1e3);
+    assert_true(fabs((double)r->pairs->latency_s[1] - 4e-6) < 1e-12);
     assert_true(r->memory->n == 3 && r->memory->x[2] == 4000 && r->memory->y[0] == 5e9);
     assert_true(r->level[0].shared_by == 1 && r->level[1].shared_by == 2);
     assert_true(r->level[0].pair_Bps == 9e9 && r->level[1].pair_Bps == 0);
@@ -146,6 +157,11 @@ static void faults_of_optional_keys_are_refused(void **state)
         {"shared_by: 2", "shared_by: 0.5", "shared_by: 0.5 is not a whole number"},
         {"pair_gbps: 9", "pair_gbps: 9, colour: 1", "the key \"colour\""},
         {"pair_bytes: 12", "pair_bytes: -1", "of at least 0"},
+        {"pairs: {ranks: 3", "pairs: {ranks: 4", "latency_us has 3 numbers, not one for each of 6"},
+        {"pairs: {ranks: 3", "pairs: {ranks: 1", "pairs: 1 ranks; a matrix has 2 to 256"},
+        {"{width: 128,", "{width: 64,", "width: is not above the one before it"},
+        {"back_tflops: [6]", "back_tflops: [6, 7]", "1 numbers of keys, 2 of back_tflops"},
+        {"loss: 0.75", "loss: 1.75", "memory_reach: parts of a rate are at most 1"},
         {"nodes: [4, 0]", "nodes: [4, 4]", "node 4 has no link to itself"},
         {"nodes: [4, 0]", "nodes: [4]", "nodes: a link has two nodes"},
         {"nodes: [4, 0]", "nodes: [4, 0.5]", "node_links: 0.5 is no node"},

@@ -337,6 +337,90 @@ static void curves_and_grids_are_interpolated_in_logs(void **state)
     assert_true(fabs(cost_work_seconds(&r, &w) / (2e5 / 16) - 1) < 1e-12);
 }
 
+/* Forward and backward by the keys of a query, in the curves of the nearest width of heads. */
+static void attention_has_curves_by_keys(void **state)
+{
+    const CostAttention a = {.n = 2,
+                             .width = {64, 128},
+                             .forward = {{2, {10, 1000}, {1e9, 4e9}}, {1, {10}, {7e9}}},
+                             .backward = {{2, {10, 1000}, {2e9, 8e9}}, {1, {10}, {5e9}}}};
+    CostRates r = *cost_default_rates();
+    CostWork w = {.op = OP_attention, .dtype = BF16, .c = 80, .queries = 30, .bytes = 1};
+    (void)state;
+    r.keyed[BF16] = &a, r.memory_Bps = 1e30, r.launch_s = 0;
+    w.heavy = 4 * w.c * w.queries * 100; /* 100 keys: the middle of 10 and 1000 in logs */
+    assert_true(fabs(cost_work_seconds(&r, &w) / (w.heavy / 2e9) - 1) < 1e-9);
+    w.op = OP_attention_dx, w.heavy *= 2.5;
+    assert_true(fabs(cost_work_seconds(&r, &w) / (w.heavy / 4e9) - 1) < 1e-9);
+    w.c = 100, w.heavy *= 100.0 / 80; /* nearer to 128 */
+    assert_true(fabs(cost_work_seconds(&r, &w) / (w.heavy / 5e9) - 1) < 1e-9);
+    w.dtype = F32; /* has the rate */
+    assert_true(fabs(cost_work_seconds(&r, &w) / (w.heavy / 30e12) - 1) < 1e-9);
+}
+
+/* Norms, the loss and the state move their bytes at parts of the rate; other ops do not. */
+static void kernels_reach_parts_of_the_memory(void **state)
+{
+    static const struct {
+        CostWork work;
+        double reach;
+    } at[] = {{{.op = OP_rmsnorm, .dtype = BF16}, 0.5},
+              {{.op = OP_layernorm_back, .dtype = BF16}, 0.5},
+              {{.op = OP_bias_dw, .dtype = BF16}, 0.5},
+              {{.op = OP_token_loss_dx, .dtype = BF16}, 0.25},
+              {{.op = OP_cast, .dtype = BF16, .among = 1}, 0.8},
+              {{.op = OP_cast, .dtype = BF16}, 1},
+              {{.op = OP_add, .dtype = BF16}, 1}};
+    CostRates r = *cost_default_rates();
+    (void)state;
+    r.launch_s = 0;
+    for (int parts = 0; parts < 2; parts++) {
+        if (parts)
+            r.reach[REACH_NORM] = 0.5, r.reach[REACH_LOSS] = 0.25, r.reach[REACH_STATE] = 0.8;
+        for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
+            CostWork w = at[i].work;
+            w.bytes = 1e9;
+            const double reach = parts ? at[i].reach : 1;
+            assert_true(fabs(cost_work_seconds(&r, &w) / (1e9 / 2.7e12 / reach) - 1) < 1e-12);
+        }
+    }
+}
+
+/* The matrix that an epilogue reads adds a part of its time; its flops hide. */
+static void epilogues_add_their_operands(void **state)
+{
+    CostRates r = *cost_default_rates();
+    CostWork w = {.op = OP_linear_dgelu, .dtype = BF16, .m = 4096, .n = 2048, .k = 512};
+    (void)state;
+    w.heavy = 2 * w.m * w.n * w.k;
+    r.launch_s = 0, r.memory_Bps = 1e13;
+    w.bytes = 2 * (w.m * w.k + w.k * w.n + w.m * w.n);
+    const double plain = cost_work_seconds(&r, &w);
+    w.light = 16 * w.m * w.n;
+    w.bytes += 2 * w.m * w.n;
+    assert_true(fabs(cost_work_seconds(&r, &w) - plain - w.light / 30e12) < 1e-12);
+    r.epilogue = 0.5;
+    assert_true(fabs(cost_work_seconds(&r, &w) - plain - 0.5 * 2 * w.m * w.n / 1e13) < 1e-12);
+}
+
+/* A message between two ranks of the matrix has their numbers, others those of the level. */
+static void pairs_have_links_of_their_own(void **state)
+{
+    static const float latency[] = {1e-6F, 2e-6F, 3e-6F}, Bps[] = {1e9F, 2e9F, 4e9F};
+    static const int32_t rank[][2] = {{0, 1}, {2, 0}, {1, 2}, {0, 3}};
+    const CostPairs pairs = {3, latency, Bps};
+    CostRates r = *cost_default_rates();
+    (void)state;
+    r.pairs = &pairs;
+    for (int i = 0; i < 4; i++) {
+        const CostGroup g = cost_group(&r, (RankList){2, rank[i]});
+        const double want = i < 3 ? (double)latency[i] + 1e6 / (double)Bps[i] : 8e-6 + 1e6 / 360e9;
+        assert_int_equal(g.pair, i < 3 ? i + 1 : 0);
+        assert_true(fabs(cost_transfer_seconds(&r, COMM_SEND, g, 1e6) / want - 1) < 1e-9);
+        assert_true(cost_transfer_seconds(&r, COMM_ALL_GATHER, g, 1e6) < 1e-4);
+    }
+}
+
 /* A table replaces the formula of its kind and group alone. */
 static void tables_of_collectives(void **state)
 {
@@ -410,6 +494,10 @@ int main(void)
                                        cmocka_unit_test(fp8_has_a_rate),
                                        cmocka_unit_test(curves_and_grids_are_interpolated_in_logs),
                                        cmocka_unit_test(tables_of_collectives),
+                                       cmocka_unit_test(attention_has_curves_by_keys),
+                                       cmocka_unit_test(kernels_reach_parts_of_the_memory),
+                                       cmocka_unit_test(epilogues_add_their_operands),
+                                       cmocka_unit_test(pairs_have_links_of_their_own),
                                        cmocka_unit_test(state_is_not_in_caches),
                                        cmocka_unit_test(shared_links_and_scores)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -102,6 +102,11 @@ static void tables_are_measured(void **state)
         assert_true(r.table[i].members == (i < 3 ? 2 : 4));
     }
     assert_true(r.level[0].pair_Bps > 0 && r.level[0].pair_latency_s > 0);
+    assert_true(r.pairs && r.pairs->n == 4);
+    for (int i = 0; i < 6; i++) {
+        assert_true(r.pairs->Bps[i] > 0 && r.pairs->latency_s[i] > 0);
+        assert_true((double)r.pairs->Bps[i] >= 0.999 * m.slow_pair_Bps);
+    }
     assert_true(m.slow_pair[0] < m.slow_pair[1] && m.slow_pair[1] < 4 && m.slow_pair_Bps > 0);
     DO(arena_open(&a, "cluster", ARENA_PLENTY));
     Text out = text_in(&a);
@@ -111,6 +116,7 @@ static void tables_are_measured(void **state)
     assert_true(f && fputs(text, f) >= 0 && fclose(f) == 0);
     DO(cluster_read(path, &a, &read));
     assert_int_equal(read.rates.n_tables, 6);
+    assert_true(fabs((double)(read.rates.pairs->Bps[5] / r.pairs->Bps[5]) - 1) < 1e-3);
     assert_true(fabs(read.rates.gemm[F32]->rate[13] / r.gemm[F32]->rate[13] - 1) < 1e-5);
     remove(path);
     arena_close(&a);
@@ -154,6 +160,20 @@ static void kernels_of_a_device_are_measured(void **state)
     arena_close(&a);
 }
 
+/* Two ranks with memory of their own: their links, and work beside a transfer. */
+static void links_of_devices_are_measured(void **state)
+{
+    (void)state;
+    shadow_run_async(true);
+    Measurement m = measured(&device_shadow, 2);
+    shadow_run_async(false);
+    const CostRates r = measurement_rates(&m);
+    assert_true(r.level[0].latency_s > 0 && r.level[0].Bps > 0 && r.pairs && r.pairs->n == 2);
+    assert_int_equal(r.n_tables, 3);
+    assert_true(m.slow_work >= 1 && m.slow_transfer >= 1);
+    assert_int_equal(shadow_count().contexts, 0);
+}
+
 static Device slow;
 static const void *last_weight;
 static int weights, fresh_weights; /* forward GEMMs of the grid, and those after one of another w */
@@ -188,6 +208,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_rate_is_measured),
                                        cmocka_unit_test(tables_are_measured),
                                        cmocka_unit_test(kernels_of_a_device_are_measured),
+                                       cmocka_unit_test(links_of_devices_are_measured),
                                        cmocka_unit_test(rates_are_work_over_time)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
