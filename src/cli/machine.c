@@ -96,9 +96,12 @@ bool machine_cache_path(const char *name, char *out, size_t bytes)
     return make_folder(top) && make_folder(folder);
 }
 
-bool machine_profile_path(int ranks, int threads, char *out, size_t bytes)
+bool machine_profile_path(const Device *d, int ranks, int threads, char *out, size_t bytes)
 {
     char name[64];
-    snprintf(name, sizeof name, "profile-cpu-%dx%d.yaml", ranks, threads);
+    if (d->runtime)
+        snprintf(name, sizeof name, "profile-%s-%d.yaml", d->name, ranks);
+    else
+        snprintf(name, sizeof name, "profile-cpu-%dx%d.yaml", ranks, threads);
     return machine_cache_path(name, out, bytes);
 }

@@ -167,12 +167,11 @@ static Err read_ranks(const char *text, int cores, int *out)
 static void keep_profile(const ProfileWork *w, const Cluster *c, Arena *a)
 {
     char path[1024];
-    if (w->device->runtime) return;
     if (worst_spread(&w->out) > busy_spread) {
         fprintf(stderr, "not kept for `sheaf train`, as the machine was busy\n");
         return;
     }
-    if (!machine_profile_path(w->launch.ranks, w->threads, path, sizeof path)) return;
+    if (!machine_profile_path(w->device, w->launch.ranks, w->threads, path, sizeof path)) return;
     FILE *f = fopen(path, "w");
     if (!f) return;
     if (write_cluster(c, f, a) == OK)
@@ -214,6 +213,8 @@ static Err profile_machine(ProfileWork *w, FILE *out, Arena *arena)
         TRY(machine_card(w->device, &card));
         c.name = card.name;
         c.memory_bytes = (double)card.total_bytes;
+        if (card.bf16_flops > 0) c.peak_flops_per_s[BF16] = card.bf16_flops;
+        if (card.f32_flops > 0) c.peak_flops_per_s[F32] = card.f32_flops;
         c.overlaps = true;
     }
     TRY(write_cluster(&c, out, arena));

@@ -38,8 +38,9 @@ Err train_read_cluster(TrainSession *s)
         s->run.loop.cluster = &s->cluster;
         return OK;
     }
-    if (s->device->runtime || strcmp(s->device->name, "cpu") != 0) return OK;
-    if (!machine_profile_path(s->launch.ranks, (int)s->config.run_threads, path, sizeof path) ||
+    if (!s->device->runtime && strcmp(s->device->name, "cpu") != 0) return OK;
+    if (!machine_profile_path(s->device, s->launch.ranks, (int)s->config.run_threads, path,
+                              sizeof path) ||
         access(path, R_OK) != 0)
         return OK;
     if (read_into(s, path) == OK)
@@ -64,11 +65,10 @@ void report_step_time(const TrainSession *s, const TrainLoop *loop)
                measures ? "; from step 5 on with this run's own kernels" : "");
     else if (measures)
         printf("step time: planned from step 5 on, with this run's own kernels; `sheaf profile` on "
-               "this "
-               "machine, or "
-               "run.cluster=FILE, plans the time of a step before\n");
+               "this machine, or run.cluster=FILE, plans the time of a step before\n");
     else
-        printf("step time: not planned, as no cluster file is given (run.cluster) and the kernels "
-               "of this device "
-               "are not timed one by one\n");
+        printf("step time: not planned, as no cluster file is given (run.cluster, or that of "
+               "`sheaf profile --device %s`) and the kernels of this device are not timed one by "
+               "one\n",
+               s->device->name);
 }
