@@ -1,9 +1,9 @@
 /* cuda_accuracy.c -- predicted and measured times of training steps on a GPU.
  *
- *     build/release/bench/cuda_accuracy                     measures the rates of the card first, as
- *                                                           `sheaf profile --device cuda --quick`
- *     build/release/bench/cuda_accuracy cluster=card.yaml   takes them from its file
- *     build/release/bench/cuda_accuracy only=0,3,11         of the settings, those with the numbers
+ *     cuda_accuracy                     measures the rates of the card first, as `sheaf profile
+ *                                       --device cuda --quick` does
+ *     cuda_accuracy cluster=card.yaml   takes them from its file
+ *     cuda_accuracy only=0,3,11         of the settings, those with these numbers
  *
  * Six shapes (bench/README.md, "Training steps on a GPU") and ten other sizes and recompute
  * settings, bf16 with f32 master weights. Each is predicted with the rates alone (plan/clock.h),

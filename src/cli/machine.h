@@ -28,8 +28,8 @@ const char *machine_processor(char *buffer, size_t bytes);
 /* Local. Path of a file in the user's cache folder, XDG_CACHE_HOME/sheaf or ~/.cache/sheaf, which
  * is created. False if that is not possible. */
 bool machine_cache_path(const char *name, char *out, size_t bytes);
-/* Local. Path of the cluster file that `sheaf profile` keeps for that many ranks, of so many threads
- * if the device computes with those. False as above. */
+/* Local. Path of the cluster file that `sheaf profile` keeps for that many ranks, of so many
+ * threads if the device computes with those. False as above. */
 bool machine_profile_path(const Device *d, int ranks, int threads, char *out, size_t bytes);
 
 #endif

@@ -30,6 +30,7 @@ static Err measure_body(TestRank *r)
 {
     static int32_t all[] = {0, 1};
     static _Thread_local double seconds[MAX_REPEATS], cell;
+    static _Thread_local float moved[512];
     static _Thread_local Measurement out;
     Arena arena;
     TRY(arena_open(&arena, "operands", 1 << 26));
@@ -41,6 +42,8 @@ static Err measure_body(TestRank *r)
     comm = r->comm;
     out = (Measurement){0};
     TRY(comm_register(r->comm, ARENA_NUMBERS, &cell, sizeof cell));
+    m.link_bytes = sizeof moved / 2;
+    TRY(comm_register(r->comm, ARENA_LOOP, moved, sizeof moved));
     TRY(measure_overlap(&m));
     EXPECT(r, out.n == 2);
     EXPECT(r, fabs(out.slow_work / 2 - 1) < 0.3);
