@@ -19,6 +19,7 @@ static void report_capture(const TrainSession *s, TrainRank *r)
     const RankSettings set = {.program = &r->job.linked,
                               .device = s->device,
                               .capture = s->config.run_capture != CAPTURE_OFF,
+                              .capture_transfers = train_captures_transfers(r),
                               .trace = s->trace_path ? &r->trace.events : NULL};
     char text[UNCAPTURED_BYTES];
     const char *reason = rank_uncaptured(&set, text);
@@ -26,7 +27,8 @@ static void report_capture(const TrainSession *s, TrainRank *r)
     if (reason)
         printf("steps are launched op by op, and not captured as one graph: %s\n", reason);
     else
-        printf("steps are captured as one graph, from the second on\n");
+        printf("steps are captured as %s, from the second on\n",
+               s->launch.ranks > 1 ? "graphs with their transfers" : "one graph");
 }
 
 /* A weight is prepacked only if a step reads it three times, which few micro-batches may not do. */

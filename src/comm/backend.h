@@ -130,6 +130,12 @@ struct Comm {
     const DeviceTransport *transport; /* NULL: the backend moves everything */
     void *transport_state;
     bool transport_aborted;
+    bool captures; /* between comm_capture on and off */
+    struct {
+        void (*drop)(void *arg);
+        void *arg; /* NULL: the entry is free */
+    } graphs[MAX_GRAPH_OWNERS];
+    double graph_at_s;     /* of the latest launch of a graph; 0: none */
     BounceBuffers *staged; /* [set.in_flight]; NULL until the first staged transfer */
     GroupRow group[MAX_GROUPS];
     int group_rows;           /* rows that were ever used; later ones are free */

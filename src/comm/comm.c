@@ -117,6 +117,27 @@ const char *record_text(const Record *r, char buffer[RECORD_TEXT_BYTES])
 
 const Recorder *comm_recorder(const Comm *c) { return c->recorder; }
 
+CommTotals comm_totals(const Comm *c)
+{
+    CommTotals t = {.scalars = c->recorder->scalars};
+    for (int k = 0; k < N_COMM_KINDS; k++) t.of_kind[k] = c->recorder->of_kind[k];
+    return t;
+}
+
+static void add_between(CommCount *sum, const CommCount *from, const CommCount *to)
+{
+    sum->transfers += to->transfers - from->transfers;
+    sum->bytes += to->bytes - from->bytes;
+    sum->sent_bytes += to->sent_bytes - from->sent_bytes;
+}
+
+void comm_repeat(Comm *c, const CommTotals *from, const CommTotals *to)
+{
+    for (int k = 0; k < N_COMM_KINDS; k++)
+        add_between(&c->recorder->of_kind[k], &from->of_kind[k], &to->of_kind[k]);
+    add_between(&c->recorder->scalars, &from->scalars, &to->scalars);
+}
+
 static int32_t peer_of(const Transfer *t)
 {
     if (t->kind == COMM_SEND) return t->to.rank;

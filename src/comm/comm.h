@@ -60,6 +60,7 @@ enum {
     ARENA_CHOICE,                        /* infer/generate.c: sampled tokens */
     ARENA_OFFERS,                        /* world/transport.c: transports that ranks have */
     ARENA_NUMBERS,                       /* world/world.c: numbers that must be equal */
+    ARENA_GRAPHS,                        /* run/capture.c: whether ranks launch a graph */
     MAX_COMM_ARENAS
 };
 
@@ -164,7 +165,7 @@ Err comm_prepare(Comm *c, const Transfer *t, int n);
 /* Local. The host waits until a queue of the device is empty, as the runtime's sync does. Unlike
  * sync it ends with ERR_PEER if a transfer in the queue fails or lasts longer than timeout_s. */
 Err comm_sync(Comm *c, CommDevice device, DeviceQueue *q);
-/* Local. "nccl", "mpi", "local": the transport of device memory. Only tests call it. */
+/* Local. "nccl", "mpi", "local": the transport of device memory. */
 const char *comm_transport_name(const Comm *c);
 /* Local. True if device memory is staged through host memory here, because the backend handles only
  * host memory. */
@@ -197,6 +198,20 @@ void comm_abort(Comm *c, Err err, const char *message);
 Err comm_agree(Comm *c, RankList group, Err mine);
 
 /* ---- the recorder ---- */
+
+/* ---- graphs of a device (DeviceGraphs) ---- */
+
+/* Local. Between on and off, transfers of device memory by NCCL are matched and put into the graph
+ * that the device captures; they run when it is launched, without the comm. All members of a group
+ * capture together, and launch together from then on. */
+void comm_capture(Comm *c, bool on);
+/* Local. Graphs that contain transfers are closed before the communicators are, also after a
+ * failure: `drop(arg)` does that, once. drop NULL: that owner has none any more. At most
+ * MAX_GRAPH_OWNERS have graphs. */
+enum { MAX_GRAPH_OWNERS = 8 };
+void comm_graphs(Comm *c, void (*drop)(void *arg), void *arg);
+/* Local. A graph with transfers was launched. */
+void comm_launched(Comm *c);
 
 /* Local. Bytes that leave this rank if each element is sent directly to the ranks that need it.
  * This is the minimum, the same for every backend, and exact. Requires a transfer that has passed
@@ -247,8 +262,17 @@ typedef struct Recorder {
     CommCount of_kind[N_COMM_KINDS], scalars; /* of all made; scalars are in no kind */
 } Recorder;
 
+/* Numbers of transfers, as the recorder sums them. */
+typedef struct {
+    CommCount of_kind[N_COMM_KINDS], scalars;
+} CommTotals;
+
 /* Local. */
 const Recorder *comm_recorder(const Comm *c);
+/* Local. The sums of all transfers so far. */
+CommTotals comm_totals(const Comm *c);
+/* Local. Counts the transfers between two totals again: a graph that contains them is launched. */
+void comm_repeat(Comm *c, const CommTotals *from, const CommTotals *to);
 /* Local. The record of a transfer; NULL if it is not made yet or no longer kept. The oldest kept is
  * number max(0, total - cap). */
 const Record *recorder_at(const Recorder *r, int64_t number);

@@ -27,6 +27,28 @@ const char *comm_transport_name(const Comm *c)
     return c->transport ? c->transport->name : c->table->name;
 }
 
+void comm_capture(Comm *c, bool on) { c->captures = on; }
+
+void comm_graphs(Comm *c, void (*drop)(void *arg), void *arg)
+{
+    int at = -1;
+    for (int i = 0; i < MAX_GRAPH_OWNERS; i++)
+        if (c->graphs[i].arg == arg || (at < 0 && !c->graphs[i].arg)) at = i;
+    MUST(at >= 0, "rank %d: more than %d owners of graphs", c->set.rank, MAX_GRAPH_OWNERS);
+    c->graphs[at].drop = drop;
+    c->graphs[at].arg = drop ? arg : NULL;
+}
+
+void comm_launched(Comm *c) { c->graph_at_s = now_s(); }
+
+static void drop_graphs(Comm *c)
+{
+    for (int i = 0; i < MAX_GRAPH_OWNERS; i++) {
+        if (c->graphs[i].arg) c->graphs[i].drop(c->graphs[i].arg);
+        c->graphs[i].arg = NULL;
+    }
+}
+
 Err device_transport_failed(Comm *c, Err err, bool by_transport)
 {
     char text[COMM_TEXT_BYTES];
@@ -35,6 +57,7 @@ Err device_transport_failed(Comm *c, Err err, bool by_transport)
     strncpy(text, err_text(), sizeof text - 1);
     text[sizeof text - 1] = '\0';
     if (by_transport && c->table->abort) c->table->abort(c, err, text);
+    drop_graphs(c);
     c->transport->abort(c);
     return by_transport ? err_fail(err, "rank %d: %s", c->set.rank, text)
                         : err_fail(err, "%s", text);
@@ -46,8 +69,10 @@ void device_transport_close(Comm *c)
     if (!c->transport || !c->device.context) return;
     if (comm_unfinished(c, text) && !c->transport_aborted) {
         c->transport_aborted = true;
+        drop_graphs(c);
         c->transport->abort(c);
     }
+    drop_graphs(c);
     c->transport->release(c);
 }
 
@@ -85,6 +110,7 @@ Err comm_sync(Comm *c, CommDevice device, DeviceQueue *q)
     TRY(rt->event_open(device.context, &e));
     Err err = rt->record(q, e);
     if (err == OK) err = await(c, e);
+    if (err == OK) c->graph_at_s = 0; /* it is over */
     rt->event_close(e);
     return err;
 }

@@ -1,4 +1,4 @@
-/* capture.c -- a repeated step as one graph, which the device launches.
+/* capture.c -- a repeated step as a graph, which the device launches.
  *
  *     live rows     9 9 7     9 9 7      9 9 7     9 9 2     9 9 2
  *     the step is   walked    captured   launched  walked    captured
@@ -10,104 +10,23 @@
  * extents follow from the live rows. Everything else that differs between steps is in device memory
  * before the step begins: inputs, rates, 1 / live tokens (mailbox_send).
  *
- * Capture needs steps without host involvement; rank_uncaptured returns the reason, if any. */
+ * A rank that is alone needs no host within a step. Ranks that exchange sums do: the host folds
+ * losses and squares in the order of ranks, at NORM, so their step is two graphs.
+ *
+ *     device   | graph: F B gather reduce | squares .....            .. factor | graph: update gather |
+ *     host     | launch                   |   fetch | sums of ranks | send     | launch               |
+ *
+ * Transfers by NCCL are part of the graphs. The ranks match them while they capture, and again for
+ * no launch: so all ranks launch a step, or all walk it. They agree on that at its start, by one
+ * number of each rank. A capture that fails on one of several ranks is an error of the run.
+ *
+ * Capture needs a list without other work of the host; rank_uncaptured returns the reason, if
+ * any. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "run/rank_parts.h"
-#include "schedule/text_form.h"
-
-static const char sends[] = "ranks synchronize through the host";
-static const char binds[] = "programs are bound to calls from step to step";
-
-/* What prevents a capture, and the first place in the list where it does. */
-typedef struct {
-    const char *why; /* NULL: nothing does */
-    const LinkedAction *action;
-    const Instr *instr; /* NULL: the action itself */
-} CaptureObstacle;
-
-static CaptureObstacle run_obstacle(const LinkedAction *l)
-{
-    const Program *p = l->program;
-    const int phase = l->action.phase;
-    for (int i = p->first[phase]; i < p->first[phase + 1]; i++) {
-        const Instr *in = &p->instr[i];
-        if (in->queue == QUEUE_COMM || in->op == OP_pack) return (CaptureObstacle){sends, l, in};
-        if (in->op == OP_call) return (CaptureObstacle){binds, l, in};
-    }
-    return (CaptureObstacle){0};
-}
-
-static CaptureObstacle action_obstacle(const RankSettings *s, const LinkedAction *l, bool normed)
-{
-    const bool ends = l->action.kind == A_NORM || l->action.kind == A_UPDATE;
-    for (int i = 0; i < l->n_steps; i++)
-        if (l->step[i].kind == STEP_TRANSFER) return (CaptureObstacle){sends, l, NULL};
-    if (l->action.kind == A_BIND) return (CaptureObstacle){binds, l, NULL};
-    if (ends && !s->device->runtime->lists)
-        return (CaptureObstacle){
-            "the device has no optimizer lists, so the host computes the clip factor", l, NULL};
-    if (l->action.kind == A_UPDATE && !normed)
-        return (CaptureObstacle){
-            "the list updates before its norm, so the host computes the clip factor", l, NULL};
-    return l->program ? run_obstacle(l) : (CaptureObstacle){0};
-}
-
-/* The first obstacle in the list; sums of scalars over ranks, at the step's end, come last. */
-static CaptureObstacle find_obstacle(const RankSettings *s)
-{
-    const LinkedProgram *lp = s->program;
-    CaptureObstacle found = {0};
-    bool normed = false;
-    if (lp->model->logit_rows > 0)
-        return (CaptureObstacle){.why = "each call of a session has other rows"};
-    for (int i = 0; i < lp->n && !found.why; i++) {
-        normed = normed || lp->list[i].action.kind == A_NORM;
-        found = action_obstacle(s, &lp->list[i], normed);
-    }
-    if (!found.why && steps_sends(lp)) found.why = sends;
-    return found;
-}
-
-static const char *obstacle_text(const RankSettings *s, const CaptureObstacle *o,
-                                 char text[UNCAPTURED_BYTES])
-{
-    char action[ACTION_TEXT_BYTES];
-    const LinkedProgram *lp = s->program;
-    if (!o->action && o->why == sends)
-        snprintf(text, UNCAPTURED_BYTES, "%s: sums of the loss and the norm at the step's end",
-                 o->why);
-    else if (!o->action)
-        snprintf(text, UNCAPTURED_BYTES, "%s", o->why);
-    else if (!o->instr)
-        snprintf(text, UNCAPTURED_BYTES, "%s: %s", o->why,
-                 action_text(&o->action->action, lp->slices, action));
-    else
-        snprintf(text, UNCAPTURED_BYTES, "%s: instruction %d, %s, of %s (%s)", o->why,
-                 (int)(o->instr - o->action->program->instr), op_info(o->instr->op)->name,
-                 action_text(&o->action->action, lp->slices, action),
-                 lp->model->unit[o->action->action.unit].name);
-    return text;
-}
-
-static const char *settings_reason(const RankSettings *s)
-{
-    if (!s->device->runtime) return "the device is the host";
-    if (!s->device->runtime->graphs) return "the device captures no graphs";
-    if (!s->capture) return "run.capture=off";
-    if (s->trace && s->trace->cap > 0) return "a trace needs the time of each op";
-    return s->jitter.max_s > 0 ? "the rank sleeps between ops" : NULL;
-}
-
-const char *rank_uncaptured(const RankSettings *s, char text[UNCAPTURED_BYTES])
-{
-    const char *reason = settings_reason(s);
-    if (reason) return reason;
-    const CaptureObstacle o = find_obstacle(s);
-    return o.why ? obstacle_text(s, &o, text) : NULL;
-}
 
 const char *rank_capture_refused(const Rank *r)
 {
@@ -118,23 +37,49 @@ const char *rank_capture_refused(const Rank *r)
 Err capture_open(Rank *r)
 {
     const RankSettings *s = &r->settings;
-    const int micros = s->program->micros;
-    if (!r->runtime || !r->runtime->graphs || !s->capture || find_obstacle(s).why) return OK;
-    r->capture.live_rows = calloc((size_t)micros + 1, sizeof *r->capture.live_rows);
-    if (!r->capture.live_rows) return err_fail(ERR_NOMEM, "no memory for %d micro-batches", micros);
+    RankCapture *c = &r->capture;
+    const LinkedProgram *lp = s->program;
+    const int ranks = lp->mesh->world;
+    if (!r->runtime || !r->runtime->graphs || !s->capture) return OK;
+    const bool may = capture_possible(s);
+    c->transfers = steps_sends(lp) && s->capture_transfers;
+    c->norm = c->transfers ? capture_norm(lp) : -1;
+    c->live_rows = may ? calloc((size_t)lp->micros + 1, sizeof *c->live_rows) : NULL;
+    c->all = calloc((size_t)ranks, sizeof *c->all);
+    c->ready = calloc((size_t)ranks, sizeof *c->ready);
+    if ((may && !c->live_rows) || !c->all || !c->ready)
+        return err_fail(ERR_NOMEM, "no memory for a capture of %d micro-batches", lp->micros);
+    for (int i = 0; i < ranks; i++) c->all[i] = i;
     return OK;
 }
 
-static void drop_graph(Rank *r)
+static void drop_graphs(void *rank)
 {
-    if (r->capture.graph) r->runtime->graphs->graph_close(r->capture.graph);
-    r->capture.graph = NULL;
+    Rank *r = rank;
+    for (int i = 0; i < CAPTURE_PARTS; i++) {
+        if (r->capture.graph[i]) r->runtime->graphs->graph_close(r->capture.graph[i]);
+        r->capture.graph[i] = NULL;
+    }
 }
 
 void capture_close(Rank *r)
 {
-    drop_graph(r);
-    free(r->capture.live_rows);
+    RankCapture *c = &r->capture;
+    if (c->transfers && c->graph[0]) comm_graphs(r->settings.comm, NULL, r);
+    drop_graphs(r);
+    free(c->live_rows);
+    free(c->all);
+    free(c->ready);
+}
+
+static int parts_of(const RankCapture *c) { return c->norm >= 0 ? 2 : 1; }
+
+static bool graphs_fit(const Rank *r)
+{
+    bool fit = true;
+    for (int i = 0; i < CAPTURE_PARTS; i++)
+        fit = fit && (!r->capture.graph[i] || r->runtime->graphs->graph_fits(r->capture.graph[i]));
+    return fit;
 }
 
 /* True if a graph of the previous step would also be right for this one. */
@@ -142,8 +87,7 @@ static bool is_repeated(const Rank *r)
 {
     const RankCapture *c = &r->capture;
     const size_t bytes = (size_t)r->settings.program->micros * sizeof *c->live_rows;
-    return c->ran_eagerly && memcmp(c->live_rows, r->live_rows, bytes) == 0 &&
-           (!c->graph || r->runtime->graphs->graph_fits(c->graph));
+    return c->ran_eagerly && memcmp(c->live_rows, r->live_rows, bytes) == 0 && graphs_fit(r);
 }
 
 /* Autotuning changes algorithms from call to call; a graph would keep those of its capture. */
@@ -152,49 +96,119 @@ static bool is_tuning(const Rank *r)
     return r->runtime->autotune && r->runtime->autotune->left(r->context) > 0;
 }
 
-bool capture_ready(Rank *r)
+/* What a rank would do in this step: the least of all ranks is done. */
+enum { WALKS, CAPTURES, LAUNCHES };
+
+static int wish_of(const Rank *r)
 {
-    RankCapture *c = &r->capture;
-    if (!c->live_rows || c->refused || settings_reason(&r->settings)) return false;
-    if (is_repeated(r) && !is_tuning(r)) return true;
-    drop_graph(r);
-    memcpy(c->live_rows, r->live_rows, (size_t)r->settings.program->micros * sizeof *c->live_rows);
-    c->ran_eagerly = true;
-    return false;
+    const RankCapture *c = &r->capture;
+    if (!is_repeated(r) || is_tuning(r)) return WALKS;
+    return c->graph[parts_of(c) - 1] ? LAUNCHES : CAPTURES;
 }
 
-/* Nothing of the captured walk has run; the rank's state returns to the start of the step. */
-static bool refuse(Rank *r)
+/* Collective over all ranks. Replaces *wish by the least wish of all. */
+static Err agree(Rank *r, int *wish)
+{
+    RankCapture *c = &r->capture;
+    const RankSettings *s = &r->settings;
+    const int n = s->program->mesh->world, me = comm_rank(s->comm);
+    const Ref own = {me, ARENA_GRAPHS, sizeof *c->ready * (size_t)me, 1, I32};
+    const Transfer t = {.kind = COMM_ALL_GATHER,
+                        .group = {n, c->all},
+                        .from = own,
+                        .to = {me, ARENA_GRAPHS, 0, n, I32},
+                        .instr = -1,
+                        .scalar = true};
+    TRY(comm_register(s->comm, ARENA_GRAPHS, c->ready, sizeof *c->ready * (size_t)n));
+    c->ready[me] = *wish;
+    TRY(comm_do(s->comm, &t));
+    for (int i = 0; i < n; i++)
+        if (c->ready[i] < *wish) *wish = c->ready[i];
+    return OK;
+}
+
+Err capture_settle(Rank *r)
+{
+    RankCapture *c = &r->capture;
+    int wish = c->live_rows ? CAPTURES : WALKS;
+    if (!c->transfers) return OK;
+    TRY(agree(r, &wish));
+    if (wish == CAPTURES) return OK;
+    free(c->live_rows);
+    c->live_rows = NULL;
+    return OK;
+}
+
+Err capture_ready(Rank *r, bool *out)
+{
+    RankCapture *c = &r->capture;
+    *out = false;
+    if (!c->live_rows) return OK;
+    const bool off = c->refused || capture_off(&r->settings), repeats = off || wish_of(r);
+    int wish = off ? WALKS : wish_of(r);
+    if (c->transfers) TRY(agree(r, &wish));
+    *out = wish != WALKS;
+    if (wish == LAUNCHES || (repeats && wish == WALKS)) return OK;
+    drop_graphs(r);
+    memcpy(c->live_rows, r->live_rows, (size_t)r->settings.program->micros * sizeof *c->live_rows);
+    c->ran_eagerly = true;
+    return OK;
+}
+
+/* Nothing of the captured walk has run; the rank's state returns to what it was before. */
+static void refuse(Rank *r, const RankStep *before)
 {
     snprintf(r->capture.why, sizeof r->capture.why, "%s", err_text());
     r->capture.refused = true;
-    r->step = (RankStep){0};
+    r->step = *before;
     tickets_clear(r);
-    return false;
+    drop_graphs(r);
 }
 
-bool capture_begin(Rank *r)
-{
-    return r->runtime->graphs->capture_begin(r->queue) == OK || refuse(r);
-}
-
-bool capture_end(Rank *r, Err walked)
+/* Walks positions into a graph. An error leaves none. */
+static Err record(Rank *r, int part, int first, int end)
 {
     RankCapture *c = &r->capture;
-    if (walked != OK) {
-        refuse(r); /* for the walk's reason, not for the error of the end that follows from it */
-        (void)r->runtime->graphs->capture_end(r->queue, NULL);
-        return false;
-    }
-    if (r->runtime->graphs->capture_end(r->queue, &c->graph) != OK) return refuse(r);
-    c->n_captured++;
-    c->decision = r->step.decision;
-    return true;
+    Comm *comm = c->transfers ? r->settings.comm : NULL;
+    TRY(r->runtime->graphs->capture_begin(r->queue));
+    if (comm) c->before[part] = comm_totals(comm), comm_capture(comm, true);
+    const Err walked = rank_walk(r, first, end);
+    if (comm) c->after[part] = comm_totals(comm), comm_capture(comm, false);
+    if (walked == OK) return r->runtime->graphs->capture_end(r->queue, &c->graph[part]);
+    char why[512]; /* of the walk, not of the end that fails because of it */
+    snprintf(why, sizeof why, "%s", err_text());
+    (void)r->runtime->graphs->capture_end(r->queue, NULL);
+    return err_fail(walked, "%s", why);
 }
 
-Err capture_launch(Rank *r)
+Err capture_part(Rank *r, int part, int first, int end, bool *captured)
 {
-    r->step.decision = r->capture.decision;
-    r->capture.n_launched++;
-    return r->runtime->graphs->graph_run(r->queue, r->capture.graph);
+    RankCapture *c = &r->capture;
+    const RankStep before = r->step;
+    const Err err = record(r, part, first, end);
+    *captured = err == OK;
+    if (err != OK && c->transfers) {
+        char why[512];
+        snprintf(why, sizeof why, "%s", err_text());
+        return err_fail(err, "%s; in the capture of a step as a graph: run.capture=off avoids it",
+                        why);
+    }
+    if (err != OK) {
+        refuse(r, &before);
+        return OK;
+    }
+    if (c->transfers) comm_graphs(r->settings.comm, drop_graphs, r);
+    if (part == parts_of(c) - 1) c->n_captured++;
+    c->decision = r->step.decision;
+    return OK;
+}
+
+Err capture_launch(Rank *r, int part, bool again)
+{
+    RankCapture *c = &r->capture;
+    if (c->norm < 0) r->step.decision = c->decision;
+    if (c->transfers) comm_launched(r->settings.comm);
+    if (c->transfers && again) comm_repeat(r->settings.comm, &c->before[part], &c->after[part]);
+    if (part == parts_of(c) - 1) c->n_launched++;
+    return r->runtime->graphs->graph_run(r->queue, c->graph[part]);
 }

@@ -34,5 +34,5 @@ Err groups_prepare(Rank *r)
     if (err == OK) err = comm_prepare(r->settings.comm, g.t, g.n);
     free(g.t);
     r->groups_opened = err == OK;
-    return err;
+    return err == OK ? capture_settle(r) : err;
 }

@@ -173,11 +173,11 @@ static bool is_alone(const Rank *r)
     return alone;
 }
 
-/* Sends the host's factor to the device, for lists_update. */
+/* Sends the host's factor to the device, for lists_update; NaN: a graph updates nothing. */
 static Err send_factor(Rank *r)
 {
     r->step.decision = CLIP_BY_HOST;
-    mailbox_scalars(r)->factor = r->slot[SLOT_FACTOR];
+    mailbox_scalars(r)->factor = r->step.skipped ? (double)NAN : r->slot[SLOT_FACTOR];
     mailbox_scalars(r)->norm = r->step.norm;
     return mailbox_send_factor(r);
 }

@@ -118,34 +118,63 @@ static Err run_action(Rank *r, int at)
 }
 
 /* The end of the list is one more position, which only waits for transfers. */
-static Err walk(Rank *r)
+static Err wait_position(Rank *r, int at)
 {
-    const LinkedProgram *lp = r->settings.program;
-    for (int i = 0; i <= lp->n; i++) {
-        const LinkedAction *l = &lp->list[i];
+    const LinkedAction *l = &r->settings.program->list[at];
+    for (int w = 0; w < l->n_waits; w++) TRY(steps_end(r, l->wait[w]));
+    return poison_freed(r, l);
+}
+
+static Err walk_action(Rank *r, int at)
+{
+    const LinkedAction *l = &r->settings.program->list[at];
+    const double begin_s = watch_begin(r, l, -1);
+    TRY(run_action(r, at));
+    TRY(watch_end(r, l, -1, begin_s));
+    return poll_now(r);
+}
+
+Err rank_walk(Rank *r, int first, int end)
+{
+    for (int i = first; i <= end; i++) {
         jitter_sleep(r);
-        const double begin_s = watch_begin(r, l, -1);
-        for (int w = 0; w < l->n_waits; w++) TRY(steps_end(r, l->wait[w]));
-        TRY(poison_freed(r, l));
-        if (i == lp->n) break;
-        TRY(run_action(r, i));
-        TRY(watch_end(r, l, -1, begin_s));
-        TRY(poll_now(r));
+        TRY(wait_position(r, i));
+        if (i < end) TRY(walk_action(r, i));
     }
     return OK;
 }
 
-/* A repeated step is one launch of its graph. At the first repetition the device captures a walk of
- * the list as that graph; if it refuses, and in all other steps, the list is walked. */
+/* Launches positions of the list as a graph; captures that first if there is none. */
+static Err run_part(Rank *r, int part, int first, int end)
+{
+    bool captured = true;
+    const bool again = r->capture.graph[part];
+    if (!again) TRY(capture_part(r, part, first, end, &captured));
+    if (captured) watch_graph(r);
+    return captured ? capture_launch(r, part, again) : rank_walk(r, first, end);
+}
+
+/* The NORM of a step of several ranks is on the host, between two graphs. */
+static Err run_graphs(Rank *r)
+{
+    const int n = r->settings.program->n, norm = r->capture.norm;
+    if (norm < 0) return run_part(r, 0, 0, n);
+    TRY(run_part(r, 0, 0, norm));
+    TRY(walk_action(r, norm));
+    return run_part(r, 1, norm + 1, n);
+}
+
+/* A repeated step is a launch of its graphs. At the first repetition the device captures a walk of
+ * the list as those; if it refuses, and in all other steps, the list is walked. */
 Err rank_step(Rank *r, const StepSettings *step, StepResult *out)
 {
+    bool graphs;
     TRY(groups_prepare(r));
     start_step(r, step);
+    TRY(capture_ready(r, &graphs));
     TRY(mailbox_send(r));
     TRY(watch_step(r, step->step));
-    bool graph = capture_ready(r);
-    if (graph && !r->capture.graph) graph = capture_begin(r) && capture_end(r, walk(r));
-    TRY(graph ? capture_launch(r) : walk(r));
+    TRY(graphs ? run_graphs(r) : rank_walk(r, 0, r->settings.program->n));
     TRY(optimize_totals(r));
     TRY(stats_sum(r));
     TRY(watch_step(r, 0));

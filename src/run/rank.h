@@ -44,7 +44,7 @@ typedef struct {
      * steps with a non-finite norm or loss are skipped. */
     double skip;
     double bias_rate; /* step of parameters that are updated by sign; 0: they are constant */
-    int64_t block; /* elements per sum of squares; homes are sharded in multiples of it */
+    int64_t block;    /* elements per sum of squares; homes are sharded in multiples of it */
 } OptimSettings;
 
 /* Random sleeps before actions and instructions, to vary the relative order of ranks; for tests. */
@@ -79,6 +79,8 @@ typedef struct {
     /* Launches a step as a graph if the step before it had the same live rows; see
      * rank_uncaptured. */
     bool capture;
+    /* Transfers may be in a graph: NCCL moves device memory, and each rank is a process. */
+    bool capture_transfers;
     RankWatch *watch; /* receives the rank's position; NULL: none */
     /* Receives an event per instruction, with times; NULL: none. On a device the times are those of
      * its compute queue. */
@@ -119,14 +121,20 @@ typedef struct {
     ClipDecision decision;
 } RankStep;
 
-/* A step of a device as a graph: capture.c. */
+/* A step of a device as a graph, or as one before NORM and one behind it: capture.c. */
+enum { CAPTURE_PARTS = 2 };
 typedef struct {
-    DeviceGraph *graph;    /* NULL: none yet */
+    DeviceGraph *graph[CAPTURE_PARTS]; /* NULL: none yet */
+    CommTotals before[CAPTURE_PARTS];  /* the comm's totals around the capture of each */
+    CommTotals after[CAPTURE_PARTS];
+    int norm;              /* position of the NORM between the two; -1: there is one graph */
+    bool transfers;        /* the graphs contain transfers: all ranks launch them, or none */
+    int32_t *all, *ready;  /* [ranks]: their numbers; whether each launches, see agree */
     int64_t *live_rows;    /* [micros] of the last eager step; NULL: steps cannot be captured */
     bool ran_eagerly;      /* a step with these live_rows has run op by op */
     ClipDecision decision; /* of the captured step, and therefore of every launch */
-    int64_t n_captured;    /* graphs made so far */
-    int64_t n_launched;    /* launches so far, of all graphs */
+    int64_t n_captured;    /* steps made into graphs so far */
+    int64_t n_launched;    /* steps launched as graphs so far */
     bool refused;          /* the device refused a capture; all later steps run op by op */
     char why[512];         /* the device's reason */
 } RankCapture;

@@ -7,19 +7,33 @@
 /* bind.c. Local. ERR_CONFIG unless the slot of every call and every BIND exists. */
 Err bind_check(const LinkedProgram *lp);
 
+/* uncaptured.c. Local. Why no step of these settings is captured now; NULL: it may be. */
+const char *capture_off(const RankSettings *s);
+/* Local. True if nothing in the list prevents a capture, for as long as the rank is open. */
+bool capture_possible(const RankSettings *s);
+/* Local. The position of the NORM; -1: the list has none. */
+int capture_norm(const LinkedProgram *lp);
+
 /* capture.c. Local. Memory for captures, if the rank's steps may be captured. */
 Err capture_open(Rank *r);
 void capture_close(Rank *r);
-/* Local. True if the step repeats the one before it: a graph launches it, and if there is none yet
- * the list is walked between capture_begin and capture_end. Else the step is walked, and a graph
- * that no longer fits is closed. */
-bool capture_ready(Rank *r);
-/* Local. False if the device refuses; nothing has run then, and the step is walked. capture_end
- * takes the result of the walk. */
-bool capture_begin(Rank *r);
-bool capture_end(Rank *r, Err walked);
-/* Local. Puts the graph into the compute queue. */
-Err capture_launch(Rank *r);
+/* Collective over all ranks if they may capture transfers, before the first step: all ranks capture
+ * steps, or none. */
+Err capture_settle(Rank *r);
+/* Collective over all ranks if the program has transfers. *out: the step is launched as graphs,
+ * which are captured first if there are none. Else it is walked, and graphs that no longer fit are
+ * closed. */
+Err capture_ready(Rank *r, bool *out);
+/* Collective as capture_ready. Captures rank_walk(first, end) as graph `part`.
+ * *captured: false if the device refuses; then nothing of it has run, and the positions are walked.
+ * With transfers a refusal is an error. */
+Err capture_part(Rank *r, int part, int first, int end, bool *captured);
+/* Local. Puts a graph into the compute queue; `again`: its transfers are counted once more. */
+Err capture_launch(Rank *r, int part, bool again);
+
+/* rank.c. Collective. Runs the actions first .. end - 1 of the list, each after the transfers that
+ * end at its position, and ends those of position `end`. */
+Err rank_walk(Rank *r, int first, int end);
 
 /* execute.c. Collective if the program has transfers. Runs the instructions of a RUN. */
 Err execute_run(Rank *r, const LinkedAction *l);
@@ -154,6 +168,8 @@ Err timestamps_settle(Rank *r, double now_s);
  * around each instruction of its program. watch_end takes the time that watch_begin returned. Step
  * 0: between steps. */
 Err watch_step(Rank *r, int64_t step);
+/* Local. The rank's position is a graph. */
+void watch_graph(Rank *r);
 double watch_begin(Rank *r, const LinkedAction *l, int instr);
 Err watch_end(Rank *r, const LinkedAction *l, int instr, double begin_s);
 

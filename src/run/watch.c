@@ -41,6 +41,11 @@ Err watch_step(Rank *r, int64_t step)
     return timestamps_settle(r, now_s());
 }
 
+void watch_graph(Rank *r)
+{
+    if (r->settings.watch) put(&r->settings.watch->action, WATCH_GRAPH);
+}
+
 double watch_begin(Rank *r, const LinkedAction *l, int instr)
 {
     RankWatch *w = r->settings.watch;

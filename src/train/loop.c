@@ -113,6 +113,7 @@ static Err open_ranks(TrainLoop *l)
                         .ordinal = s->world->rank,
                         .deterministic = s->deterministic,
                         .capture = s->capture,
+                        .capture_transfers = s->capture_transfers,
                         .comm = s->world->comm,
                         .team = s->team,
                         .optim = s->job->settings.optim,

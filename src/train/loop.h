@@ -56,8 +56,8 @@ typedef struct {
     const Job *job;       /* JOB_STEP */
     const Job *valid_job; /* JOB_LOSS of the same model and optimizer; NULL: no validation */
     const Device *device;
-    bool deterministic, capture; /* as RankSettings */
-    WorldRank *world;            /* this rank */
+    bool deterministic, capture, capture_transfers; /* as RankSettings */
+    WorldRank *world;                               /* this rank */
     Team *team;
     const Dataset *train, *valid;
     LrSettings lr;

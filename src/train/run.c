@@ -1,6 +1,7 @@
 /* run.c -- the phases of a training run: agree, compile, check memory, open the folder, train. */
 #include "train/run.h"
 
+#include <string.h>
 #include "plan/fit.h"
 #include "train/replicas.h"
 
@@ -38,6 +39,11 @@ static Err compile(TrainRank *r)
     TRY(trace_open(&r->trace, w->rank, run->ranks_here, w->arena));
     run->trace[w->place] = &r->trace;
     return OK;
+}
+
+bool train_captures_transfers(const TrainRank *r)
+{
+    return r->run->transport.processes && strcmp(comm_transport_name(r->world->comm), "nccl") == 0;
 }
 
 Err train_compile(TrainRank *r) { return world_agree(r->world, compile(r)); }
@@ -119,6 +125,7 @@ Err train_start(TrainRank *r, TrainStart *out)
     r->settings.job = &r->job;
     r->settings.valid_job = valid_job(r);
     r->settings.world = r->world;
+    r->settings.capture_transfers = train_captures_transfers(r);
     r->settings.team = r->team;
     r->settings.peak_flops = run->peak;
     r->settings.trace = run->trace ? &r->trace : NULL;

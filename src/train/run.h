@@ -63,6 +63,8 @@ typedef struct {
 /* Collective over all ranks. ERR_CONFIG if a rank has another configuration or other training
  * data. */
 Err train_agree(TrainRank *r);
+/* Local, after train_agree. RankSettings.capture_transfers of the rank. */
+bool train_captures_transfers(const TrainRank *r);
 /* Collective over all ranks. Adds the memory that the rank needs to run->needed_bytes. ERR_CONFIG
  * if run.check_every is set and no two ranks hold copies of the same weights. */
 Err train_compile(TrainRank *r);

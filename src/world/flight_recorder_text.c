@@ -27,6 +27,8 @@ const char *watch_text(const RankWatch *w, char buffer[WATCH_TEXT_BYTES])
     if (action == A_RUN && phase >= 0 && phase < N_PHASES)
         n += (size_t)snprintf(buffer + n, cap - n, ", %s, %s of micro-batch %d", unit,
                               phase_name((Phase)phase), (int)atomic_load(&w->micro));
+    else if (action == WATCH_GRAPH)
+        snprintf(buffer + n, cap - n, ", in its graph");
     else if (action >= 0 && action < N_ACTION_KINDS)
         n += (size_t)snprintf(buffer + n, cap - n, ", %s%s%s", action_kind_name((ActionKind)action),
                               unit[0] ? " of " : "", unit);

@@ -107,8 +107,15 @@ NcclResult ncclCommInitRankConfig(NcclComm **comm, int n, NcclId id, int rank, N
     return meet_open(c) ? NCCL_IN_PROGRESS : misuse(c, "no shared memory for %s", c->name);
 }
 
+/* NCCL waits for graphs that contain launches of a communicator before it frees that. */
+static void check_graphs(NcclComm *c)
+{
+    if (c->graphs > 0) misuse(c, "it ends while a graph has %d launches of it", (int)c->graphs);
+}
+
 static void end(NcclComm *c)
 {
+    check_graphs(c);
     c->ended = true;
     atomic_store(&c->aborted, true); /* batches in queues do nothing from now on */
     free(c->waiting);
@@ -140,12 +147,28 @@ NcclResult ncclCommAbort(NcclComm *comm)
     return NCCL_OK;
 }
 
+/* A launch may still be in a queue: the batch stays in the list of its communicator. */
+static void drop(void *batch) { count(&((GraphBatch *)batch)->of->comm->graphs, -1); }
+
+static void put_in_graph(Batch *b)
+{
+    GraphBatch *g = calloc(1, sizeof *g);
+    g->of = b;
+    g->next = b->comm->batches;
+    b->comm->batches = g;
+    count(&b->comm->graphs, 1);
+    shadow_put_captured(b->queue, meet_try_again, drop, g);
+}
+
 static void enqueue(NcclComm *c)
 {
     Batch *b = c->waiting;
     const bool breaks = b->breaks;
     c->waiting = NULL;
-    shadow_put(b->queue, meet_try, b);
+    if (b->number > 0)
+        shadow_put(b->queue, meet_try, b);
+    else
+        put_in_graph(b);
     if (!breaks) return;
     snprintf(c->text, sizeof c->text, "a cable was pulled");
     atomic_store(&c->error, NCCL_REMOTE_ERROR);
@@ -197,7 +220,7 @@ static NcclResult start(Batch *b)
     }
     b->never = fault == FAULT_NEVER;
     b->breaks = fault == FAULT_ASYNC;
-    b->number = ++c->launched;
+    b->number = shadow_captures(b->queue) ? 0 : ++c->launched;
     c->waiting = b;
     c->polls = b->number == 1 ? 3 : (int)(b->number * 7 % 3);
     pthread_mutex_lock(&all.lock);

@@ -10,7 +10,8 @@
  * after a launch, and until then nothing is in the queue. Unlike NCCL it detects misuse: members
  * that do not make the same calls in the same order; memory that is not the rank's own on its
  * device; calls on a communicator that is in progress or was aborted; unbalanced groups; maxima of
- * floats, for which NCCL ignores NaNs. Each is an error of the communicator, and is counted. */
+ * floats, for which NCCL ignores NaNs; the end of a communicator while a graph has launches of it,
+ * for which NCCL waits for ever. Each is an error of the communicator, and is counted. */
 #ifndef TESTS_NCCL_STANDIN_H
 #define TESTS_NCCL_STANDIN_H
 

@@ -265,3 +265,16 @@ bool meet_try(void *batch)
     free(b);
     return true;
 }
+
+bool meet_try_again(void *batch)
+{
+    GraphBatch *b = batch;
+    if (!b->now) {
+        b->now = malloc(sizeof *b->now);
+        *b->now = *b->of;
+        b->now->number = ++b->of->comm->launched;
+    }
+    if (!meet_try(b->now)) return false;
+    b->now = NULL;
+    return true;
+}

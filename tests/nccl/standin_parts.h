@@ -46,13 +46,21 @@ typedef struct Batch {
     bool published, never, breaks; /* breaks: fails when it runs */
 } Batch;
 
+/* A batch in a graph: each launch of the graph runs a copy with the next number. */
+typedef struct GraphBatch {
+    struct GraphBatch *next;
+    Batch *of, *now; /* now: NULL between launches */
+} GraphBatch;
+
 struct NcclComm {
     struct NcclComm
         *next; /* in the list of all ever opened: a queue may still hold their batches */
     Shared *shared;
     char name[64];
     int n, rank;
-    int64_t launched;
+    _Atomic int64_t launched;
+    int64_t graphs; /* launches in graphs that are not closed */
+    GraphBatch *batches;
     Batch *waiting; /* launched, and not in the queue yet */
     int polls;      /* number of polls for which it is still in progress */
     bool in, ended; /* all members have joined; destroyed or aborted */
@@ -67,6 +75,8 @@ void meet_close(NcclComm *c);
 bool meet_all_in(const NcclComm *c);
 /* Called by the queue under its lock: advances a batch; true when it is done. */
 bool meet_try(void *batch);
+/* The same for a GraphBatch. */
+bool meet_try_again(void *batch);
 /* Records a misuse of one member as an error of all. */
 void meet_fail(NcclComm *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
 size_t type_bytes(int32_t type);

@@ -106,6 +106,23 @@ void shadow_put(DeviceQueue *q, ShadowTry *try, void *arg)
     put(q, op);
 }
 
+bool shadow_captures(const DeviceQueue *q)
+{
+    pthread_mutex_lock(&shadow_all.lock);
+    const bool captures = q->graph;
+    pthread_mutex_unlock(&shadow_all.lock);
+    return captures;
+}
+
+void shadow_put_captured(DeviceQueue *q, ShadowTry *try, void (*drop)(void *arg), void *arg)
+{
+    ShadowOp *op = op_new(DO_TRY);
+    op->try = try;
+    op->drop = drop;
+    op->arg = arg;
+    put(q, op);
+}
+
 bool shadow_owns(const DeviceQueue *q, const void *at, size_t bytes)
 {
     pthread_mutex_lock(&shadow_all.lock);

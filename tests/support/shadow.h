@@ -34,6 +34,10 @@ ShadowCount shadow_count(void);
  * returns true; operations behind it wait. */
 typedef bool ShadowTry(void *arg);
 void shadow_put(DeviceQueue *q, ShadowTry *try, void *arg);
+/* Local. True between the begin and the end of a capture that the queue is part of. An operation
+ * then runs at each launch of the graph; `drop` is called when the graph is closed. */
+bool shadow_captures(const DeviceQueue *q);
+void shadow_put_captured(DeviceQueue *q, ShadowTry *try, void (*drop)(void *arg), void *arg);
 /* Local. True if all of the bytes are memory of the queue's context. */
 bool shadow_owns(const DeviceQueue *q, const void *at, size_t bytes);
 /* Local. The private address of device memory, for operations in a queue. */

@@ -4,9 +4,9 @@
  *     d2h      |                wait e | c | record f
  *
  * A queue joins the capture when it waits for an event of the graph, and must itself be waited for
- * before the end, as a GPU requires. Any order that respects the events is then right; the graph
- * runs in the order of the capture. Numbers and addresses of operations are those of the
- * capture. */
+ * before the end, as a GPU requires. A launch puts the operations into the same queues with the same
+ * waits, so that a branch that waits for another rank holds up no other branch. Numbers and
+ * addresses of operations are those of the capture. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,12 +24,18 @@ static void set_error(DeviceGraph *g, const char *what)
     if (!g->wrong) g->wrong = what;
 }
 
+static void append(DeviceQueue *q, ShadowOp *op)
+{
+    op->of = q;
+    *q->graph->last = op;
+    q->graph->last = &op->next;
+    q->appended++;
+}
+
 void graph_capture_op(DeviceQueue *q, ShadowOp *op)
 {
     DeviceGraph *g = q->graph;
-    *g->last = op;
-    g->last = &op->next;
-    q->appended++;
+    append(q, op);
     if (g->n++ == refused_at) set_error(g, "a library cannot be captured");
 }
 
@@ -47,6 +53,10 @@ void graph_wait(DeviceQueue *q, const DeviceEvent *e)
         return;
     }
     q->graph = g;
+    ShadowOp *op = op_new(DO_WAIT);
+    op->queue = e->queue;
+    op->number = e->number;
+    append(q, op);
     if (q == g->queue && e->number > e->queue->joined) e->queue->joined = e->number;
 }
 
@@ -79,18 +89,21 @@ Err shadow_capture_begin(DeviceQueue *q)
     return OK;
 }
 
+static void leave(DeviceQueue *q, DeviceGraph *g)
+{
+    if (q != g->queue && q->joined < q->appended)
+        set_error(g, "a queue has work that is not waited for");
+    q->graph = NULL;
+    q->appended = q->joined = 0;
+}
+
 Err shadow_capture_end(DeviceQueue *q, DeviceGraph **out)
 {
     DeviceGraph *g = q->graph;
     MUST(g && g->queue == q, "shadow: a capture ends that did not begin");
     pthread_mutex_lock(&shadow_all.lock);
-    for (int i = 0; i < N_DEVICE_QUEUES; i++) {
-        DeviceQueue *queue = &q->context->queue[i];
-        if (queue != q && queue->joined < queue->appended)
-            set_error(g, "a queue has work that is not waited for");
-        queue->graph = NULL;
-        queue->appended = queue->joined = 0;
-    }
+    for (int i = 0; i < N_DEVICE_QUEUES; i++) leave(&q->context->queue[i], g);
+    for (DeviceQueue *more = q->context->more; more; more = more->more) leave(more, g);
     pthread_mutex_unlock(&shadow_all.lock);
     const char *wrong = g->wrong;
     if (out && !wrong)
@@ -112,7 +125,16 @@ static ShadowOp *copy_op(const ShadowOp *op)
 Err shadow_graph_run(DeviceQueue *q, DeviceGraph *g)
 {
     MUST(shadow_graph_fits(g), "shadow: a graph that no longer fits is run");
-    for (const ShadowOp *op = g->first; op; op = op->next) TRY(put(q, copy_op(op)));
+    DeviceContext *c = q->context;
+    pthread_mutex_lock(&shadow_all.lock);
+    for (int i = 0; i < N_DEVICE_QUEUES; i++) c->queue[i].base = c->queue[i].put;
+    for (DeviceQueue *more = c->more; more; more = more->more) more->base = more->put;
+    pthread_mutex_unlock(&shadow_all.lock);
+    for (const ShadowOp *op = g->first; op; op = op->next) {
+        ShadowOp *copy = copy_op(op);
+        if (op->what == DO_WAIT) copy->number += op->queue->base;
+        TRY(put(op->of, copy));
+    }
     return OK;
 }
 
@@ -122,6 +144,7 @@ void shadow_graph_close(DeviceGraph *g)
 {
     for (ShadowOp *op = g->first, *next; op; op = next) {
         next = op->next;
+        if (op->drop) op->drop(op->arg);
         free(op);
     }
     pthread_mutex_lock(&shadow_all.lock);

@@ -32,7 +32,8 @@ typedef struct ShadowOp {
     int byte;
     DeviceQueue *queue; /* of a wait: runs up to its operation `number`, inclusive */
     int64_t number;
-    double *when; /* of a timestamp */
+    DeviceQueue *of; /* in a graph: the queue it was put into */
+    double *when;    /* of a timestamp */
     const DeviceList *list;
     UpdateNumbers numbers;
     DeviceClip clip;
@@ -40,6 +41,7 @@ typedef struct ShadowOp {
     const void *x[MAX_DEVICE_FOLD];
     void *out[MAX_DEVICE_FOLD];
     ShadowTry *try;
+    void (*drop)(void *arg); /* of an operation of a graph */
     void *arg;
 } ShadowOp;
 
@@ -50,6 +52,7 @@ struct DeviceQueue {
     bool running;             /* an operation of it is running, in an outer call */
     DeviceGraph *graph;       /* receives operations during a capture; NULL: they run */
     int64_t appended, joined; /* operations in the graph; those that the first queue waits for */
+    int64_t base;             /* `put` when the graph was launched */
     DeviceQueue *more;        /* next queue of the context from queue_open */
 };
 

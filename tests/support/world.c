@@ -246,6 +246,7 @@ static Err work(Worker *k)
                               .poison = !w->pattern,
                               .jitter = {w->jitter_s, w->seed},
                               .capture = w->capture,
+                              .capture_transfers = w->nccl,
                               .late = !w->device->runtime}; /* a device has late queues instead */
     TRY(rank_open(&k->rank, &set));
     if (w->opened) w->opened(&k->rank);

@@ -31,7 +31,7 @@ typedef struct {
     uint64_t seed;                  /* of the hostile comm and of the jitter */
     bool validate; /* the loss of other batches after the steps, by ranks that share state */
     bool init;     /* initial weights as in a run, not those of tests */
-    bool capture;  /* see RankSettings */
+    bool capture;  /* see RankSettings; with nccl, transfers too */
     bool autotune; /* before the first step and before the first validation */
     bool sums;     /* after each step a sum over all ranks in host memory, as in a training run */
     int threads;   /* of each rank's team; 0: ranks have none, and poll between instructions only */

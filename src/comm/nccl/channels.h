@@ -47,6 +47,7 @@ typedef struct {
     double at_s;
     DeviceEvent *done;
     bool recorded; /* `done` is recorded in the queue */
+    bool captured; /* in a graph, where `done` cannot be queried */
 } NcclLaunch;
 
 typedef struct NcclChannel {

@@ -10,7 +10,7 @@ const NcclLaunch *nccl_channel_oldest(const Comm *c, const NcclChannel *ch)
     for (int i = 0; i < LAUNCH_RING; i++) {
         const NcclLaunch *l = &ch->launch[i];
         bool done = true;
-        if (l->t.group.n == 0) continue; /* never used */
+        if (l->t.group.n == 0 || l->captured) continue; /* never used, or in a graph */
         if (l->recorded && c->device.runtime->done(l->done, &done) == OK && done) continue;
         if (!oldest || l->sequence < oldest->sequence) oldest = l;
     }
@@ -57,7 +57,16 @@ Err nccl_overdue(Comm *c, double waited_s)
         const NcclLaunch *l = ch->comm ? nccl_channel_oldest(c, ch) : NULL;
         if (l && (!oldest || l->at_s < oldest->at_s)) oldest = l;
     }
-    if (!oldest) return OK; /* the device computes; that has no time limit */
+    if (!oldest && c->graph_at_s == 0) return OK; /* the device computes; that has no time limit */
+    if (!oldest)
+        return err_fail(
+            ERR_PEER,
+            "nccl: waited %.1f s (run.timeout_s=%g) for the device: the graph of the step was "
+            "launched %.1f s ago by all ranks, and is not over; did the GPU of one of them stop, "
+            "or "
+            "the network between them? run.capture=off names the transfer, NCCL_DEBUG=INFO prints "
+            "NCCL's own log; a step that is longer needs a larger run.timeout_s",
+            waited_s, c->set.timeout_s, now_s() - c->graph_at_s);
     return err_fail(
         ERR_PEER,
         "nccl: waited %.1f s (run.timeout_s=%g) for the device: %s was launched "

@@ -75,6 +75,7 @@ static Err begin_launch(Comm *c, int slot, NcclChannel *ch, bool *in_progress)
     l->sequence = p->sequence;
     l->at_s = now_s();
     l->recorded = false;
+    l->captured = c->captures;
     TRY(c->device.runtime->wait(ch->queue, ((NcclState *)c->transport_state)->ready[slot]));
     ch->busy = slot;
     return launch(c, slot, ch, in_progress);
