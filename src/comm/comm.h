@@ -167,6 +167,8 @@ Err comm_prepare(Comm *c, const Transfer *t, int n);
 Err comm_sync(Comm *c, CommDevice device, DeviceQueue *q);
 /* Local. "nccl", "mpi", "local": the transport of device memory. */
 const char *comm_transport_name(const Comm *c);
+/* Local. True if kernels on the device wait for other ranks: NCCL moves device memory. */
+bool comm_waits_on_device(const Comm *c);
 /* Local. True if device memory is staged through host memory here, because the backend handles only
  * host memory. */
 bool comm_is_staged(const Comm *c);

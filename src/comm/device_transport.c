@@ -76,9 +76,11 @@ void device_transport_close(Comm *c)
     c->transport->release(c);
 }
 
+bool comm_waits_on_device(const Comm *c) { return c->transport && !c->set.staged; }
+
 Err comm_prepare(Comm *c, const Transfer *t, int n)
 {
-    return c->transport && !c->set.staged
+    return comm_waits_on_device(c)
                ? device_transport_failed(c, c->transport->prepare(c, t, n), true)
                : OK;
 }

@@ -258,6 +258,17 @@ Err execute_kernel(Rank *r, const LinkedAction *l, const Instr *in)
     return run_kernel(&s, in, &c);
 }
 
+Err execute_alone(Rank *r, const LinkedAction *l, const Instr *in)
+{
+    const InstrContext s = {.r = r, .l = l, .p = l->program};
+    Call c;
+    if (in->queue != QUEUE_COMPUTE || in->op == OP_wait || in->op == OP_call) return OK;
+    if (in->op != OP_pack) return execute_kernel(r, l, in);
+    fill_call(&s, in, &c);
+    const TransferInstr t = transfer_of(&s, in, &c);
+    return transfer_pack(&t);
+}
+
 /* Prepacks the weights of the unit that this RUN is the first of the step to read. */
 static Err prepack_weights(const InstrContext *s)
 {

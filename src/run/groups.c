@@ -21,11 +21,26 @@ static Err add_transfer(void *context, const Transfer *t, int64_t times)
     return OK;
 }
 
+/* Collective over all ranks: after it, none of them loads code or allocates in a step. */
+static Err rehearse_all(Rank *r)
+{
+    Comm *c = r->settings.comm;
+    const int n = comm_ranks(c);
+    if (!comm_waits_on_device(c) || n == 1) return OK;
+    int32_t *all = calloc((size_t)n, sizeof *all);
+    if (!all) return err_fail(ERR_NOMEM, "no memory for a list of %d ranks", n);
+    for (int i = 0; i < n; i++) all[i] = i;
+    const Err err = comm_agree(c, (RankList){n, all}, rehearse(r));
+    free(all);
+    return err;
+}
+
 Err groups_prepare(Rank *r)
 {
     const LinkedProgram *lp = r->settings.program;
     GroupTransfers g = {0};
     if (r->groups_opened || !r->runtime || !r->settings.comm) return OK;
+    TRY(rehearse_all(r));
     TRY(linked_visit(lp, add_transfer, &g));
     g.t = calloc((size_t)g.n + 1, sizeof *g.t);
     if (!g.t) return err_fail(ERR_NOMEM, "no memory for a list of %d transfers", g.n);

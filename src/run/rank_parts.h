@@ -4,6 +4,10 @@
 
 #include "run/rank.h"
 
+/* autotune.c. Local. True for the first action of the list with its program and phase: units of a
+ * kind share one program. */
+bool linked_is_first_of_kind(const LinkedProgram *lp, int i);
+
 /* bind.c. Local. ERR_CONFIG unless the slot of every call and every BIND exists. */
 Err bind_check(const LinkedProgram *lp);
 
@@ -41,6 +45,9 @@ Err execute_run(Rank *r, const LinkedAction *l);
  * the factor on all accumulators over micro-batches. */
 void execute_begin(Rank *r, const LinkedAction *l, double keep);
 Err execute_kernel(Rank *r, const LinkedAction *l, const Instr *in);
+/* Local. As execute_kernel for kernels of the compute queue and packs; nothing for transfers, copies
+ * in other queues, waits, and calls of sub-programs. */
+Err execute_alone(Rank *r, const LinkedAction *l, const Instr *in);
 
 /* groups.c. Collective over all ranks of the program, before its first step. Announces to the comm
  * every group over which the program moves device memory. */
@@ -146,9 +153,14 @@ Err prepack_check(const Rank *r);
 Err random_fill_make(Rank *r);
 Err random_fill_spread(Rank *r);
 
+/* rehearse.c. Local. Runs every kernel of the list once, and waits for them. */
+Err rehearse(Rank *r);
+
 /* steps.c. Collective over the groups of the steps. Begins the action at a position; ends it. */
 Err steps_begin(Rank *r, int at);
 Err steps_end(Rank *r, int at);
+/* Local. Runs every add and copy of the list, on the first element of the work memory alone. */
+Err steps_rehearse(Rank *r);
 /* Collective over the scalar's group. */
 Err steps_scalar(Rank *r, int which);
 /* Local. True if the list or its scalars have transfers to other ranks. */

@@ -39,6 +39,22 @@ static Err run_step(Rank *r, const LinkedStep *s)
     return r->settings.device->kernel[KERNEL_add](&c);
 }
 
+Err steps_rehearse(Rank *r)
+{
+    const LinkedProgram *lp = r->settings.program;
+    for (int i = 0; i < lp->n; i++)
+        for (int k = 0; k < lp->list[i].n_steps; k++) {
+            LinkedStep s = lp->list[i].step[k];
+            if (s.kind == STEP_TRANSFER || memory_arena_bytes(r, ARENA_WORK) < sizeof(double))
+                continue;
+            s.t.from.arena = s.t.to.arena = ARENA_WORK;
+            s.t.from.offset = s.t.to.offset = 0;
+            s.t.from.count = s.t.to.count = 1;
+            TRY(run_step(r, &s));
+        }
+    return OK;
+}
+
 Err steps_begin(Rank *r, int at)
 {
     const LinkedAction *l = &r->settings.program->list[at];

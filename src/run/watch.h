@@ -17,11 +17,11 @@
 enum { WATCH_NAME_BYTES = 24, WATCH_GRAPH = -2 };
 
 typedef struct {
-    _Atomic int64_t step;                 /* current step; 0: between steps */
+    _Atomic int64_t step; /* current step; 0: between steps */
     /* action: an ActionKind; -1: between actions; WATCH_GRAPH: the step runs as a graph */
     _Atomic int32_t action, phase, micro;
-    _Atomic int32_t instr, op;            /* in the unit's program; -1: none */
-    _Atomic char unit[WATCH_NAME_BYTES];  /* "layer.3"; "" if the action has no unit */
+    _Atomic int32_t instr, op;           /* in the unit's program; -1: none */
+    _Atomic char unit[WATCH_NAME_BYTES]; /* "layer.3"; "" if the action has no unit */
 } RankWatch;
 
 /* TraceEvent.instr of events that are no instructions: a whole action; prepacking before a RUN. */

@@ -63,6 +63,27 @@ static void every_layout(void **state)
     }
 }
 
+/* Loading code may wait for all of the GPU, and so for a transfer that needs this rank: every kernel
+ * is called before the first transfer. */
+static void nothing_is_loaded_between_transfers(void **state)
+{
+    (void)state;
+    for (int i = 4; setup.on_shadow && i < n_device_rows; i++) {
+        ModelConfig config;
+        WorldResult got;
+        World w = device_world(&device_rows[i], setup.device, &config);
+        w.steps = 2;
+        w.validate = false;
+        w.nccl = &setup.nccl;
+        shadow_unload();
+        run_world(device_rows[i].name, &w, &got);
+        if (shadow_count().loaded_late > 0)
+            fail_msg("%s: %lld kernels are loaded beside transfers", device_rows[i].name,
+                     (long long)shadow_count().loaded_late);
+        world_result_close(&got);
+    }
+}
+
 /* True if all transfers of the row are collectives. */
 static bool is_captured(const DeviceRow *row)
 {
@@ -129,8 +150,9 @@ static void any_timing(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_layout), cmocka_unit_test(as_graphs),
-                                       cmocka_unit_test(any_timing)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_layout),
+                                       cmocka_unit_test(nothing_is_loaded_between_transfers),
+                                       cmocka_unit_test(as_graphs), cmocka_unit_test(any_timing)};
     const int status = graph_test_open(argc, argv);
     if (status != 0) return status;
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -98,8 +98,25 @@ void run_wait(DeviceQueue *q, int64_t number)
     }
 }
 
+void shadow_unload(void)
+{
+    pthread_mutex_lock(&shadow_all.lock);
+    memset(shadow_all.loaded, 0, sizeof shadow_all.loaded);
+    shadow_all.library_began = false;
+    shadow_all.count.loaded_late = 0;
+    pthread_mutex_unlock(&shadow_all.lock);
+}
+
+static void library_begins(void)
+{
+    pthread_mutex_lock(&shadow_all.lock);
+    shadow_all.library_began = true;
+    pthread_mutex_unlock(&shadow_all.lock);
+}
+
 void shadow_put(DeviceQueue *q, ShadowTry *try, void *arg)
 {
+    library_begins();
     ShadowOp *op = op_new(DO_TRY);
     op->try = try;
     op->arg = arg;

@@ -27,8 +27,13 @@ typedef struct {
     int64_t ran, late, contexts; /* contexts: open now */
     int64_t bytes;               /* allocated now */
     int64_t graphs;              /* open now */
+    int64_t loaded_late;         /* kernels, see shadow_unload */
 } ShadowCount;
 ShadowCount shadow_count(void);
+
+/* Local. No kernel has been called yet: the first call of each loads it, as CUDA does, and counts in
+ * loaded_late if a library has put an operation into a queue before. */
+void shadow_unload(void);
 
 /* An operation that a library puts into a queue by itself. It is called under the lock until it
  * returns true; operations behind it wait. */

@@ -98,6 +98,7 @@ typedef struct {
     uint64_t drawn;
     ShadowPace pace;
     ShadowCount count;
+    bool loaded[N_KERNELS], library_began; /* see shadow_unload */
 } ShadowAll;
 extern ShadowAll shadow_all;
 

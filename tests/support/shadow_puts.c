@@ -8,6 +8,10 @@
 Err shadow_kernel(KernelId id, const Call *call)
 {
     MUST(call->queue, "shadow: kernel %s without a queue", kernel_name(id));
+    pthread_mutex_lock(&shadow_all.lock);
+    shadow_all.count.loaded_late += !shadow_all.loaded[id] && shadow_all.library_began;
+    shadow_all.loaded[id] = true;
+    pthread_mutex_unlock(&shadow_all.lock);
     ShadowOp *op = op_new(DO_KERNEL);
     op->kernel = id;
     op->call = *call;
