@@ -138,13 +138,16 @@ static Err verify_settings(const Config *c, const VerifyFlags *want, Verificatio
     JobSettings job;
     TRY(config_job(c, &v->model, &job));
     memcpy(v->stage, job.stage, sizeof v->stage);
+    machine_load_eagerly(c->run_comm == COMM_BY_NCCL ? MAX_RANKS : 1);
     TRY(machine_device(c, &v->device));
+    v->transport = config_transport(c, v->device, false);
     v->shrunken = !want->full && verify_shrink(&v->model, &v->trial_model);
     if (!v->shrunken) v->trial_model = v->model;
     if (job.parallel.units) TRY(shrink_units(c, &job, v));
     v->set = (VerifySettings){.config = &v->trial_model,
                               .batch = {2, trial_length(v, job.batch.seq_len)},
                               .device = v->device,
+                              .transport = c->run_comm == COMM_BY_AUTO ? NULL : &v->transport,
                               .dtype = job.dtype,
                               .compile = job.compile,
                               .stage = v->stage,

@@ -12,7 +12,8 @@ typedef struct {
     const Device *device;
     StageRecompute stage[MAX_STAGE_RULES];
     const UnitOptions *units; /* of the trial model, by the run's rules for layers; NULL: none */
-    VerifySettings set;       /* points to `stage` and `tried` */
+    TransportSettings transport;
+    VerifySettings set; /* points to `stage` and `tried` */
     ParallelSettings *layout;
     int n_layouts;
     VerifyLine *line;

@@ -13,8 +13,8 @@
  * A rank that is alone needs no host within a step. Ranks that exchange sums do: the host folds
  * losses and squares in the order of ranks, at NORM, so their step is two graphs.
  *
- *     device   | graph: F B gather reduce | squares .....            .. factor | graph: update gather |
- *     host     | launch                   |   fetch | sums of ranks | send     | launch               |
+ *     device   | graph: F B gather reduce | squares ..      .. factor | graph: update gather |
+ *     host     | launch                   | fetch | sum | send      | launch               |
  *
  * Transfers by NCCL are part of the graphs. The ranks match them while they capture, and again for
  * no launch: so all ranks launch a step, or all walk it. They agree on that at its start, by one

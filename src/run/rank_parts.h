@@ -45,8 +45,8 @@ Err execute_run(Rank *r, const LinkedAction *l);
  * the factor on all accumulators over micro-batches. */
 void execute_begin(Rank *r, const LinkedAction *l, double keep);
 Err execute_kernel(Rank *r, const LinkedAction *l, const Instr *in);
-/* Local. As execute_kernel for kernels of the compute queue and packs; nothing for transfers, copies
- * in other queues, waits, and calls of sub-programs. */
+/* Local. As execute_kernel for kernels of the compute queue and packs; nothing for transfers,
+ * copies in other queues, waits, and calls of sub-programs. */
 Err execute_alone(Rank *r, const LinkedAction *l, const Instr *in);
 
 /* groups.c. Collective over all ranks of the program, before its first step. Announces to the comm

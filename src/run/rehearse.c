@@ -5,8 +5,8 @@
  *
  * The first call of a kernel may load code, make a library's plan, and grow scratch memory. Each of
  * these may wait for all work of the GPU, that of other ranks of the process included. A kernel of
- * NCCL that waits for a rank which waits so would never end. After the rehearsal of all ranks no call
- * in a step loads or allocates.
+ * NCCL that waits for a rank which waits so would never end. After the rehearsal of all ranks no
+ * call in a step loads or allocates.
  *
  * Operands are zeros, which are legal rows, indices and offsets. Results are discarded: programs
  * write work memory and gradients, which steps write before they read. The update is run with a

@@ -231,6 +231,7 @@ static Err try_rank(WorldRank *w, void *work)
     TrialRun *t = work;
     Rank rank = {0};
     Job *job;
+    char text[TRANSPORT_BYTES];
     TRY(world_agree(w, open_job(w, t->s, &job)));
     for (int a = 0; a < N_ARENAS; a++) t->bytes[w->rank] += (int64_t)job->linked.bytes[a];
     const RankSettings set = {.program = &job->linked,
@@ -240,6 +241,7 @@ static Err try_rank(WorldRank *w, void *work)
                               .comm = w->comm,
                               .optim = job->settings.optim,
                               .poison = t->s->poison};
+    if (t->s->transport) TRY(transport_open(w, t->s->transport, text));
     Err err = world_agree(w, rank_open(&rank, &set));
     if (err == OK) err = run_steps(&rank, job, t, w);
     world_leave(w, err);

@@ -10,11 +10,13 @@
 #define VERIFY_TRIAL_H
 
 #include "job/job.h"
+#include "world/transport.h"
 
 typedef struct {
     JobSettings job; /* JOB_STEP; the rank and the number of micro-batches are filled in */
     const Device *device;
-    int64_t global; /* sequences a step; any number */
+    const TransportSettings *transport; /* of device memory; NULL: ranks copy it themselves */
+    int64_t global;                     /* sequences a step; any number */
     int steps;
     double lr;
     uint64_t seed;

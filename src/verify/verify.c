@@ -61,6 +61,7 @@ static TrialSettings trial_of(const VerifySettings *s, const ParallelSettings *l
                                .optim = s->optim,
                                .parallel = *layout},
                        .device = f64 ? &device_ref : s->device,
+                       .transport = f64 ? NULL : s->transport,
                        .global = s->global ? s->global : 2 * each * dp - each + (each > 1),
                        .steps = s->steps,
                        .lr = s->lr,
@@ -113,6 +114,7 @@ static Err compare(const TrialSettings *t, VerifyLine *line, Arena *arena, Trial
         other.job.dtype = F64;
         other.job.compile.prepack = NULL; /* ref has no panel format */
         other.device = &device_ref;
+        other.transport = NULL;
         TRY(trial_run(&other, arena, &exact));
         *gap = trial_error(&exact, &there, &here, t->steps);
     } else {
@@ -267,7 +269,7 @@ Err verify_layout(const VerifySettings *s, const ParallelSettings *given, Arena 
     line[(*n)++] = (VerifyLine){.layout = *layout, .grade = GRADE_F64};
     if (!s->is_plain) {
         TRY(exact_reference(s, layout, arena, &reference, &exact));
-        if (exact)
+        if (exact && !s->transport)
             line[(*n)++] =
                 (VerifyLine){.layout = *layout, .reference = reference, .grade = GRADE_EXACT};
         line[(*n)++] = (VerifyLine){

@@ -30,6 +30,9 @@ typedef struct {
     BatchShape batch;
     int64_t global; /* sequences a step; 0: two micro-batches per dp rank, the last one short */
     const Device *device; /* of all grades but f64 */
+    /* Of device memory, in these grades; NULL: ranks copy it themselves. Over NCCL no layout is
+     * exact, since NCCL chooses the order of its sums. */
+    const TransportSettings *transport;
     DType dtype;
     CompileOptions compile;      /* recompute and offload */
     const StageRecompute *stage; /* [n_stage_rules]: as in JobSettings, for every layout */

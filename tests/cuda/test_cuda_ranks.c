@@ -71,7 +71,7 @@ static void as_one_rank(void **state)
         ModelConfig config;
         WorldResult one, many;
         World w = device_world(&device_rows[i], cuda, &config);
-        const int dp = w.set.parallel.mesh.dp_shard;
+        const int dp = w.set.parallel.mesh.dp_shard > 0 ? w.set.parallel.mesh.dp_shard : 1;
         w.validate = false;
         w.init = true;
         run(device_rows[i].name, &w, &many);

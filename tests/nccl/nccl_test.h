@@ -1,8 +1,11 @@
 /* nccl_test.h -- ranks on devices with NCCL as device transport: on the shadow device with the
- * stand-in, as threads, or with SHEAF_TEST_MPI as processes; on a GPU with NCCL itself, one rank.
+ * stand-in, as threads, or with SHEAF_TEST_MPI as processes; on a GPU with NCCL itself.
  *
  *     test_NAME                              the shadow device and the stand-in
  *     test_NAME SHEAF-CUDA.SO [LIBNCCL]      a GPU; exit status 77: there is none
+ *
+ * Ranks share the GPU if NCCL is 2.30 or newer and NCCL_MULTI_RANK_GPU_ENABLE=1 is set; else one
+ * rank runs, and a line says so.
  *
  * comm_test.h has the ranks; a rank's memory on its device is arena 1. */
 #ifndef TESTS_NCCL_NCCL_TEST_H
@@ -18,12 +21,13 @@
 #include "nccl/standin.h"
 #include "support/shadow.h"
 
-enum { DEVICE_ARENA = 1, FIRST_RANKS = 4 };
+enum { DEVICE_ARENA = 1, FIRST_RANKS = 4, MOST_RANKS = 8 };
 
 static struct {
     const Device *device;
     NcclLibrary nccl;
     int ranks; /* of tests that run on any number */
+    bool many; /* 8 ranks too */
     bool on_shadow;
     StandinSetFault *fault;
     StandinTakeCount *count;
@@ -39,6 +43,17 @@ typedef struct {
     char *device; /* TEST_BYTES on the device */
     char *host;   /* TEST_BYTES, to copy from and to */
 } Side;
+
+/* On a GPU: several ranks if they may share it. */
+static inline void share_gpu(void)
+{
+    const char *on = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+    setup.many = nccl_shares_gpus(setup.nccl.version) && on && strcmp(on, "1") == 0;
+    setup.ranks = setup.many ? FIRST_RANKS : 1;
+    if (!setup.many)
+        printf("SKIPPED: several ranks: they share a GPU with NCCL 2.30 or newer and "
+               "NCCL_MULTI_RANK_GPU_ENABLE=1\n");
+}
 
 static inline int graph_test_open(int argc, char **argv)
 {
@@ -58,6 +73,7 @@ static inline int graph_test_open(int argc, char **argv)
     }
     char words[NCCL_VERSION_BYTES];
     printf("%s on device %s\n", nccl_version_text(setup.nccl.version, words), setup.device->name);
+    if (!setup.on_shadow) share_gpu();
     if (!setup.on_shadow) return 0;
     void *standin = dlopen(STANDIN_OBJECT, RTLD_NOW | RTLD_NOLOAD);
     *(void **)(void *)&setup.fault = dlsym(standin, "standin_fault");

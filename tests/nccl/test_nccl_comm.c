@@ -33,7 +33,7 @@ static int64_t given(const Case *k, int i, int j)
 }
 
 typedef struct {
-    int64_t from[FIRST_RANKS], to[FIRST_RANKS], from_n, to_n;
+    int64_t from[MOST_RANKS], to[MOST_RANKS], from_n, to_n;
 } Counts;
 
 static Counts counts_of(const Case *k, const TestRank *r)
@@ -331,6 +331,7 @@ static void host_transfers_leave_no_gap(void **state)
 {
     (void)state;
     for (int n = 2; n <= setup.ranks; n++) run(n, host_sums_between);
+    if (setup.many) run(MOST_RANKS, host_sums_between);
 }
 
 static void nothing_is_allocated_between_transfers(void **state)
@@ -343,6 +344,7 @@ static void equal_to_the_host(void **state)
 {
     (void)state;
     for (int n = 1; n <= setup.ranks; n++) run(n, all_kinds);
+    if (setup.many) run(MOST_RANKS, all_kinds);
 }
 
 static void maxima_keep_nan(void **state)
@@ -356,6 +358,7 @@ static void many_in_flight(void **state)
     (void)state;
     if (setup.ranks > 1) run(setup.ranks, crossing);
     if (setup.ranks > 1) run(3, crossing);
+    if (setup.many) run(MOST_RANKS, crossing);
 }
 
 static void bad_transfers_are_refused(void **state)

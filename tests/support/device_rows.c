@@ -31,7 +31,7 @@ const DeviceRow device_rows[] = {
      .micros = 2, .zero = 3, .each = true, .dtype = BF16},
     {"cp ring", "llama", "1f1b", .cp = 3, .tokens = TOKENS_ZIGZAG, .context = CONTEXT_RING,
      .micros = 2, .zero = 1, .validate = true},
-    {"cp ring pp bf16", "gpt2", "zbv", .cp = 2, .pp = 2, .tokens = TOKENS_STRIPED,
+    {"cp ring pp bf16", "llama", "zbv", .cp = 2, .pp = 2, .tokens = TOKENS_STRIPED,
      .context = CONTEXT_RING, .micros = 3, .layers = 4, .dtype = BF16},
     {"cp double-ring", "llama", "1f1b", .cp = 4, .cp_inner = 2, .tokens = TOKENS_ZIGZAG,
      .context = CONTEXT_DOUBLE_RING, .micros = 2},

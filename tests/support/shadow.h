@@ -31,8 +31,8 @@ typedef struct {
 } ShadowCount;
 ShadowCount shadow_count(void);
 
-/* Local. No kernel has been called yet: the first call of each loads it, as CUDA does, and counts in
- * loaded_late if a library has put an operation into a queue before. */
+/* Local. No kernel has been called yet: the first call of each loads it, as CUDA does, and counts
+ * in loaded_late if a library has put an operation into a queue before. */
 void shadow_unload(void);
 
 /* An operation that a library puts into a queue by itself. It is called under the lock until it

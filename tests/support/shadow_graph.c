@@ -4,8 +4,8 @@
  *     d2h      |                wait e | c | record f
  *
  * A queue joins the capture when it waits for an event of the graph, and must itself be waited for
- * before the end, as a GPU requires. A launch puts the operations into the same queues with the same
- * waits, so that a branch that waits for another rank holds up no other branch. Numbers and
+ * before the end, as a GPU requires. A launch puts the operations into the same queues with the
+ * same waits, so that a branch that waits for another rank holds up no other branch. Numbers and
  * addresses of operations are those of the capture. */
 #include <stdlib.h>
 #include <string.h>
