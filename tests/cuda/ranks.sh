@@ -4,8 +4,12 @@
 #     tests/cuda/ranks.sh bundle [FOLDER]    on the build machine: copies program, tests, libraries
 #                                            to FOLDER (build/gpu-bundle)
 #     tests/cuda/ranks.sh run [FOLDER]       on the machine with the GPU: runs the tests of FOLDER
-#     tests/cuda/ranks.sh nccl [FOLDER]      the same for the tests of NCCL, with one rank
+#     tests/cuda/ranks.sh nccl [FOLDER] [PART ...]
+#                                            the same for NCCL, with 1 to 8 ranks that share the GPU,
+#                                            as threads and as processes
 #
+# Parts of nccl: transfers, layouts, cover, graphs, faults, stuck, memory, trace. Ranks share a GPU with
+# NCCL 2.30 or newer; with an older one only one rank runs, and a line says so. Processes need mpirun.
 # The CUDA libraries and NCCL are those of the machine with the GPU. Exit status 77: no GPU.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -13,38 +17,200 @@ folder=${2:-build/gpu-bundle} build=${SHEAF_BUILD:-build/release}
 
 bundle() {
     rm -rf "$folder" && mkdir -p "$folder/lib"
-    cp "$build"/{sheaf,sheaf-cuda.so,sheaf-nccl.so,tests/cuda/test_cuda_{ranks,capture},tests/nccl/test_nccl_{comm,ranks}} "$folder"
-    strip --strip-debug "$folder"/{sheaf,sheaf-*.so,test_*}
+    cp "$build"/{sheaf,sheaf-cuda.so,sheaf-nccl.so,tests/cuda/test_cuda_{ranks,capture}} "$folder"
+    cp "$build"/tests/nccl/{test_nccl_{comm,ranks,faults},libstuck.so} "$folder"
+    cp "$build"/{sheaf-mpi.so,tests/nccl/mpi_test_nccl_{comm,faults}} "$folder" || echo "no MPI: threads only"
+    strip --strip-debug "$folder"/{sheaf,*.so,*test_*}
     ldd "$folder"/{sheaf,test_cuda_ranks} | awk '$3 ~ /^\// && $1 !~ /^lib(c|m|pthread|dl)\.so/ {print $3}' |
         sort -u | xargs -I{} cp -L {} "$folder/lib"
     du -sh "$folder"
 }
 
+# Libraries of the bundle serve only those that the machine does not have.
 libraries() {
-    local root
+    local root library
     root=$(dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")")
-    export LD_LIBRARY_PATH=$PWD/$folder/lib:$root/lib64:$root/lib:${LD_LIBRARY_PATH-}
+    for library in "$folder"/lib/*; do
+        ! ldconfig -p | grep -q "$(basename "$library") " || rm "$library"
+    done
+    export LD_LIBRARY_PATH=${LD_LIBRARY_PATH-}:$PWD/$folder/lib:$root/lib64:$root/lib
     "$folder/sheaf" --version
 }
 
-# Training steps of the program: NCCL is opened, named in the output, and changes no loss.
-train() { # train NAME KEY=VALUE...
-    "$folder/sheaf" train examples/llama-tiny.yaml data.train=README.md data.valid= run.valid_every=0 run.steps=4 \
-        run.dir="$scratch/$1" run.device=cuda numerics.deterministic=true "${@:2}" >"$scratch/$1.out" ||
-        { cat "$scratch/$1.out"; return 1; }
-    grep -o '"loss": [0-9.]*' "$scratch/$1/metrics.jsonl" >"$scratch/$1.losses"
+failures=0
+failed() { echo "FAILED: $*" && failures=$((failures + 1)); }
+
+# Training steps of the program; what it prints is in NAME.out, losses and norms in NAME.losses.
+train() { # train NAME LAUNCHER... -- KEY=VALUE...
+    local name=$1 by=()
+    shift
+    while [[ $1 != -- ]]; do by+=("$1") && shift; done
+    timeout -k 5 "${limit-60}" "${by[@]}" "$folder/sheaf" train examples/llama-tiny.yaml data.train=README.md data.valid= run.valid_every=0 \
+        run.steps=8 batch.micro=1 run.timeout_s=20 run.dir="$scratch/$name" run.device=cuda "${@:2}" \
+        >"$scratch/$name.out" 2>"$scratch/$name.err" || { tail -n 5 "$scratch/$name".{err,out}; return 1; }
+    grep -o '"loss": [0-9.e-]*\|"grad_norm": [0-9.e-]*' "$scratch/$name/metrics.jsonl" >"$scratch/$name.losses"
+}
+processes() { # processes N NAME KEY=VALUE...
+    train "$2" mpirun -n "$1" -- run.comm=nccl "${@:3}"
+}
+# Losses and norms of two runs: the same number, and within 1e-5 of each other.
+near() {
+    [[ $(wc -l <"$scratch/$1.losses") == $(wc -l <"$scratch/$2.losses") ]] &&
+        paste "$scratch/$1.losses" "$scratch/$2.losses" |
+        awk '{ d = $2 - $4; if (d < 0) d = -d; if (d > 1e-5 * $4) bad = 1 } END { exit bad || NR == 0 }'
+}
+says() { grep -qE -- "$2" "$scratch/$1.err" "$scratch/$1.out" || { failed "not in $1: $2" && cat "$scratch/$1.err"; }; }
+median_ms() { sed -n 's/.*"step_ms": \([0-9.]*\).*/\1/p' "$scratch/$1/metrics.jsonl" | tail -n +4 | sort -n | awk '{x[NR] = $1} END {print x[int((NR + 1) / 2)]}'; }
+
+# Every kind of transfer with 1 to 8 ranks; errors of a rank while the others wait on the GPU.
+part_transfers() {
+    local n test
+    for test in comm ranks faults; do
+        "$folder/test_nccl_$test" "$folder/sheaf-cuda.so" || [[ $? == 77 ]] || failed "test_nccl_$test"
+    done
+    for n in 2 3 4 8; do
+        SHEAF_BINARY_DIR=$folder mpirun -n $n "$folder/mpi_test_nccl_comm" "$folder/sheaf-cuda.so" >"$scratch/comm.$n" 2>&1 ||
+            { failed "comm with $n processes" && tail "$scratch/comm.$n"; }
+    done
+    SHEAF_BINARY_DIR=$folder mpirun -n 3 "$folder/mpi_test_nccl_faults" "$folder/sheaf-cuda.so" >"$scratch/faults" 2>&1 ||
+        { failed "faults of 3 processes" && tail "$scratch/faults"; }
+}
+
+# N, then the keys of a layout, run as processes; the first ones as threads too.
+layouts=("2 " "2 parallel.zero=1" "4 parallel.zero=2" "2 parallel.zero=3" "3 parallel.zero=3 batch.global=6 batch.micro=2"
+    "4 mesh.dp_replicate=2 mesh.dp_shard=2 parallel.zero=3" "2 mesh.tp=2" "2 mesh.tp=2 parallel.sequence=true"
+    "4 mesh.tp=2 parallel.zero=3 parallel.sequence=true" "2 mesh.pp=2" "4 mesh.pp=4 parallel.schedule=zbh1 model.num_hidden_layers=4"
+    "4 mesh.pp=2 parallel.schedule=interleaved model.num_hidden_layers=4" "2 mesh.cp=2 parallel.context=ring parallel.tokens=zigzag"
+    "4 mesh.cp=2 mesh.tp=2 parallel.context=ulysses parallel.sequence=true" "3 mesh.cp=3 parallel.context=gather"
+    "8 mesh.tp=2 mesh.pp=2 parallel.zero=1")
+
+part_layouts() {
+    local row n name
+    for row in "${layouts[@]}"; do
+        read -r n keys <<<"$row"
+        name=$(tr -c 'a-z0-9\n' - <<<"$n $keys")
+        # The reference has the same model and batches.
+        # shellcheck disable=SC2086
+        train "one$name" -- $(tr ' ' '\n' <<<"$keys" | grep -E '^(model|batch)' | tr '\n' ' ') || failed "one rank of $row"
+        # shellcheck disable=SC2086
+        processes "$n" "p$name" $keys && near "one$name" "p$name" || failed "processes: $row"
+        # shellcheck disable=SC2086
+        train "t$name" -- run.comm=nccl run.ranks="$n" $keys && near "one$name" "t$name" || failed "threads: $row"
+        echo "ok: $row, $(sed -n 's/^steps are //p' "$scratch/p$name.out")"
+    done
+}
+
+# The layouts that cover every pair of options, of up to 4 ranks, as verify defines equality.
+part_cover() {
+    "$folder/sheaf" verify examples/llama-tiny.yaml data.train=README.md run.device=cuda run.comm=nccl --ranks 4 || failed "covering set"
+    "$folder/sheaf" verify examples/llama-tiny.yaml model.name=qwen3-moe-tiny data.train=README.md run.device=cuda run.comm=nccl \
+        --layouts "dp=2 ep=2; dp=4 ep=2 zero=3; dp=2 tp=2 ep=4; dp=2 tp=2 ep=2 etp=2" || failed "experts"
+}
+
+# Steps as graphs: the bits of steps that are walked.
+part_graphs() {
+    local row n name
+    for row in "2 " "2 parallel.zero=1" "2 parallel.zero=2" "2 parallel.zero=3" "2 mesh.tp=2" "2 mesh.tp=2 parallel.sequence=true" \
+        "4 mesh.tp=2 parallel.zero=3"; do
+        read -r n keys <<<"$row"
+        name=$(tr -c 'a-z0-9\n' - <<<"$n $keys")
+        # shellcheck disable=SC2086
+        processes "$n" "graph$name" numerics.deterministic=true run.steps=20 $keys &&
+            processes "$n" "walk$name" numerics.deterministic=true run.steps=20 $keys run.capture=off &&
+            cmp "$scratch/graph$name.losses" "$scratch/walk$name.losses" || failed "graphs: $row"
+        says "graph$name" "captured as graphs with their transfers"
+        echo "ok: $row: $(median_ms "graph$name") ms as graphs, $(median_ms "walk$name") ms op by op"
+    done
+}
+
+# A long run in the background, and the pids of its workers: children of `sheaf`.
+begin() { # begin NAME LAUNCHER... -- KEY=VALUE...
+    limit=60 train "$@" -- run.steps=1000000 run.timeout_s=5 >/dev/null 2>&1 &
+    run_pid=$!
+    for _ in $(seq 300); do [[ -s $scratch/$1/metrics.jsonl && $(wc -l <"$scratch/$1/metrics.jsonl") -gt 20 ]] && return 0 || sleep 0.1; done
+    failed "$1 does not begin"
+}
+workers() { pgrep -f "$folder/sheaf train .*run.dir=$scratch/$1 " | while read -r p; do [[ $(cat "/proc/$(ps -o ppid= -p "$p" | tr -d ' ')/comm") == sheaf ]] && echo "$p"; done; }
+ends() { # ends NAME: within 20 s, with a status that is not 0
+    local since=$SECONDS status=0
+    wait "$run_pid" || status=$?
+    echo "$1: ended after $((SECONDS - since)) s, status $status: $(head -c 300 "$scratch/$1.err" | head -2)"
+    [[ $status != 0 && $status != 124 && $((SECONDS - since)) -le 20 ]] || failed "$1 does not end"
+}
+
+part_faults() {
+    local capture worker
+    for capture in auto off; do
+        begin "kill.$capture" mpirun -n 2 -- run.comm=nccl parallel.zero=3 run.capture=$capture
+        kill -9 "$(workers "kill.$capture" | tail -1)"
+        ends "kill.$capture"
+        says "kill.$capture" "rank [01] of 2 .* was killed by SIGKILL"
+        begin "stop.$capture" mpirun -n 2 -- run.comm=nccl parallel.zero=3 run.capture=$capture
+        worker=$(workers "stop.$capture" | tail -1)
+        kill -STOP "$worker"
+        ends "stop.$capture"
+        kill -9 "$worker" 2>/dev/null || true
+        says "stop.$capture" "waited 5.* s .*rank [01]"
+    done
+    begin supervised -- run.comm=nccl mesh.dp=2 run.save_every=20 --supervise 2
+    kill -9 "$(workers supervised | tail -1)"
+    for _ in $(seq 150); do grep -q "restart 1 of 2" "$scratch/supervised.err" && break || sleep 0.1; done
+    sleep 8
+    kill -TERM "$run_pid" $(pgrep -P "$run_pid") 2>/dev/null
+    wait "$run_pid" || true
+    says supervised "restart 1 of 2"
+    [[ $(tail -1 "$scratch/supervised/metrics.jsonl" | sed 's/.*"step": \([0-9]*\).*/\1/') -gt 40 ]] || failed "the supervised run does not go on"
+}
+
+# A rank that stays in a call of CUDA is named by its parent; SIGTERM ends the run.
+part_stuck() {
+    local status=0
+    limit=60 train stuck mpirun -n 1 -- true 2>/dev/null || true
+    timeout -k 5 60 mpirun -n 1 "$folder/sheaf" train examples/llama-tiny.yaml data.train=README.md data.valid= run.valid_every=0 \
+        run.steps=100000 run.timeout_s=5 run.dir="$scratch/s" run.device=cuda run.comm=nccl run.capture=off : \
+        -n 1 env SHEAF_STUCK_AT=2000 LD_PRELOAD="$folder/libstuck.so" "$folder/sheaf" train examples/llama-tiny.yaml data.train=README.md data.valid= \
+        run.valid_every=0 run.steps=100000 run.timeout_s=5 run.dir="$scratch/s" run.device=cuda run.comm=nccl run.capture=off \
+        >"$scratch/stuck.out" 2>"$scratch/stuck.err" || status=$?
+    [[ $status != 0 && $status != 124 ]] || failed "a stuck rank: status $status"
+    head -c 1500 "$scratch/stuck.err"
+    says stuck "rank 1 of 2 .* has not moved for .*step [0-9]+"
+}
+
+# Device memory after 20 and after 200 steps.
+part_memory() {
+    local used=() at
+    begin memory mpirun -n 2 -- run.comm=nccl parallel.zero=3 mesh.tp=1
+    for at in 20 220; do
+        for _ in $(seq 600); do [[ $(wc -l <"$scratch/memory/metrics.jsonl") -ge $at ]] && break || sleep 0.1; done
+        used+=("$(nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits)")
+    done
+    kill -TERM "$run_pid" $(pgrep -P "$run_pid") 2>/dev/null
+    wait "$run_pid" || true
+    echo "MiB in use after 20 and 220 steps: ${used[*]}"
+    [[ ${used[0]} -ge ${used[1]} ]] || failed "memory grows: ${used[*]}"
+}
+
+# Transfers beside products on the GPU.
+part_trace() {
+    local keys
+    for keys in "parallel.zero=3" "mesh.tp=2 parallel.sequence=true"; do
+        # shellcheck disable=SC2086
+        train trace -- run.comm=nccl run.ranks=2 $keys --trace "$scratch/trace.json" && tail -n 3 "$scratch/trace.out"
+    done
 }
 
 nccl() {
-    libraries
-    for test in test_nccl_comm test_nccl_ranks; do "$folder/$test" "$folder/sheaf-cuda.so"; done
+    libraries || return 77
     scratch=$(mktemp -d)
     trap 'rm -rf "$scratch"' EXIT
-    train without
-    train with run.comm=nccl
-    grep "between ranks NCCL" "$scratch/with.out"
-    diff "$scratch/without.losses" "$scratch/with.losses" && wc -l <"$scratch/with.losses"
-    echo "nccl: all passed"
+    export NCCL_MULTI_RANK_GPU_ENABLE=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
+        OMPI_MCA_hwloc_base_binding_policy=none
+    shift $(($# < 2 ? $# : 2))
+    [[ $# -gt 0 ]] || set -- transfers layouts cover graphs faults stuck memory trace
+    for part in "$@"; do
+        echo "== $part" && "part_$part"
+    done
+    [[ $failures == 0 ]] && echo "nccl: all passed"
 }
 
 run() {
@@ -53,6 +219,7 @@ run() {
 }
 
 case ${1-} in
-bundle | run | nccl) "$1" ;;
-*) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 2 ;;
+bundle | run) "$1" ;;
+nccl) nccl "$@" ;;
+*) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac

@@ -1,6 +1,9 @@
 /* Faults below NCCL on one rank: all ranks end soon, with a message that names the collective and
  * its group; communicators are aborted, and nothing is left open. Also checks that the stand-in
- * detects misuse. */
+ * detects misuse.
+ *
+ * On a GPU, with ranks that share it: rank 1 begins a transfer, so that the kernels of the others
+ * wait on the GPU, and launches none itself. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,7 +17,7 @@ enum { RANKS = 3, LENGTH = 777, STEPS = 6, AT = 3 };
 
 /* The fault of rank 1. */
 static StandinFault fault;
-static bool fails_itself;
+static bool fails_itself, stops; /* stops: on a GPU, for longer than the others wait */
 
 static Transfer sum_of(const Side *s)
 {
@@ -26,14 +29,25 @@ static Transfer sum_of(const Side *s)
                       .instr = 41};
 }
 
+/* Rank 1 has begun a transfer; the others launch it meanwhile. */
+static Err begin_and_sleep(TestRank *r, const Transfer *t, long ms)
+{
+    Ticket ticket;
+    TRY(comm_begin(r->comm, t, &ticket));
+    nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
+    return fails_itself ? err_fail(ERR_IO, "the disk is full") : comm_wait(r->comm, ticket);
+}
+
 static Err sums(Side *s)
 {
     TestRank *r = s->r;
     const Transfer t = sum_of(s);
-    setup.fault(r->rank == 1 ? fault : (StandinFault){FAULT_NONE, 0});
+    if (setup.on_shadow) setup.fault(r->rank == 1 ? fault : (StandinFault){FAULT_NONE, 0});
     TRY(s->m->set(s->queue, s->device, 0, TEST_BYTES));
     TRY(comm_prepare(r->comm, &t, 1));
     for (int i = 0; i < STEPS; i++) {
+        if (!setup.on_shadow && (fails_itself || stops) && r->rank == 1 && i == AT)
+            return begin_and_sleep(r, &t, stops ? 3000 : 300);
         TRY(comm_do(r->comm, &t));
         if (fails_itself && r->rank == 1 && i == AT) {
             nanosleep(&(struct timespec){.tv_nsec = 30000000}, NULL); /* the others wait by then */
@@ -57,6 +71,7 @@ static Err sums_and_leave(Side *s)
 
 static void nothing_left(bool aborted)
 {
+    if (!setup.on_shadow) return;
     const StandinCount count = setup.count();
     const ShadowCount left = shadow_count();
     if (count.misuses > 0) fail_msg("%lld misuses: %s", (long long)count.misuses, count.misuse);
@@ -116,8 +131,10 @@ static void a_gpu_that_stops(void **state)
 {
     (void)state;
     fault = (StandinFault){FAULT_NEVER, AT};
+    stops = true;
     expect("(run.timeout_s=0.4) for the device: all-reduce #3 over {0 1 2}", "s ago, after all",
            0.4);
+    stops = false;
 }
 
 static void a_communicator_that_does_not_open(void **state)
@@ -281,12 +298,13 @@ int main(int argc, char **argv)
                                        cmocka_unit_test(a_rank_that_fails_itself),
                                        cmocka_unit_test(another_order_is_detected),
                                        cmocka_unit_test(misuse_is_detected)};
-    if (argc > 1) {
-        printf("SKIPPED: faults are the stand-in's\n");
-        return 77;
-    }
+    const struct CMUnitTest on_gpu[] = {
+        cmocka_unit_test(none), cmocka_unit_test(a_rank_that_fails_itself), cmocka_unit_test(none),
+        cmocka_unit_test(a_gpu_that_stops), cmocka_unit_test(none)};
     const int status = graph_test_open(argc, argv);
     if (status != 0) return status;
+    if (!setup.on_shadow)
+        return setup.many ? cmocka_run_group_tests(on_gpu, ranks_open, ranks_close) : 77;
     find("ncclGetUniqueId", &nccl.id);
     find("ncclCommInitRankConfig", &nccl.init);
     find("ncclCommGetAsyncError", &nccl.get_async_error);
