@@ -128,6 +128,8 @@ static void name_rank(const Watchdog *w, const RankStatus *s, double idle_s, Tex
     text_add(why, "rank %d of %d (%s, pid %d) has not moved for %.1f s: %s", s->rank,
              w->recorder->ranks, w->host, w->worker, idle_s, watch_text(&s->watch, where));
     if (x) text_add(why, ", with %s in flight", record_text(x, name));
+    const Record *last = recorder_at(&s->recorder, s->recorder.total - 1);
+    if (!x && last) text_add(why, "; its latest transfer was %s", record_text(last, name));
 }
 
 /* Names the ranks that have not ended, up to MAX_NAMED. */

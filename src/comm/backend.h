@@ -77,6 +77,8 @@ typedef struct DeviceTransport {
      * share; OK if none is queued, that is, the device is busy computing. */
     Err (*overdue)(Comm *c, double waited_s);
     void (*abort)(Comm *c); /* the world has failed: ends all launched shares */
+    /* Adds the open channels and their device memory. */
+    void (*use)(const Comm *c, CommDeviceUse *out);
     /* Frees s->transport when the group closes; called only if it is set. */
     void (*group_end)(Comm *c, struct MatchChannel *s);
     void (*release)(Comm *c); /* waits for the queues, then frees all that is on the device */

@@ -165,6 +165,13 @@ Err comm_prepare(Comm *c, const Transfer *t, int n);
 /* Local. The host waits until a queue of the device is empty, as the runtime's sync does. Unlike
  * sync it ends with ERR_PEER if a transfer in the queue fails or lasts longer than timeout_s. */
 Err comm_sync(Comm *c, CommDevice device, DeviceQueue *q);
+/* What the device transport holds on the device, beside registered memory. */
+typedef struct {
+    int channels;  /* communicators of NCCL */
+    int64_t bytes; /* of all; -1: the library cannot tell (NCCL before 2.30) */
+} CommDeviceUse;
+/* Local. */
+CommDeviceUse comm_device_use(const Comm *c);
 /* Local. "nccl", "mpi", "local": the transport of device memory. */
 const char *comm_transport_name(const Comm *c);
 /* Local. True if kernels on the device wait for other ranks: NCCL moves device memory. */

@@ -76,6 +76,13 @@ void device_transport_close(Comm *c)
     c->transport->release(c);
 }
 
+CommDeviceUse comm_device_use(const Comm *c)
+{
+    CommDeviceUse use = {0};
+    if (c->transport) c->transport->use(c, &use);
+    return use;
+}
+
 bool comm_waits_on_device(const Comm *c) { return c->transport && !c->set.staged; }
 
 Err comm_prepare(Comm *c, const Transfer *t, int n)

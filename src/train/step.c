@@ -5,6 +5,7 @@
 
 #include "job/batch.h"
 #include "base/clock.h"
+#include "base/text.h"
 #include "ir/pairs.h"
 #include "train/loop_parts.h"
 #include "world/scalars.h"
@@ -142,6 +143,16 @@ static void report_refusal(TrainLoop *l)
     loop_warn(l, "steps are not captured as a graph but launched op by op: %s", why);
 }
 
+/* Rank 0, after its first step: the memory of NCCL, which the run's memory does not count. */
+static void report_communicators(const TrainLoop *l, int64_t step)
+{
+    char bytes[24];
+    const CommDeviceUse use = comm_device_use(l->s->world->comm);
+    if (use.channels == 0 || !loop_is_first(l) || step != l->first.step + 1) return;
+    fprintf(l->s->out, "NCCL: %d communicators on rank 0, %s of GPU memory beside the run's\n",
+            use.channels, use.bytes < 0 ? "an unknown amount" : text_bytes(use.bytes, bytes));
+}
+
 /* Rank 0, after the sums: reports once for all ranks that a neighbor uses cores of the run
  * (run.pin=auto). */
 static void report_release(TrainLoop *l)
@@ -192,6 +203,7 @@ Err loop_step(TrainLoop *l, Metrics *m)
     report_refusal(l);
     TRY(gather_sums(l));
     report_release(l);
+    report_communicators(l, step);
     const double took = now_s() - before;
     advance(l, &r);
     l->mean_s = l->mean_s > 0 ? 0.9 * l->mean_s + 0.1 * took : took;

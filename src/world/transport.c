@@ -3,6 +3,7 @@
 #include "world/transport.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include "comm/nccl.h"
 #include "device/runtime.h"
@@ -13,7 +14,11 @@ typedef struct {
     int64_t version;    /* of its NCCL; 0: it has none or may not use it */
     int64_t has_memory; /* 1: its device has memory of its own; -1: it has no device */
     int64_t card;       /* identity of its GPU, the same for ranks that share one */
+    int64_t shares;     /* 1: its NCCL allows that, and its environment asks for it */
 } TransportOffer;
+/* The variable by which NCCL lets ranks share a GPU. */
+static const char share_variable[] = "NCCL_MULTI_RANK_GPU_ENABLE";
+
 enum { OFFER_NUMBERS = sizeof(TransportOffer) / sizeof(int64_t) };
 
 typedef struct {
@@ -30,6 +35,9 @@ static Err probe(const WorldRank *r, const TransportSettings *s, TransportOffer 
     if (out->has_memory <= 0 || s->requested == TRANSPORT_MPI) return OK;
     TRY(s->device->runtime->identify(r->rank, (uint64_t *)&out->card));
     found->has_nccl = nccl_open(s->object, s->library, &found->nccl) == OK;
+    const char *shares = getenv(share_variable);
+    out->shares = found->has_nccl && nccl_shares_gpus(found->nccl.version) && shares &&
+                  strcmp(shares, "1") == 0;
     if (found->has_nccl)
         out->version = found->nccl.version;
     else
@@ -65,12 +73,14 @@ static void nccl_check(const WorldRank *r, const TransportOffer *all, char *why)
             snprintf(why, room, "rank 0 has %s and rank %d %s; they must be the same",
                      nccl_version_text((int)all[0].version, a), i,
                      nccl_version_text((int)all[i].version, b));
-        for (int k = 0; k < i && !why[0] && !nccl_shares_gpus((int)all[i].version); k++)
+        for (int k = 0; k < i && !why[0] && !(all[i].shares && all[k].shares); k++)
             if (all[i].card == all[k].card)
                 snprintf(why, room,
-                         "ranks %d and %d are on one GPU, which %s refuses (2.30 and newer "
-                         "allow it)",
-                         k, i, nccl_version_text((int)all[i].version, a));
+                         "ranks %d and %d are on one GPU, which %s refuses%s (2.30 and newer "
+                         "allow it, with %s=1)",
+                         k, i, nccl_version_text((int)all[i].version, a),
+                         nccl_shares_gpus((int)all[i].version) ? " as the variable is not set" : "",
+                         share_variable);
     }
 }
 

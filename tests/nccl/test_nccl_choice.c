@@ -80,7 +80,12 @@ static void two_ranks_on_one_gpu(void **state)
     set.requested = TRANSPORT_NCCL;
     expect(2, "run.comm=nccl: ranks 0 and 1 are on one GPU", ERR_CONFIG, set, "");
     setup.version(23003);
+    expect(2,
+           "refuses as the variable is not set (2.30 and newer allow it, with NCCL_MULTI_RANK_GPU",
+           ERR_CONFIG, set, "");
+    setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
     expect(2, "device memory between ranks: NCCL 2.30.3", OK, set, "nccl");
+    unsetenv("NCCL_MULTI_RANK_GPU_ENABLE");
     setup.version(22809);
 }
 

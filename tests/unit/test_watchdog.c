@@ -96,6 +96,23 @@ static void a_stuck_rank_is_named(void **state)
     close_dog(&f);
 }
 
+/* A transfer that is on the device is no longer in flight on the host: it is named as the latest. */
+static void a_rank_stuck_on_its_device_is_named(void **state)
+{
+    (void)state;
+    Fixture f = {0};
+    open_dog(&f, 2, 5);
+    for (int i = 0; i < 2; i++) {
+        atomic_store(&f.b->status[i].watch.step, 3);
+        post(&f.b->status[i], 0.5);
+    }
+    assert_true(look_until(&f, 100, 106.5) == 0);
+    assert_true(look(&f, 107.5));
+    assert_non_null(strstr(f.why, "rank 1 of 2 ("));
+    assert_non_null(strstr(f.why, "its latest transfer was all-reduce #54 over {0 1}"));
+    close_dog(&f);
+}
+
 /* One rank that moves is enough: the others wait for it, and their own timeout counts. */
 static void a_rank_that_moves_is_left_alone(void **state)
 {
@@ -173,6 +190,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_stuck_rank_is_named),
+        cmocka_unit_test(a_rank_stuck_on_its_device_is_named),
         cmocka_unit_test(a_rank_that_moves_is_left_alone),
         cmocka_unit_test(idle_ranks_are_left_alone),
         cmocka_unit_test(a_failed_run_ends),

@@ -5,6 +5,7 @@
 #define COMM_NCCL_API_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 typedef struct NcclComm NcclComm;
 
@@ -71,6 +72,10 @@ typedef struct {
 #undef NCCL_MEMBER
     const char *(*GetErrorString)(NcclResult result);
     const char *(*GetLastError)(NcclComm *comm);
+    /* Since 2.30; NULL before. Bytes of GPU memory, for NCCL_STAT_TOTAL. */
+    NcclResult (*CommMemStats)(NcclComm *comm, int stat, uint64_t *value);
 } NcclApi;
+
+enum { NCCL_STAT_TOTAL = 3 };
 
 #endif

@@ -11,6 +11,7 @@ static Err find_calls(void *library, const char *name, NcclApi *out)
     NCCL_FIND(GetErrorString, )
     NCCL_FIND(GetLastError, )
 #undef NCCL_FIND
+    *(void **)(void *)&out->CommMemStats = library_symbol(library, "ncclCommMemStats");
     if (!missing) return OK;
     return err_fail(ERR_CONFIG, "nccl: %s has no %s; NCCL 2.14 or newer is needed", name, missing);
 }

@@ -125,6 +125,18 @@ static Err transport_wait(Comm *c, int slot)
     return c->device.runtime->wait(compute(c), l->done);
 }
 
+static void transport_use(const Comm *c, CommDeviceUse *out)
+{
+    const NcclApi *api = api_of(c);
+    for (const NcclChannel *ch = ((NcclState *)c->transport_state)->channels; ch; ch = ch->next) {
+        uint64_t bytes = 0;
+        const bool known = ch->comm && api->CommMemStats &&
+                           api->CommMemStats(ch->comm, NCCL_STAT_TOTAL, &bytes) == NCCL_OK;
+        out->channels++;
+        out->bytes = known && out->bytes >= 0 ? out->bytes + (int64_t)bytes : -1;
+    }
+}
+
 static void transport_group_end(Comm *c, MatchChannel *s) { nccl_channel_close(c, s->transport); }
 
 static void transport_release(Comm *c)
@@ -145,5 +157,6 @@ const DeviceTransport nccl_transport = {.name = "nccl",
                                         .poll = nccl_poll,
                                         .overdue = nccl_overdue,
                                         .abort = nccl_abort,
+                                        .use = transport_use,
                                         .group_end = transport_group_end,
                                         .release = transport_release};
