@@ -151,6 +151,27 @@ static void as_graphs(void **state)
     assert_true(rows > 0 || !setup.on_shadow);
 }
 
+/* Several ranks cannot go on without a graph that one of them has not: the run ends, and the
+ * message has the way out. */
+static void a_refused_graph_ends_the_run(void **state)
+{
+    (void)state;
+    ModelConfig config;
+    WorldResult got;
+    World w = device_world(&device_rows[4], setup.device, &config);
+    if (!setup.on_shadow) skip();
+    w.steps = 3;
+    w.pattern = 0x3C;
+    w.nccl = &setup.nccl;
+    w.capture = true;
+    shadow_refuse_capture_at(20);
+    assert_int_equal(world_run_job(&w, &got), ERR_IO);
+    shadow_refuse_capture_at(-1);
+    assert_non_null(strstr(err_text(), "a library cannot be captured"));
+    assert_non_null(strstr(err_text(), "run.capture=off avoids it"));
+    (void)setup.count();
+}
+
 /* Ranks that sleep at random, posts that are late. */
 static void any_timing(void **state)
 {
@@ -177,9 +198,10 @@ static void any_timing(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_layout),
-                                       cmocka_unit_test(nothing_is_loaded_between_transfers),
-                                       cmocka_unit_test(as_graphs), cmocka_unit_test(any_timing)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_layout), cmocka_unit_test(nothing_is_loaded_between_transfers),
+        cmocka_unit_test(as_graphs), cmocka_unit_test(a_refused_graph_ends_the_run),
+        cmocka_unit_test(any_timing)};
     const int status = graph_test_open(argc, argv);
     if (status != 0) return status;
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);

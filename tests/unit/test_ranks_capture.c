@@ -215,6 +215,31 @@ static void reasons_of_settings(void **state)
     }
 }
 
+/* With NCCL between processes, collectives are captured and sends are not. */
+static void reasons_of_transfers(void **state)
+{
+    (void)state;
+    int captured = 0;
+    for (int row = ALONE; row < n_device_rows; row++) {
+        const DeviceRow *of = &device_rows[row];
+        ModelConfig config;
+        Compiled c;
+        char text[UNCAPTURED_BYTES];
+        const World w = device_world(of, &device_shadow, &config);
+        const RankSettings s = {.program = compiled(&c, w.set),
+                                .device = &device_shadow,
+                                .capture = true,
+                                .capture_transfers = true};
+        const bool sends = of->pp > 1 || (of->cp > 1 && of->context != CONTEXT_GATHER &&
+                                          of->context != CONTEXT_ULYSSES && !of->cp_heads);
+        if (sends) expect_reason(&s, "the other rank of a send: ");
+        if (of->cp <= 1 && of->pp <= 1) expect_reason(&s, NULL);
+        captured += !rank_uncaptured(&s, text);
+        arena_close(&c.arena);
+    }
+    assert_true(captured >= 10);
+}
+
 /* Calls of a session; a list with BIND; a list that updates before its norm. */
 static void reasons_of_list(void **state)
 {
@@ -244,11 +269,15 @@ static void reasons_of_list(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_alike),      cmocka_unit_test(other_rows),
-        cmocka_unit_test(skipped),        cmocka_unit_test(validated),
-        cmocka_unit_test(refused),        cmocka_unit_test(reasons_of_settings),
-        cmocka_unit_test(not_settled),    cmocka_unit_test(reasons_of_list),
-        cmocka_unit_test(optional_tables)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(all_alike),
+                                       cmocka_unit_test(other_rows),
+                                       cmocka_unit_test(skipped),
+                                       cmocka_unit_test(validated),
+                                       cmocka_unit_test(refused),
+                                       cmocka_unit_test(reasons_of_settings),
+                                       cmocka_unit_test(reasons_of_transfers),
+                                       cmocka_unit_test(not_settled),
+                                       cmocka_unit_test(reasons_of_list),
+                                       cmocka_unit_test(optional_tables)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

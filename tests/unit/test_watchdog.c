@@ -96,7 +96,8 @@ static void a_stuck_rank_is_named(void **state)
     close_dog(&f);
 }
 
-/* A transfer that is on the device is no longer in flight on the host: it is named as the latest. */
+/* A transfer that is on the device is no longer in flight on the host: it is named as the
+ * latest. */
 static void a_rank_stuck_on_its_device_is_named(void **state)
 {
     (void)state;
