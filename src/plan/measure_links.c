@@ -11,7 +11,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { HOST_LINK_BYTES = 1 << 22, DEVICE_LINK_BYTES = 1 << 26 };
+enum { SMALL_LINK_BYTES = 1 << 20, HOST_LINK_BYTES = 1 << 22, DEVICE_LINK_BYTES = 1 << 26 };
 enum { COLLECTIVE_REPEATS = 7, PAIR_REPEATS = 15, SMALL_REPEATS = 500, LARGE_REPEATS = 15 };
 
 typedef struct {
@@ -75,8 +75,10 @@ static RankList group_of(const Measurer *m, int members, int stride, int32_t *ra
 static Err measure_axis(Measurer *m, int members, int stride)
 {
     static const CommKind kinds[] = {COMM_ALL_REDUCE, COMM_ALL_GATHER, COMM_REDUCE_SCATTER};
-    const size_t sizes[] = {1 << 10, 1 << 14, 1 << 18, HOST_LINK_BYTES, m->link_bytes};
-    const int n = m->link_bytes > HOST_LINK_BYTES ? 5 : 4;
+    const bool large = m->link_bytes > HOST_LINK_BYTES;
+    const size_t sizes[] = {1 << 10, 1 << 14, 1 << 18, large ? HOST_LINK_BYTES : m->link_bytes,
+                            m->link_bytes};
+    const int n = large ? 5 : 4;
     int32_t *rank;
     TRY(ARENA_NEW(m->r->arena, members, &rank));
     const RankList group = group_of(m, members, stride, rank);
@@ -283,7 +285,9 @@ Err measure_links(Measurer *m)
 {
     void *at;
     if (m->r->ranks == 1) return OK;
-    m->link_bytes = m->rt && m->s->grid != GRID_SMALL ? DEVICE_LINK_BYTES : HOST_LINK_BYTES;
+    m->link_bytes = m->s->grid == GRID_SMALL ? SMALL_LINK_BYTES
+                    : m->rt                  ? DEVICE_LINK_BYTES
+                                             : HOST_LINK_BYTES;
     const size_t bytes = 2 * m->link_bytes;
     if (!m->rt) {
         TRY(arena_push(m->r->arena, bytes, &at));
