@@ -268,6 +268,9 @@ CostRates measurement_rates(Measurement *m)
     m->pairs.latency_s = m->pair_latency_s;
     m->pairs.Bps = m->pair_Bps;
     if (m->pairs.n > 0) r.pairs = &m->pairs;
+    m->nodes.link = m->node_link;
+    m->nodes.between = m->node_between;
+    if (m->nodes.n_links > 0) r.nodes = &m->nodes;
     r.n_tables = m->n_tables;
     r.table = m->table;
     return r;

@@ -22,6 +22,7 @@
 #include "world/transport.h"
 
 enum { MAX_MEASURED = 32, MAX_GRID_POINTS = 216, MAX_MEASURED_TABLES = 32 };
+enum { MAX_MEASURED_NODES = 22 }; /* a file has at most 255 links between nodes */
 enum { MAX_MEASURED_PAIRS = MAX_CLUSTER_PAIRS * (MAX_CLUSTER_PAIRS - 1) / 2 };
 
 /* One measured number. */
@@ -59,6 +60,9 @@ typedef struct {
     int n_tables;
     CostPairs pairs; /* n 0: one rank, or more than MAX_CLUSTER_PAIRS */
     float pair_latency_s[MAX_MEASURED_PAIRS], pair_Bps[MAX_MEASURED_PAIRS];
+    CostNodes nodes; /* n_links 0: the links between nodes are alike, or their nodes too many */
+    CostLink node_link[MAX_MEASURED_NODES * (MAX_MEASURED_NODES - 1) / 2];
+    uint8_t node_between[MAX_MEASURED_NODES * MAX_MEASURED_NODES];
     char transport[TRANSPORT_BYTES]; /* of device memory, for people; "": nothing to say */
     int slow_pair[2];                /* the pair of ranks with the slowest link */
     double slow_pair_Bps;            /* 0: there is one rank */

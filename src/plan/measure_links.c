@@ -277,6 +277,7 @@ static Err measure_registered(Measurer *m)
     TRY(measure_world(m));
     TRY(measure_collectives(m));
     TRY(measure_pairs(m));
+    measure_nodes(m->out);
     return measure_overlap(m);
 }
 

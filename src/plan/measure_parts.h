@@ -3,6 +3,7 @@
  *     measure.c           repetitions, operands, single rates
  *     measure_tables.c    grids and curves of kernels
  *     measure_links.c     collectives and pairs
+ *     measure_nodes.c     links between nodes, from the pairs
  *     measure_overlap.c   work beside transfers
  *     measure_card.h      kernels of a device with memory of its own */
 #ifndef PLAN_MEASURE_PARTS_H
@@ -67,6 +68,8 @@ Err measure_attention_curve(Measurer *m, DType dtype);
 Err measure_memory_curve(Measurer *m);
 /* Collective. Of several ranks. */
 Err measure_overlap(Measurer *m);
+/* Local. Finds links between nodes that are slower than others, from the matrix of pairs. */
+void measure_nodes(Measurement *out);
 /* Local. All kernels of a device with memory of its own. */
 Err measure_card(Measurer *m);
 

@@ -9,7 +9,7 @@
 #include "support/shadow.h"
 #include "base/clock.h"
 #include "plan/cluster.h"
-#include "plan/measure.h"
+#include "plan/measure_parts.h"
 
 typedef struct {
     const Device *device;
@@ -174,6 +174,40 @@ static void links_of_devices_are_measured(void **state)
     assert_int_equal(shadow_count().contexts, 0);
 }
 
+/* Four nodes of two ranks; between nodes 0 and 2 messages take three times as long, and a ring
+ * through all nodes does not pass there; between 2 and 3 it does, at half of the rate. */
+static void slow_nodes_have_links_of_their_own(void **state)
+{
+    static Measurement m;
+    (void)state;
+    m = (Measurement){.n_tables = 2, .table = {{.level = 0}, {.level = 1}}, .pairs = {.n = 8}};
+    m.rates.n_levels = 2;
+    m.rates.level[0] = (CostLink){.ranks = 2, .Bps = 100e9};
+    m.rates.level[1] = (CostLink){.latency_s = 5e-6, .Bps = 10e9};
+    for (int a = 0, at = 0; a < 8; a++)
+        for (int b = a + 1; b < 8; b++, at++) {
+            const int from = a / 2, to = b / 2;
+            const double share = from == 0 && to == 2 ? 1.0 / 3 : from == 2 && to == 3 ? 0.5 : 1;
+            m.pair_Bps[at] = (float)(from == to ? 90e9 : 16e9 * share);
+            m.pair_latency_s[at] = (float)(from == to ? 1e-6 : 8e-6 / share);
+        }
+    measure_nodes(&m);
+    const CostRates r = measurement_rates(&m);
+    assert_true(fabs(r.level[1].Bps / 20e9 - 1) < 1e-6); /* the ring had its slowest hop */
+    assert_true(fabs(r.level[1].pair_Bps / 16e9 - 1) < 1e-6);
+    assert_true(r.nodes && r.nodes->n == 4 && r.nodes->n_links == 2 && r.n_tables == 1);
+    for (int a = 0; a < 4; a++)
+        for (int b = 0; b < 4; b++) {
+            const int link = r.nodes->between[a * 4 + b];
+            const bool third = a + b == 2 && a != b, half = a + b == 5 && a != b;
+            assert_int_equal(link > 0, third || half);
+            if (!link) continue;
+            assert_true(fabs(r.nodes->link[link - 1].Bps / (third ? 20e9 / 3 : 10e9) - 1) < 1e-6);
+            assert_true(fabs(r.nodes->link[link - 1].latency_s / (third ? 15e-6 : 10e-6) - 1) <
+                        1e-6);
+        }
+}
+
 static Device slow;
 static const void *last_weight;
 static int weights, fresh_weights; /* forward GEMMs of the grid, and those after one of another w */
@@ -209,6 +243,7 @@ int main(void)
                                        cmocka_unit_test(tables_are_measured),
                                        cmocka_unit_test(kernels_of_a_device_are_measured),
                                        cmocka_unit_test(links_of_devices_are_measured),
+                                       cmocka_unit_test(slow_nodes_have_links_of_their_own),
                                        cmocka_unit_test(rates_are_work_over_time)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
