@@ -7,7 +7,7 @@
  *
  * Each row is compiled as a plan and played on the cluster of its source (share/stacks.csv,
  * share/clusters), from the root of the repository. Prints a line for each source, then for each
- * GPU type, then for each cluster, in percent:
+ * release, GPU type and cluster, in percent:
  *
  *     SOURCE n=N skipped=K mape=X median=Y p90=Z bias=W       bias: mean of predicted - measured
  *
@@ -93,12 +93,14 @@ static bool is_reported(const Harness *h, const RowRecord *r)
     return !(h->held_out && r->quarter);
 }
 
-/* The rows that a line of the report sums up: of a source, a GPU type or a cluster. */
-typedef enum { OF_SOURCE, OF_GPU, OF_CLUSTER } GroupKind;
+/* The rows that a line of the report sums up: of a source, a release of its software, a GPU type or
+ * a cluster. */
+typedef enum { OF_SOURCE, OF_RELEASE, OF_GPU, OF_CLUSTER } GroupKind;
 
 static const char *group_name(const Harness *h, const RowRecord *r, GroupKind kind)
 {
-    if (kind == OF_SOURCE) return r->source;
+    if (kind == OF_SOURCE) return r->label;
+    if (kind == OF_RELEASE) return r->plan.release;
     if (r->skip) return ""; /* a skipped row may have neither */
     return kind == OF_GPU ? r->plan.gpu : h->rows.set[r->set].file;
 }
@@ -112,7 +114,11 @@ static void print_group(Harness *h, const char *name, GroupKind kind)
         skipped += r->skip != NULL;
         if (!r->skip && is_reported(h, r)) h->error[n++] = r->seconds / r->plan.step_s - 1;
     }
-    printf("%s%s n=%d skipped=%d", kind == OF_CLUSTER ? "cluster " : "", name, n, skipped);
+    printf("%s%s n=%d skipped=%d",
+           kind == OF_CLUSTER   ? "cluster "
+           : kind == OF_RELEASE ? "release "
+                                : "",
+           name, n, skipped);
     print_errors(h, n);
 }
 
@@ -122,7 +128,7 @@ static void print_memory(Harness *h, const char *source)
     int labelled = 0, right = 0, false_fits = 0, n = 0;
     for (int i = 0; i < h->rows.n_rows; i++) {
         const RowRecord *r = &h->rows.row[i];
-        if (strcmp(r->source, source) != 0 || r->needed_bytes <= 0 || !is_reported(h, r)) continue;
+        if (strcmp(r->label, source) != 0 || r->needed_bytes <= 0 || !is_reported(h, r)) continue;
         if (r->oom >= 0) {
             const bool fits = r->needed_bytes <= r->stack->capacity_bytes;
             labelled++;
@@ -156,7 +162,7 @@ static void print_all(Harness *h)
         for (int i = 0; i < h->rows.n_rows; i++)
             if (opens_group(h, i, kind)) print_group(h, group_name(h, &h->rows.row[i], kind), kind);
     for (int i = 0; i < h->rows.n_rows; i++)
-        if (opens_group(h, i, OF_SOURCE)) print_memory(h, h->rows.row[i].source);
+        if (opens_group(h, i, OF_SOURCE)) print_memory(h, h->rows.row[i].label);
     for (int i = 0; i < h->rows.n_rows; i++)
         if (h->rows.row[i].skip) count_reason(h, h->rows.row[i].skip);
     for (int i = 0; i < h->n_reasons; i++)

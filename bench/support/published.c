@@ -16,8 +16,21 @@ static double note(const char *notes, const char *key, double missing)
 
 static const struct {
     const char *gpu, *cluster;
-} clusters[] = {{"A100", "a100-sxm"}, {"H100", "h100-sxm"}, {"H200", "h200-sxm"},
-                {"V100", "v100-sxm"}, {"B200", "b200-sxm"}, {"MI250X", "mi250x"}};
+} clusters[] = {{"A100", "a100-sxm"},     {"H100", "h100-sxm"},    {"H200", "h200-sxm"},
+                {"V100", "v100-sxm"},     {"B200", "b200-sxm"},    {"MI250X", "mi250x"},
+                {"GB200", "gb200-nvl72"}, {"GB300", "gb300-nvl72"}};
+
+/* The characters of a key's value, up to the next ';'. 0: the notes do not have it. */
+static int note_text(const char *notes, const char *key, const char **value)
+{
+    const size_t length = strlen(key);
+    for (const char *s = notes; s && *s; s = strchr(s, ';'), s = s ? s + 1 : NULL) {
+        if (strncmp(s, key, length) != 0 || s[length] != '=') continue;
+        *value = s + length + 1;
+        return (int)strcspn(*value, ";");
+    }
+    return 0;
+}
 
 static const char *find_cluster(const char *gpu, PublishedRow *out)
 {
@@ -76,8 +89,8 @@ static const char *read_time(const CsvTable *t, int row, PublishedRow *out)
 static const char *check_kind(const CsvTable *t, int row)
 {
     const char *notes = csv_text(t, row, "notes"), *precision = csv_text(t, row, "precision");
-    if (strstr(precision, "fp8")) return "FP8";
     if (strstr(precision, "fp4")) return "FP4";
+    if (strstr(precision, "fp8") && csv_number(t, row, "experts", 0) > 1) return "FP8 experts";
     if (note(notes, "lora", 0) == 1 || strstr(notes, "phase=lora")) return "LoRA";
     if (strstr(notes, "attn=mla")) return "MLA";
     if (strcmp(csv_text(t, row, "source"), "nanotron") == 0 && size_of(t, row, "pp") > 1 &&
@@ -139,6 +152,24 @@ static void set_experts(const CsvTable *t, int row, JobSettings *j)
     p->sequence = p->mesh.tp > 1;
 }
 
+/* GEMMs of all layers in FP8, with a scale for each tensor, or as MXFP8 for each block. */
+static void set_fp8(const char *precision, JobSettings *j)
+{
+    if (!strstr(precision, "fp8")) return;
+    j->compile.fp8 =
+        (Fp8Options){.names = "*", .compute = E4M3, .gradient = E5M2, .scaling = SCALING_TENSOR};
+    if (strcmp(precision, "mxfp8") == 0) j->compile.fp8.scaling = SCALING_BLOCK;
+}
+
+/* Ranks that are connected as those of a node: a domain of NVLink holds a power of two of them. */
+static int node_of(const CsvTable *t, int row)
+{
+    const int domain = (int)note(csv_text(t, row, "notes"), "nvlink_domain", 0);
+    int node = 1;
+    while (2 * node <= domain) node *= 2;
+    return domain > 1 ? node : size_of(t, row, "gpus_per_node");
+}
+
 static const char *read_plan(const CsvTable *t, int row, PublishedRow *out)
 {
     const char *recompute = csv_text(t, row, "recompute");
@@ -147,7 +178,7 @@ static const char *read_plan(const CsvTable *t, int row, PublishedRow *out)
     if (micro < 1 || global < 1) return "no batch";
     if (global % (micro * dp) != 0) return "a batch that does not divide";
     out->micros = (int)(global / (micro * dp));
-    out->node = size_of(t, row, "gpus_per_node");
+    out->node = node_of(t, row);
     out->node_gbps = note(csv_text(t, row, "notes"), "ag_in", 0);
     JobSettings *j = &out->job;
     *j = (JobSettings){.kind = JOB_STEP,
@@ -163,6 +194,7 @@ static const char *read_plan(const CsvTable *t, int row, PublishedRow *out)
         .dp_shard = dp, .tp = size_of(t, row, "tp"), .pp = pp, .cp = size_of(t, row, "cp")};
     j->parallel.zero = (int)csv_number(t, row, "zero", 0);
     j->parallel.sequence = csv_number(t, row, "sequence_parallel", 0) == 1;
+    set_fp8(csv_text(t, row, "precision"), j);
     if (out->model.experts.n > 0) set_experts(t, row, j);
     j->parallel.chunks = pp > 1 && vp > 1 ? vp : 0;
     if (strcmp(recompute, "full") == 0) j->compile.recompute = RECOMPUTE_FULL;
@@ -172,7 +204,10 @@ static const char *read_plan(const CsvTable *t, int row, PublishedRow *out)
 
 void published_row(const CsvTable *t, int row, PublishedRow *out)
 {
+    const char *release;
     *out = (PublishedRow){.skip = check_kind(t, row)};
+    const int length = note_text(csv_text(t, row, "notes"), "release", &release);
+    if (length > 0) snprintf(out->release, sizeof out->release, "%.*s", length, release);
     if (!out->skip) out->skip = read_time(t, row, out);
     if (!out->skip) out->skip = read_model(t, row, &out->model);
     if (!out->skip) out->skip = find_cluster(csv_text(t, row, "gpu_type"), out);

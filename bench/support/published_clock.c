@@ -23,7 +23,7 @@ static void key_of(const PublishedRow *r, const Cluster *c, int micros, char key
     const ParallelSettings *p = &r->job.parallel;
     snprintf(key, 512,
              "%d %d %lld %lld %lld %lld %lld %lld %lld %lld %d %lld %d %d %d %d %d %d %d "
-             "%d %d %s %d %d %d %g %g %d %s %lld %lld %lld %d %d",
+             "%d %d %s %d %d %d %g %g %d %s %lld %lld %lld %d %d %d",
              (int)m->family, (int)m->tied, (long long)m->n_layers, (long long)m->width,
              (long long)m->n_heads, (long long)m->n_kv_heads, (long long)m->ff_width,
              (long long)m->vocab, (long long)m->head_size, (long long)m->max_positions,
@@ -32,7 +32,8 @@ static void key_of(const PublishedRow *r, const Cluster *c, int micros, char key
              p->chunks, (int)p->context, r->job.schedule, c->rates.level[0].ranks, r->send_parts,
              (int)r->job.compile.unfused, r->dp_calls, r->dp_bytes, r->attention_launches,
              p->split ? p->split : "", (long long)m->experts.n, (long long)m->experts.chosen,
-             (long long)m->experts.width, p->mesh.ep, p->mesh.etp);
+             (long long)m->experts.width, p->mesh.ep, p->mesh.etp,
+             r->job.compile.fp8.names ? 1 + (int)r->job.compile.fp8.scaling : 0);
 }
 
 static Err open_clock(PlanCache *cache, const PublishedRow *r, const Cluster *c, int micros,

@@ -29,6 +29,15 @@ static Err name_group(const PublishedRows *p, const CsvTable *t, int at, const c
     return text_done(&text, out);
 }
 
+static Err name_label(const PublishedRows *p, RowRecord *r)
+{
+    r->label = r->source;
+    if (!r->plan.job.compile.fp8.names) return OK;
+    Text text = text_in(p->keep);
+    text_add(&text, "%s fp8", r->source);
+    return text_done(&text, &r->label);
+}
+
 static Err set_of(PublishedRows *p, const char *cluster, int *out)
 {
     char path[160];
@@ -129,6 +138,7 @@ static Err read_row(PublishedRows *p, const CsvTable *t, int at)
                      .memory_bytes = 0x1p30 * csv_number(t, at, "mem_gib", 0)};
     published_row(t, at, &r->plan);
     r->skip = r->plan.skip;
+    TRY(name_label(p, r));
     TRY(name_group(p, t, at, &r->group));
     deal_row(p, r);
     r->stack = stack_find(&p->stacks, r->source, r->gpu, r->plan.node_gbps);

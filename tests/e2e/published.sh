@@ -24,7 +24,8 @@ row() { # source, id, step_ms, tokens_per_s_per_gpu, precision, experts, notes
     echo "$head"
     for i in 1 2 3 4 5 6 7 8; do row one "r$i" 10 "" bf16 "" gated=0; done
     row two a "" 1000 bf16 "" '"gated=1;tied=0, quoted, with ""commas"""'
-    row two b 10 "" fp8 "" gated=1
+    row two b 10 "" fp8 "" "gated=1;release=1.2"
+    row two e 10 "" fp8 8 "gated=1;release=1.2"
     row two c 10 "" bf16 8 gated=1 # experts of no width
     row two d "" "" bf16 "" gated=1
 } >"$top/table.csv"
@@ -34,10 +35,12 @@ ok "a table is read" "$bench" -o "$top/out.csv" "$top/table.csv" >"$top/plain"
 ok "rows are counted" grep -Eq "^one n=8 skipped=0 mape=" "$top/plain"
 ok "the line has its form" grep -Eq "^one $line" "$top/plain"
 ok "rows are skipped" grep -q "^two n=1 skipped=3 mape=" "$top/plain"
-ok "GPU types are counted" grep -q "^A100 n=9 skipped=0 mape=" "$top/plain"
-ok "clusters are counted" grep -q "^cluster a100-sxm n=9 skipped=0 mape=" "$top/plain"
-for reason in "no shape" FP8 "no time"; do ok "$reason" grep -q "^skipped 1: $reason$" "$top/plain"; done
-ok "a line for each row" test "$(wc -l <"$top/out.csv")" = 13
+ok "GPU types are counted" grep -q "^A100 n=10 skipped=0 mape=" "$top/plain"
+ok "clusters are counted" grep -q "^cluster a100-sxm n=10 skipped=0 mape=" "$top/plain"
+ok "FP8 has a line of its own" grep -q "^two fp8 n=1 skipped=0 mape=" "$top/plain"
+ok "releases are counted" grep -q "^release 1.2 n=1 skipped=1 mape=" "$top/plain"
+for reason in "no shape" "FP8 experts" "no time"; do ok "$reason" grep -q "^skipped 1: $reason$" "$top/plain"; done
+ok "a line for each row" test "$(wc -l <"$top/out.csv")" = 14
 ok "throughput is a time: 16 x 32 tokens / (1000 x 4)" \
     grep -Eq "^two,a,a100-sxm,[01],128," "$top/out.csv"
 
@@ -101,11 +104,17 @@ ok "and runs that do not" grep -q "^nanotron fits n=$((8 - fitted)) right=100.0 
     echo "$head"
     row one more 10 "" bf16 "" gated=0
     row one most 10 "" bf16 "" gated=0 | sed 's/,32,16,1,4,/,32,64,1,4,/'
+    for type in bf16 fp8 mxfp8; do
+        row one $type 10 "" $type "" gated=1 |
+            sed 's/A100/H100/; s/,m,2,64,256,4,4,512,32,/,m,2,8192,28672,64,64,512,4096,/'
+    done
     row one long 10 "" bf16 "" gated=0 | sed 's/,32,16,1,4,/,64,16,1,4,/'
 } >"$top/order.csv"
 ok "plans are ordered" "$bench" -o "$top/order.out" "$top/order.csv" >/dev/null
-ms() { sed -n "s/^one,$1,a100-sxm,[01],[0-9.]*,\([0-9.e-]*\),.*/\1/p" "$top/order.out"; }
+ms() { sed -n "s/^one,$1,[ah]100-sxm,[01],[0-9.]*,\([0-9.e-]*\),.*/\1/p" "$top/order.out"; }
 ok "more micro-batches take longer" awk "BEGIN { exit !($(ms most) > 2 * $(ms more)) }"
+ok "GEMMs of 8 bits take less: $(ms fp8) and $(ms mxfp8), $(ms bf16)" \
+    awk "BEGIN { exit !($(ms fp8) < 0.8 * $(ms bf16) && $(ms mxfp8) < 0.8 * $(ms bf16)) }"
 ok "longer sequences take longer" awk "BEGIN { exit !($(ms long) > $(ms more)) }"
 
 echo "$head,extra" | cat - <(row one x 10 "" bf16 "" gated=0) >"$top/bad.csv"

@@ -233,7 +233,7 @@ static void rates_are_work_over_time(void **state)
     const Measurement m = measured(&slow, 1);
     const double rate = m.rates.flops_per_s[WORK_GEMM][F32];
     assert_true(rate <= flops / 0.01 && m.peak_flops_per_s[F32] <= flops / 0.01);
-    assert_true(m.peak_flops_per_s[F32] > flops / 0.018);   /* the fastest of several */
+    assert_true(m.peak_flops_per_s[F32] > flops / 0.05);    /* other processes may have the core */
     assert_true(weights > 100 && fresh_weights == weights); /* none is in the caches */
 }
 
