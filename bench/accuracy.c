@@ -24,8 +24,8 @@
 
 #include "device/cpu/cpu.h"
 #include "plan/clock.h"
-#include "plan/measure.h"
 #include "support/job_threads.h"
+#include "support/profiled.h"
 
 enum { SLEEP_STEPS = 3, CPU_STEPS = 5, MAX_RESULTS = 64 };
 static const double MAX_DEVIATION = 0.03, MAX_MEAN = 0.05, MAX_P95 = 0.12;
@@ -245,40 +245,11 @@ static Err run_sleeping(int every, bool *holds)
 
 /* ---- ranks that compute ---- */
 
-typedef struct {
-    const Device *device;
-    int threads;
-    Measurement out; /* of rank 0 */
-} ProfileTask;
-
-static Err profile_rank(WorldRank *r, void *work)
-{
-    ProfileTask *w = work;
-    MeasureSettings set = {.device = w->device, .grid = GRID_QUICK, .budget_s = 0.03};
-    Measurement *mine;
-    Cores cores;
-    cores_find(&cores);
-    Err err = ARENA_NEW(r->arena, 1, &mine);
-    if (err == OK) err = team_open_on(&set.team, w->threads, &cores, r->ranks, r->rank);
-    if (err == OK) err = measure_rates(&set, r, mine);
-    if (set.team) team_close(set.team);
-    if (err == OK && r->rank == 0) w->out = *mine;
-    world_leave(r, err);
-    return err;
-}
-
 /* As `sheaf profile --quick --ranks N`. */
 static Err profile_group(Accuracy *a, int ranks, int threads)
 {
-    static ProfileTask task; /* the cluster points into it */
-    double worst = 0;
-    task = (ProfileTask){.device = a->device, .threads = threads};
-    const WorldSettings set = {
-        .ranks = ranks, .in_flight = 16, .records = 64, .body = profile_rank, .work = &task};
-    TRY(world_run(&set));
-    for (int i = 0; i < task.out.n; i++)
-        if (task.out.row[i].spread > worst) worst = task.out.row[i].spread;
-    a->cluster = (Cluster){.name = "profiled", .rates = measurement_rates(&task.out)};
+    double worst;
+    TRY(profiled_cluster(&(Profiled){a->device, ranks, threads}, &a->cluster, &worst));
     a->threads = threads;
     printf("%d rank%s of %d thread%s: profiled; its numbers spread by up to %.0f%%\n", ranks,
            ranks == 1 ? "" : "s", threads, threads == 1 ? "" : "s", 100 * worst);
