@@ -59,12 +59,10 @@ Err card_tensor(Measurer *m, DType dtype, int ndim, const int64_t *n, Tensor *ou
     return OK;
 }
 
-Tensor card_matrix(Measurer *m, DType dtype, int64_t rows, int64_t columns, Err *err)
+Err card_matrix(Measurer *m, DType dtype, int64_t rows, int64_t columns, Tensor *out)
 {
-    Tensor t = {0};
     const int64_t n[] = {rows, columns};
-    if (*err == OK) *err = card_tensor(m, dtype, 2, n, &t);
-    return t;
+    return card_tensor(m, dtype, 2, n, out);
 }
 
 Err card_integers(Measurer *m, int ndim, const int64_t *n, const int32_t *value, Tensor *out)

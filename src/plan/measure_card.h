@@ -25,7 +25,7 @@ Err card_seconds(Measurer *m, CardWork *enqueue, void *work, Measured *row);
 Err card_call_seconds(Measurer *m, KernelId kernel, const Call *call, double *seconds);
 /* Local. A random operand in device memory; ERR_NOMEM if m->operands is full. */
 Err card_tensor(Measurer *m, DType dtype, int ndim, const int64_t *n, Tensor *out);
-Tensor card_matrix(Measurer *m, DType dtype, int64_t rows, int64_t columns, Err *err);
+Err card_matrix(Measurer *m, DType dtype, int64_t rows, int64_t columns, Tensor *out);
 /* Local. Copies integers to a new operand. */
 Err card_integers(Measurer *m, int ndim, const int64_t *n, const int32_t *value, Tensor *out);
 /* Local. Appends a row of the report. */

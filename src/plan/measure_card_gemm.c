@@ -18,27 +18,37 @@ static int64_t bytes_of(int64_t m, int64_t n, int64_t k, bool weights)
     return 2 * (m * k + k * n) + (weights ? 4 : 2) * m * n;
 }
 
+static Err make_gemm(Measurer *m, DType dtype, int layout, const int64_t s[3], Call *c)
+{
+    const bool dw = layout == WEIGHT_GRADIENT, tb = layout == FORWARD;
+    *c = (Call){.n_in = 2, .n_out = 1, .attr = {.gemm = {.ta = dw, .tb = tb}}};
+    TRY(card_matrix(m, dtype, dw ? s[2] : s[0], dw ? s[0] : s[2], &c->in[0]));
+    TRY(card_matrix(m, dtype, tb ? s[1] : s[2], tb ? s[2] : s[1], &c->in[1]));
+    return card_matrix(m, dw ? dtype_wide(dtype) : dtype, s[0], s[1], &c->out[0]);
+}
+
+/* The device chooses the algorithm of this GEMM by measurement, as before the first step of a
+ * run. */
+static Err tune(Measurer *m, KernelId kernel, const Call *call)
+{
+    const DeviceAutotune *a = m->rt->autotune;
+    Call first = *call;
+    first.queue = m->queue;
+    if (!a) return OK;
+    a->measure(m->context, true);
+    const Err err = m->s->device->kernel[kernel](&first);
+    a->measure(m->context, false);
+    return err;
+}
+
 /* Seconds of a GEMM of this layout, with the library's first suggestion or a measured one. */
 static Err time_gemm(Measurer *m, DType dtype, int layout, const int64_t s[3], bool tuned,
                      double *seconds)
 {
     const size_t mark = arena_mark(m->operands);
-    const bool dw = layout == WEIGHT_GRADIENT, tb = layout == FORWARD;
-    const DeviceAutotune *tune = m->rt->autotune;
-    Err err = OK;
-    Call c = {.n_in = 2, .n_out = 1, .attr = {.gemm = {.ta = dw, .tb = tb}}};
-    c.in[0] =
-        dw ? card_matrix(m, dtype, s[2], s[0], &err) : card_matrix(m, dtype, s[0], s[2], &err);
-    c.in[1] =
-        tb ? card_matrix(m, dtype, s[1], s[2], &err) : card_matrix(m, dtype, s[2], s[1], &err);
-    c.out[0] = card_matrix(m, dw ? dtype_wide(dtype) : dtype, s[0], s[1], &err);
-    if (err == OK && tune && tuned) {
-        Call first = c;
-        first.queue = m->queue;
-        tune->measure(m->context, true);
-        err = m->s->device->kernel[KERNEL_gemm](&first);
-        tune->measure(m->context, false);
-    }
+    Call c;
+    Err err = make_gemm(m, dtype, layout, s, &c);
+    if (err == OK && tuned) err = tune(m, KERNEL_gemm, &c);
     if (err == OK) err = card_call_seconds(m, KERNEL_gemm, &c, seconds);
     arena_rewind(m->operands, mark);
     return err;
@@ -131,26 +141,21 @@ static Err measure_grid(Measurer *m)
 /* ---- epilogues ---- */
 
 /* A GEMM with a gelu writes one more matrix, its gradient reads one more. */
+static Err make_epilogue(Measurer *m, bool gelu, const int64_t s[3], Call *c)
+{
+    *c = (Call){.n_in = gelu ? 2 : 3, .n_out = gelu ? 2 : 1, .attr = {.gemm = {.tb = gelu}}};
+    TRY(card_matrix(m, BF16, s[0], s[2], &c->in[0]));
+    TRY(card_matrix(m, BF16, gelu ? s[1] : s[2], gelu ? s[2] : s[1], &c->in[1]));
+    TRY(card_matrix(m, BF16, s[0], s[1], &c->out[0]));
+    return card_matrix(m, BF16, s[0], s[1], gelu ? &c->out[1] : &c->in[2]);
+}
+
 static Err time_epilogue(Measurer *m, KernelId kernel, const int64_t s[3], double *seconds)
 {
     const size_t mark = arena_mark(m->operands);
-    const DeviceAutotune *tune = m->rt->autotune;
-    const bool gelu = kernel == KERNEL_gemm_gelu;
-    Err err = OK;
-    Call c = {.n_in = gelu ? 2 : 3, .n_out = gelu ? 2 : 1, .attr = {.gemm = {.tb = gelu}}};
-    c.in[0] = card_matrix(m, BF16, s[0], s[2], &err);
-    c.in[1] =
-        gelu ? card_matrix(m, BF16, s[1], s[2], &err) : card_matrix(m, BF16, s[2], s[1], &err);
-    c.out[0] = card_matrix(m, BF16, s[0], s[1], &err);
-    if (gelu)
-        c.out[1] = card_matrix(m, BF16, s[0], s[1], &err);
-    else
-        c.in[2] = card_matrix(m, BF16, s[0], s[1], &err);
-    Call first = c;
-    first.queue = m->queue;
-    if (tune) tune->measure(m->context, true);
-    if (err == OK) err = m->s->device->kernel[kernel](&first);
-    if (tune) tune->measure(m->context, false);
+    Call c;
+    Err err = make_epilogue(m, kernel == KERNEL_gemm_gelu, s, &c);
+    if (err == OK) err = tune(m, kernel, &c);
     if (err == OK) err = card_call_seconds(m, kernel, &c, seconds);
     arena_rewind(m->operands, mark);
     return err;
