@@ -3,6 +3,8 @@
  *     m >= k    y = x w^T and dx = dy w: activations of m tokens
  *     m <= k    dw = dy^T x, in f32: gradients of weights, summed over k tokens
  *
+ * FP8 has one rate.
+ *
  * A quick profile takes the library's first suggestion at each point of the grid. Training measures
  * the candidates (device/runtime.h), so the grid is raised by the gain of that at a few points. */
 #include "plan/measure_card.h"
@@ -192,11 +194,61 @@ static Err measure_large(Measurer *m, DType dtype, int64_t size)
     return OK;
 }
 
+/* ---- operands of 8 bits ---- */
+
+/* Random numbers in E4M3, and their scale. */
+static Err make_fp8(Measurer *m, int64_t rows, int64_t columns, Tensor *out, Tensor *scale)
+{
+    const int64_t n[] = {rows, columns}, one = 1;
+    Call amax = {.n_in = 1, .n_out = 1, .queue = m->queue};
+    Call quantize = {.n_in = 2, .n_out = 2, .queue = m->queue};
+    quantize.attr.quantize.type = E4M3;
+    TRY(card_tensor(m, BF16, 2, n, &amax.in[0]));
+    TRY(card_tensor(m, F32, 1, &one, &amax.out[0]));
+    quantize.in[0] = amax.in[0];
+    quantize.in[1] = amax.out[0];
+    TRY(card_tensor(m, E4M3, 2, n, &quantize.out[0]));
+    TRY(card_tensor(m, F32, 1, &one, &quantize.out[1]));
+    TRY(m->s->device->kernel[KERNEL_amax](&amax));
+    TRY(m->s->device->kernel[KERNEL_quantize](&quantize));
+    *out = quantize.out[0];
+    *scale = quantize.out[1];
+    return OK;
+}
+
+static Err time_fp8(Measurer *m, int layout, const int64_t s[3], double *seconds)
+{
+    const bool dw = layout == WEIGHT_GRADIENT, tb = layout == FORWARD;
+    Call c = {.n_in = 4, .n_out = 1, .attr = {.gemm = {.ta = dw, .tb = tb}}};
+    TRY(make_fp8(m, dw ? s[2] : s[0], dw ? s[0] : s[2], &c.in[0], &c.in[2]));
+    TRY(make_fp8(m, tb ? s[1] : s[2], tb ? s[2] : s[1], &c.in[1], &c.in[3]));
+    TRY(card_matrix(m, dw ? F32 : BF16, s[0], s[1], &c.out[0]));
+    return card_call_seconds(m, KERNEL_scaled_gemm, &c, seconds);
+}
+
+/* One rate of the three GEMMs of a linear map; transposing operands is a part of them. */
+static Err measure_fp8(Measurer *m)
+{
+    const int64_t size = m->s->grid == GRID_SMALL ? 64 : 4096, s[] = {size, size, size};
+    double sum = 0, seconds;
+    measure_progress(m, "gemm fp8");
+    for (int layout = FORWARD; layout <= WEIGHT_GRADIENT; layout++) {
+        const size_t mark = arena_mark(m->operands);
+        TRY(time_fp8(m, layout, s, &seconds));
+        arena_rewind(m->operands, mark);
+        sum += seconds;
+    }
+    m->out->rates.flops_per_s[WORK_GEMM][E4M3] = rate_of(s, sum / 3);
+    card_keep(m, "gemm fp8", "Gflop/s", 1e-9 * rate_of(s, sum / 3), m->spread);
+    return OK;
+}
+
 Err card_gemms(Measurer *m)
 {
     const bool small = m->s->grid == GRID_SMALL;
     TRY(measure_large(m, F32, small ? 64 : 4096));
     TRY(measure_large(m, BF16, small ? 64 : 8192));
+    TRY(measure_fp8(m));
     TRY(measure_epilogue(m));
     return measure_grid(m);
 }

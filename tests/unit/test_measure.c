@@ -144,6 +144,7 @@ static void kernels_of_a_device_are_measured(void **state)
     assert_true(r.epilogue > 0 && r.launch_s > 0 && r.host_Bps > 0);
     for (int c = 0; c < N_WORK_CLASSES; c++)
         for (int t = F64; t <= BF16; t++) assert_true(r.flops_per_s[c][t] > 0);
+    assert_true(r.flops_per_s[WORK_GEMM][E4M3] > 0);
     assert_int_equal(shadow_count().contexts, 0);
     for (int t = F32; t <= BF16; t++) written.peak_flops_per_s[t] = 1e12;
     DO(arena_open(&a, "cluster", ARENA_PLENTY));
