@@ -100,7 +100,7 @@ typedef enum { OF_SOURCE, OF_RELEASE, OF_GPU, OF_CLUSTER } GroupKind;
 static const char *group_name(const Harness *h, const RowRecord *r, GroupKind kind)
 {
     if (kind == OF_SOURCE) return r->label;
-    if (kind == OF_RELEASE) return r->plan.release;
+    if (kind == OF_RELEASE) return r->release;
     if (r->skip) return ""; /* a skipped row may have neither */
     return kind == OF_GPU ? r->plan.gpu : h->rows.set[r->set].file;
 }

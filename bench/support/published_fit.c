@@ -19,7 +19,6 @@ typedef struct {
 
 #define AT(member) offsetof(Cluster, member)
 static const FitConstant constants[] = {{AT(rates.flops_per_s[WORK_GEMM][BF16]), 0.3},
-                                        {AT(rates.flops_per_s[WORK_GEMM][E4M3]), 0.3},
                                         {AT(rates.flops_per_s[WORK_ATTENTION][BF16]), 0.5},
                                         {AT(rates.pair_bytes), 0.5},
                                         {AT(rates.logit_bytes), 0.5},

@@ -12,12 +12,12 @@
 
 enum { FOLD_BASE = 2520 }; /* every number of folds up to 10 divides it */
 
-/* Constants are fitted on rows whose hash mod 4 is 0; its other digits deal them to folds. */
+/* Constants are fitted on rows whose hash mod 4 is 0, and on none in FP8; its other digits deal them to folds. */
 static void deal_row(const PublishedRows *p, RowRecord *r)
 {
     const char *key = p->by_group ? r->group : r->id;
     const uint64_t hash = XXH64(key, strlen(key), 0);
-    r->quarter = r->fitted = hash % 4 == 0;
+    r->quarter = r->fitted = hash % 4 == 0 && !r->plan.job.compile.fp8.names;
     r->fold = (int)(hash / 4 % FOLD_BASE);
 }
 
@@ -29,13 +29,16 @@ static Err name_group(const PublishedRows *p, const CsvTable *t, int at, const c
     return text_done(&text, out);
 }
 
-static Err name_label(const PublishedRows *p, RowRecord *r)
+static Err name_labels(const PublishedRows *p, RowRecord *r)
 {
-    r->label = r->source;
-    if (!r->plan.job.compile.fp8.names) return OK;
     Text text = text_in(p->keep);
-    text_add(&text, "%s fp8", r->source);
-    return text_done(&text, &r->label);
+    text_add(&text, "%s%s", r->source, r->plan.job.compile.fp8.names ? " fp8" : "");
+    TRY(text_done(&text, &r->label));
+    r->release = "";
+    if (!r->plan.release[0]) return OK;
+    text = text_in(p->keep);
+    text_add(&text, "%s %s", r->label, r->plan.release);
+    return text_done(&text, &r->release);
 }
 
 static Err set_of(PublishedRows *p, const char *cluster, int *out)
@@ -138,7 +141,7 @@ static Err read_row(PublishedRows *p, const CsvTable *t, int at)
                      .memory_bytes = 0x1p30 * csv_number(t, at, "mem_gib", 0)};
     published_row(t, at, &r->plan);
     r->skip = r->plan.skip;
-    TRY(name_label(p, r));
+    TRY(name_labels(p, r));
     TRY(name_group(p, t, at, &r->group));
     deal_row(p, r);
     r->stack = stack_find(&p->stacks, r->source, r->gpu, r->plan.node_gbps);

@@ -10,7 +10,8 @@ enum { MAX_ROWS_READ = 1 << 13, MAX_SETS = 24 };
 
 typedef struct {
     const char *source, *id, *gpu;
-    const char *label; /* of its line in the report: the source, or "SOURCE fp8" */
+    /* Of its lines in the report: the source, or "SOURCE fp8"; and the same with its release. */
+    const char *label, *release;
     const char *skip; /* why it has no prediction; NULL: it has */
     PublishedRow plan;
     StackRow *stack; /* NULL: the cluster of its GPU, as Sheaf would run it */
