@@ -243,7 +243,7 @@ static Err measure_all(Measurer *m)
 static Err measure_device(Measurer *m)
 {
     m->rt = m->s->device->runtime;
-    TRY(m->rt->open(m->r->place, &m->context));
+    TRY(m->rt->open(m->r->place % m->rt->count(), &m->context));
     m->queue = m->rt->queue(m->context, QUEUE_COMPUTE);
     Err err = OK;
     if (m->s->transport) err = transport_open(m->r, m->s->transport, m->out->transport);
