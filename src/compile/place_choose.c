@@ -8,6 +8,8 @@
  *       o --row--> o  cost 0 ------> o
  *         \-row--> o  cost 8 --x---> o      the same state, more expensive: dropped
  *
+ * A state has a slot for each value that is live there; a slot is used again when its value dies.
+ *
  * Cost is seconds along cp (cost/cost.h), then bytes, transfers and flops. A first search that
  * keeps few states (a beam) finds a bound; the second drops only states that cost more than that. A
  * graph with too many equally cheap states (several experts, gates and partial sums at once) is
@@ -26,7 +28,7 @@ typedef struct {
 } PlacementCost;
 
 /* The placements of a value: as made, then as resharded; NO_PLACEMENT: no more. All are
- * NO_PLACEMENT after the last read: then the value is not part of the state. */
+ * NO_PLACEMENT before the value is made and after its last read. */
 typedef struct {
     PlacementId id[1 + N_EXTRA];
 } AvailPlacements;
@@ -34,22 +36,35 @@ typedef struct {
 typedef struct {
     PlacementCost cost;
     int parent;
+    uint32_t hash; /* of avail */
     RowChoice choice;
-    AvailPlacements *avail; /* [n_values] */
+    AvailPlacements *avail; /* [n_slots] */
 } SearchState;
+
+/* The choices of a node for inputs that are available in these placements. */
+typedef struct NodeRows {
+    const struct NodeRows *next;
+    PlacementId avail[MAX_IN][MAX_AVAIL];
+    int n;
+    RowChoice *choice;
+} NodeRows;
 
 typedef struct {
     PlaceContext *p;
-    int *last_read;      /* [n_values]: node, -1: never */
-    bool *inside;        /* [n_values]: made and read within one chunk */
-    bool *ragged;        /* [n_values]: rows of experts, or their numbers */
-    SearchState **layer; /* [n_nodes + 1] */
-    int *n, *cap;        /* [n_nodes + 1] */
-    int *table;          /* open addressing over the states of one layer: index + 1, or 0 */
-    bool full;           /* a layer had more than MAX_STATES; the rest were left out */
+    int *last_read;        /* [n_values]: node, -1: never */
+    int *slot;             /* [n_values]: of AvailPlacements in a state; -1: never live */
+    int n_slots;           /* padded: their bytes are whole words */
+    const NodeRows **rows; /* [n_nodes]: found so far */
+    bool *inside;          /* [n_values]: made and read within one chunk */
+    bool *ragged;          /* [n_values]: rows of experts, or their numbers */
+    SearchState **layer;   /* [n_nodes + 1] */
+    int *n, *cap;          /* [n_nodes + 1] */
+    int *table;            /* open addressing over the states of one layer: index + 1, or 0 */
+    int table_size;        /* a power of 2 */
+    bool full;             /* a layer had more than MAX_STATES; the rest were left out */
 } PlacementSearch;
 
-enum { TABLE_SIZE = 2 * MAX_STATES };
+enum { FIRST_TABLE = 64, SLOTS_PER_PAD = 8 };
 
 static int compare_cost(const PlacementCost *a, const PlacementCost *b)
 {
@@ -92,7 +107,7 @@ static bool reshard_value(const PlacementSearch *search, Value v, PlacementId pl
                           SearchState *s)
 {
     const PlaceContext *p = search->p;
-    AvailPlacements *a = &s->avail[v];
+    AvailPlacements *a = &s->avail[search->slot[v]];
     int steps;
     if (avail_find(a, placement) >= 0) return true;
     const Placement *from = &p->placements.list[a->id[0]], *to = &p->placements.list[placement];
@@ -122,37 +137,74 @@ static bool run_node(const PlacementSearch *s, int node, const RowChoice *c, Sea
         if (!reshard_value(s, n->in[i], c->in[i], p->sig[node].in[i].added, to)) return false;
     for (int i = 0; i < n->n_out; i++) {
         const Value v = n->out[i];
-        to->avail[v] = avail_only(c->out[i]);
+        to->avail[s->slot[v]] = avail_only(c->out[i]);
         if (p->pin[v] == NO_PLACEMENT) continue;
         if (!reshard_value(s, v, p->pin[v], false, to)) return false;
-        to->avail[v] = avail_only(p->pin[v]); /* readers see it as it is pinned */
+        to->avail[s->slot[v]] = avail_only(p->pin[v]); /* readers see it as it is pinned */
     }
     to->cost.seconds += c->seconds;
     to->cost.flops += c->flops;
     return true;
 }
 
-/* Drops values without a later read from the state, and forward gathers that are not kept for the
- * backward phases. */
-static void drop_dead(const PlacementSearch *s, int node, AvailPlacements *avail)
+/* The inputs of a node, then its outputs. */
+static Value operand(const Node *n, int i) { return i < n->n_in ? n->in[i] : n->out[i - n->n_in]; }
+
+/* Forward gathers are not kept for the backward phases. */
+static void drop_gathers(const PlacementSearch *s, AvailPlacements *avail)
 {
-    const PlaceContext *p = s->p;
-    for (Value v = 0; v < p->g->n_values; v++) {
-        AvailPlacements *a = &avail[v];
-        if (s->last_read[v] <= node) *a = avail_only(NO_PLACEMENT);
-        if (node + 1 != p->n_forward || !p->regather || a->id[0] == NO_PLACEMENT) continue;
-        if (p->placements.list[a->id[0]].kind != PLACEMENT_SHARD) continue;
+    for (int k = 0; k < s->n_slots; k++) {
+        AvailPlacements *a = &avail[k];
+        if (a->id[0] == NO_PLACEMENT) continue;
+        if (s->p->placements.list[a->id[0]].kind != PLACEMENT_SHARD) continue;
         for (int i = 1; i <= N_EXTRA; i++) /* the results of an all-to-all are no larger: kept */
             if (a->id[i] == placement_replicate()) a->id[i] = NO_PLACEMENT;
     }
 }
 
-static uint64_t hash_of(const AvailPlacements *avail, int n)
+/* Drops the node's values without a later read from the state. */
+static void drop_dead(const PlacementSearch *s, int node, AvailPlacements *avail)
 {
-    const uint8_t *byte = (const uint8_t *)avail;
-    uint64_t h = 1469598103934665603u;
-    for (size_t i = 0; i < (size_t)n * sizeof *avail; i++) h = (h ^ byte[i]) * 1099511628211u;
-    return h ^ h >> 29;
+    const PlaceContext *p = s->p;
+    const Node *n = &p->g->node[node];
+    for (int i = 0; i < n->n_in + n->n_out; i++)
+        if (s->last_read[operand(n, i)] <= node)
+            avail[s->slot[operand(n, i)]] = avail_only(NO_PLACEMENT);
+    if (node + 1 == p->n_forward && p->regather) drop_gathers(s, avail);
+}
+
+static uint32_t hash_of(const AvailPlacements *avail, int n)
+{
+    uint64_t h = 1469598103934665603u, word;
+    for (size_t i = 0; i < (size_t)n * sizeof *avail; i += sizeof word) {
+        memcpy(&word, (const char *)avail + i, sizeof word);
+        h = (h ^ word) * 0xFF51AFD7ED558CCDu;
+        h ^= h >> 32;
+    }
+    return (uint32_t)h;
+}
+
+/* The entry of a state of the layer that is equal, or the free one where it belongs. */
+static int *find_state(const PlacementSearch *s, int layer, const SearchState *state)
+{
+    const uint32_t mask = (uint32_t)s->table_size - 1;
+    const size_t bytes = (size_t)s->n_slots * sizeof *state->avail;
+    for (uint32_t at = state->hash & mask;; at = (at + 1) & mask) {
+        if (!s->table[at]) return &s->table[at];
+        const SearchState *old = &s->layer[layer][s->table[at] - 1];
+        if (old->hash == state->hash && memcmp(old->avail, state->avail, bytes) == 0)
+            return &s->table[at];
+    }
+}
+
+/* Keeps half of the table free for one more state of the layer. */
+static Err grow_table(PlacementSearch *s, int layer)
+{
+    if (2 * (s->n[layer] + 1) <= s->table_size) return OK;
+    s->table_size *= 4;
+    TRY(ARENA_NEW(s->p->arena, s->table_size, &s->table));
+    for (int i = 0; i < s->n[layer]; i++) *find_state(s, layer, &s->layer[layer][i]) = i + 1;
+    return OK;
 }
 
 /* Grows a layer for one more state. */
@@ -168,14 +220,13 @@ static Err grow_layer(PlacementSearch *s, int layer)
 }
 
 /* Keeps the state unless the layer has the same one at no higher cost. */
-static Err keep_state(PlacementSearch *s, int layer, const SearchState *state)
+static Err keep_state(PlacementSearch *s, int layer, SearchState *state)
 {
-    const int n_values = s->p->g->n_values;
-    const size_t bytes = (size_t)n_values * sizeof *state->avail;
-    uint64_t at = hash_of(state->avail, n_values) % TABLE_SIZE;
-    for (; s->table[at]; at = (at + 1) % TABLE_SIZE) {
-        SearchState *old = &s->layer[layer][s->table[at] - 1];
-        if (memcmp(old->avail, state->avail, bytes) != 0) continue;
+    state->hash = hash_of(state->avail, s->n_slots);
+    TRY(grow_table(s, layer));
+    int *at = find_state(s, layer, state);
+    if (*at) {
+        SearchState *old = &s->layer[layer][*at - 1];
         if (compare_cost(&state->cost, &old->cost) >= 0) return OK;
         AvailPlacements *buffer = old->avail;
         *old = *state;
@@ -189,20 +240,35 @@ static Err keep_state(PlacementSearch *s, int layer, const SearchState *state)
     TRY(grow_layer(s, layer));
     SearchState *kept = &s->layer[layer][s->n[layer]++];
     *kept = *state;
-    TRY(ARENA_NEW(s->p->arena, n_values, &kept->avail));
-    memcpy(kept->avail, state->avail, bytes);
-    s->table[at] = s->n[layer];
+    TRY(ARENA_NEW(s->p->arena, s->n_slots, &kept->avail));
+    memcpy(kept->avail, state->avail, (size_t)s->n_slots * sizeof *state->avail);
+    *at = s->n[layer];
     return OK;
 }
 
-static void list_avail(const Node *n, const AvailPlacements *of, PlacementId avail[][MAX_AVAIL],
-                       int *n_avail)
+/* The choices of a node in a state; they depend on the placements of its inputs alone. */
+static Err find_rows(PlacementSearch *s, int node, const AvailPlacements *of, const NodeRows **out)
 {
-    for (int i = 0; i < n->n_in; i++) {
-        n_avail[i] = 0;
-        for (int k = 0; k <= N_EXTRA; k++)
-            if (of[n->in[i]].id[k] != NO_PLACEMENT) avail[i][n_avail[i]++] = of[n->in[i]].id[k];
-    }
+    const Node *n = &s->p->g->node[node];
+    NodeRows key = {.next = s->rows[node]}, *found;
+    RowChoice choice[MAX_CHOICES];
+    int n_avail[MAX_IN] = {0};
+    for (int i = 0; i < n->n_in; i++)
+        for (int k = 0; k <= N_EXTRA; k++) {
+            const PlacementId id = of[s->slot[n->in[i]]].id[k];
+            if (id != NO_PLACEMENT) key.avail[i][n_avail[i]++] = id;
+        }
+    for (int i = 0; i < n->n_in; i++)
+        for (int k = n_avail[i]; k < MAX_AVAIL; k++) key.avail[i][k] = NO_PLACEMENT;
+    for (*out = key.next; *out; *out = (*out)->next)
+        if (memcmp((*out)->avail, key.avail, sizeof key.avail) == 0) return OK;
+    TRY(rows_of_node(s->p, node, key.avail, n_avail, choice, &key.n));
+    TRY(ARENA_NEW(s->p->arena, 1, &found));
+    TRY(ARENA_NEW(s->p->arena, key.n + 1, &key.choice));
+    memcpy(key.choice, choice, (size_t)key.n * sizeof *choice);
+    *found = key;
+    *out = s->rows[node] = found;
+    return OK;
 }
 
 /* True if no end from here, after `node`, costs as little as the bound. The rest takes at least the
@@ -218,18 +284,14 @@ static bool exceeds(const PlaceContext *p, int node, const PlacementCost *cost,
 static Err expand_state(PlacementSearch *s, int node, int from, const PlacementCost *bound,
                         SearchState *next)
 {
-    const Node *n = &s->p->g->node[node];
     const SearchState *state = &s->layer[node][from]; /* this layer does not grow */
-    RowChoice choice[MAX_CHOICES];
-    PlacementId avail[MAX_IN][MAX_AVAIL];
-    int n_avail[MAX_IN], n_choices;
+    const NodeRows *rows;
     AvailPlacements *buffer = next->avail;
-    list_avail(n, state->avail, avail, n_avail);
-    TRY(rows_of_node(s->p, node, avail, n_avail, choice, &n_choices));
-    for (int i = 0; i < n_choices; i++) {
-        *next = (SearchState){state->cost, from, choice[i], buffer};
-        memcpy(buffer, state->avail, (size_t)s->p->g->n_values * sizeof *buffer);
-        if (!run_node(s, node, &choice[i], next)) continue;
+    TRY(find_rows(s, node, state->avail, &rows));
+    for (int i = 0; i < rows->n; i++) {
+        *next = (SearchState){state->cost, from, 0, rows->choice[i], buffer};
+        memcpy(buffer, state->avail, (size_t)s->n_slots * sizeof *buffer);
+        if (!run_node(s, node, &rows->choice[i], next)) continue;
         if (bound && exceeds(s->p, node, &next->cost, bound)) continue;
         drop_dead(s, node, buffer);
         TRY(keep_state(s, node + 1, next));
@@ -254,10 +316,10 @@ static void prune(SearchState *state, int *n, int keep)
 static void first_state(const PlacementSearch *s, AvailPlacements *avail)
 {
     const Graph *g = s->p->g;
-    for (Value v = 0; v < g->n_values; v++) {
-        const bool given = role_given(g->value[v].role) && s->last_read[v] >= 0;
-        avail[v] = avail_only(given ? s->p->pin[v] : NO_PLACEMENT);
-    }
+    for (int k = 0; k < s->n_slots; k++) avail[k] = avail_only(NO_PLACEMENT);
+    for (Value v = 0; v < g->n_values; v++)
+        if (role_given(g->value[v].role) && s->last_read[v] >= 0)
+            avail[s->slot[v]] = avail_only(s->p->pin[v]);
 }
 
 /* One search over the nodes; *best: the cost of the cheapest end. */
@@ -266,15 +328,15 @@ static Err search_nodes(PlacementSearch *s, const PlacementCost *bound, int beam
 {
     const Graph *g = s->p->g;
     SearchState next = {0};
-    TRY(ARENA_NEW(s->p->arena, g->n_values, &next.avail));
+    TRY(ARENA_NEW(s->p->arena, s->n_slots, &next.avail));
     first_state(s, next.avail);
     s->n[0] = 0;
     TRY(grow_layer(s, 0));
     s->layer[0][s->n[0]++] = next;
-    TRY(ARENA_NEW(s->p->arena, g->n_values, &next.avail));
+    TRY(ARENA_NEW(s->p->arena, s->n_slots, &next.avail));
     for (int i = 0; i < g->n_nodes; i++) {
         s->n[i + 1] = 0;
-        memset(s->table, 0, TABLE_SIZE * sizeof *s->table);
+        memset(s->table, 0, (size_t)s->table_size * sizeof *s->table);
         for (int k = 0; k < s->n[i] && !(s->full && !beam); k++)
             TRY(expand_state(s, i, k, bound, &next));
         if (s->full && !beam) return OK; /* not exact any more */
@@ -326,6 +388,56 @@ static Err find_ragged(PlacementSearch *s)
     return OK;
 }
 
+/* Slots that are free. */
+typedef struct {
+    int *at, n;
+    int all; /* handed out so far */
+} FreeSlots;
+
+static int take_slot(FreeSlots *f) { return f->n > 0 ? f->at[--f->n] : f->all++; }
+
+/* The last node that reads or writes each value; -1: none. */
+static Err find_ends(const PlacementSearch *s, int **out)
+{
+    const Graph *g = s->p->g;
+    TRY(ARENA_NEW(s->p->arena, g->n_values + 1, out));
+    for (Value v = 0; v < g->n_values; v++) (*out)[v] = s->last_read[v];
+    for (int i = 0; i < g->n_nodes; i++)
+        for (int j = 0; j < g->node[i].n_out; j++)
+            if ((*out)[g->node[i].out[j]] < i) (*out)[g->node[i].out[j]] = i;
+    return OK;
+}
+
+/* Gives each value a slot from where it is made, or from the start, to its end. */
+static Err assign_slots(PlacementSearch *s)
+{
+    const Graph *g = s->p->g;
+    FreeSlots slots = {0};
+    int *end;
+    TRY(find_ends(s, &end));
+    TRY(ARENA_NEW(s->p->arena, g->n_values + 1, &slots.at));
+    TRY(ARENA_NEW(s->p->arena, g->n_values + 1, &s->slot));
+    for (Value v = 0; v < g->n_values; v++) {
+        const bool given = role_given(g->value[v].role) && s->last_read[v] >= 0;
+        s->slot[v] = given ? take_slot(&slots) : -1;
+    }
+    for (int i = 0; i < g->n_nodes; i++) {
+        const Node *n = &g->node[i];
+        for (int j = 0; j < n->n_in + n->n_out; j++) {
+            const Value v = operand(n, j);
+            if (s->slot[v] < 0) s->slot[v] = take_slot(&slots);
+        }
+        for (int j = 0; j < n->n_in + n->n_out; j++) {
+            const Value v = operand(n, j);
+            if (end[v] != i) continue;
+            end[v] = -1; /* an operand may occur twice */
+            slots.at[slots.n++] = s->slot[v];
+        }
+    }
+    s->n_slots = (slots.all + SLOTS_PER_PAD - 1) / SLOTS_PER_PAD * SLOTS_PER_PAD;
+    return OK;
+}
+
 static Err open_search(PlacementSearch *s)
 {
     const Graph *g = s->p->g;
@@ -333,9 +445,12 @@ static Err open_search(PlacementSearch *s)
     for (Value v = 0; v < g->n_values; v++) s->last_read[v] = -1;
     for (int i = 0; i < g->n_nodes; i++)
         for (int j = 0; j < g->node[i].n_in; j++) s->last_read[g->node[i].in[j]] = i;
+    TRY(assign_slots(s));
     TRY(place_inside(g, s->p->arena, &s->inside));
     TRY(find_ragged(s));
-    TRY(ARENA_NEW(s->p->arena, TABLE_SIZE, &s->table));
+    s->table_size = FIRST_TABLE;
+    TRY(ARENA_NEW(s->p->arena, s->table_size, &s->table));
+    TRY(ARENA_NEW(s->p->arena, g->n_nodes + 1, &s->rows));
     TRY(ARENA_NEW(s->p->arena, g->n_nodes + 1, &s->layer));
     TRY(ARENA_NEW(s->p->arena, g->n_nodes + 1, &s->n));
     return ARENA_NEW(s->p->arena, g->n_nodes + 1, &s->cap);
