@@ -1,15 +1,61 @@
-/* arena.c -- bump allocation over one reserved range of addresses. */
+/* arena.c -- bump allocation over one reserved range of addresses.
+ *
+ * Passes open an arena for as long as they run. A closed arena of a few MiB leaves its range to the
+ * next one of the same size, so its pages are mapped once, not in each pass. */
 #define _DEFAULT_SOURCE
 #include "base/arena.h"
 
+#include <stdatomic.h>
 #include <stdint.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/mman.h>
 
+enum { N_SIZES = 8 * sizeof(size_t), KEPT_EACH = 2 };
+static const size_t KEPT_BYTES = (size_t)8 << 20;
+
+/* Ranges of closed arenas, by the logarithm of their size; NULL: none. */
+static _Atomic(char *) kept[N_SIZES][KEPT_EACH];
+
+/* The row of a size; -1: it is no power of 2. */
+static int kept_row(size_t bytes)
+{
+    int row = 0;
+    if (bytes == 0 || (bytes & (bytes - 1))) return -1;
+    while (bytes >> row != 1) row++;
+    return row;
+}
+
+static char *take_kept(size_t bytes)
+{
+    const int row = kept_row(bytes);
+    char *base = NULL;
+    for (int i = 0; row >= 0 && i < KEPT_EACH && !base; i++)
+        base = atomic_exchange(&kept[row][i], NULL);
+    return base;
+}
+
+/* False if the range is not kept: it has many pages, or there is no room. */
+static bool keep_range(const Arena *a)
+{
+    const int row = kept_row(a->cap_bytes);
+    if (a->peak_bytes > KEPT_BYTES) return false;
+    for (int i = 0; row >= 0 && i < KEPT_EACH; i++) {
+        char *none = NULL;
+        if (atomic_compare_exchange_strong(&kept[row][i], &none, a->base)) return true;
+    }
+    return false;
+}
+
 Err arena_open(Arena *a, const char *name, size_t cap_bytes)
 {
-    void *base = mmap(NULL, cap_bytes, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *base = take_kept(cap_bytes);
+    if (base) {
+        *a = (Arena){.name = name, .base = base, .cap_bytes = cap_bytes};
+        return OK;
+    }
+    base = mmap(NULL, cap_bytes, PROT_READ | PROT_WRITE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED)
         return err_fail(ERR_NOMEM,
                         "arena %s: cannot reserve %zu bytes of addresses; is there a "
@@ -28,7 +74,7 @@ void arena_prefer_huge(Arena *a)
 
 void arena_close(Arena *a)
 {
-    if (a->base) munmap(a->base, a->cap_bytes);
+    if (a->base && !keep_range(a)) munmap(a->base, a->cap_bytes);
     *a = (Arena){.name = a->name};
 }
 

@@ -28,6 +28,9 @@ typedef struct {
     bool spare_ends; /* of 3 or more layers the first and the last have none: job/units.c */
 } Fp8Options;
 
+/* Placements of units, which compilations with one memo share (place_memo.c). */
+typedef struct PlaceMemo PlaceMemo;
+
 typedef struct {
     Recompute recompute;
     const char *recompute_names; /* NAMED: patterns of value names, separated by commas; or
@@ -59,6 +62,8 @@ typedef struct {
                                    * even share of those that all ranks send; 0: as many as there
                                    * can be */
     bool balance_global;          /* routers' balance losses count the tokens of all dp ranks */
+    /* Of one thread; it outlives the programs. NULL: each compilation searches its placements. */
+    PlaceMemo *places;
     const DevicePrepack *prepack; /* weights are prepacked for GEMMs of this device; NULL: no */
 } CompileOptions;
 
@@ -110,6 +115,10 @@ Err quantize_check(const char *patterns, const Graph *kind, int n_kinds, Arena *
 /* Places values on the mesh, forward and backward together, inserts transfers, and gives the graph
  * the shapes of one rank. */
 Err place(Graph *g, const CompileOptions *options);
+/* Local. Opens a memo of so many bytes of the arena. A full one keeps what it has. */
+Err place_memo_open(Arena *arena, size_t bytes, PlaceMemo **out);
+/* Enough for the units of one job. */
+#define PLACE_MEMO_OF_JOB ((size_t)1 << 22)
 /* Sums the loads that balance losses read over dp. */
 Err balance_loads(Graph *g, const CompileOptions *options);
 /* Replaces the gathers of keys over cp by the moves of an attention plan. */

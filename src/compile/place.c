@@ -15,8 +15,7 @@
 
 #include <string.h>
 
-/* The axes over which a unit's values can be sharded. */
-static unsigned unit_axes(const Mesh *m)
+unsigned place_unit_axes(const Mesh *m)
 {
     const unsigned others = mesh_axes(m, VIEW_DENSE, "pp") | mesh_axes(m, VIEW_DENSE, "dp");
     unsigned axes = 0;
@@ -103,7 +102,7 @@ static Layout pin_or_made(const PlacedGraph *p, Value v, unsigned pinned)
 /* The axes that are searched before `axis`: those after it in the view. */
 static unsigned searched_before(const Mesh *m, int axis)
 {
-    return unit_axes(m) & ~((2u << axis) - 1);
+    return place_unit_axes(m) & ~((2u << axis) - 1);
 }
 
 /* The largest part of a cut. */
@@ -219,16 +218,30 @@ static void pin_stream(PlacedGraph *p, const Layout *x)
 }
 
 /* Axes are searched from the last one on: heads nest within tp. */
+static Err search_axes(PlacedGraph *p, const unsigned *pinned, const CompileOptions *o, Arena *temp)
+{
+    const unsigned axes = place_unit_axes(o->mesh);
+    for (int i = o->mesh->view[VIEW_DENSE].n_axes - 1; i >= 0; i--)
+        if (axes >> i & 1) TRY(choose_axis(p, pinned, i, o, temp));
+    nest_layouts(p, pinned);
+    return OK;
+}
+
 static Err place_in(PlacedGraph *p, const CompileOptions *o, Arena *temp)
 {
     unsigned *pinned;
     TRY(strategy_pins(o->strategy, p->g, o->mesh, p->g->arena, &p->pin, &pinned));
     if (o->x) pin_stream(p, o->x);
     TRY(open_placed(p, temp));
-    const unsigned axes = unit_axes(o->mesh);
-    for (int i = o->mesh->view[VIEW_DENSE].n_axes - 1; i >= 0; i--)
-        if (axes >> i & 1) TRY(choose_axis(p, pinned, i, o, temp));
-    nest_layouts(p, pinned);
+    if (!o->places) {
+        TRY(search_axes(p, pinned, o, temp));
+        return place_local(p);
+    }
+    const PlaceKey key = place_memo_key(p, pinned, o);
+    if (!place_memo_find(o->places, &key, p)) {
+        TRY(search_axes(p, pinned, o, temp));
+        TRY(place_memo_keep(o->places, &key, p, temp));
+    }
     return place_local(p);
 }
 

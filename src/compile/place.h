@@ -8,6 +8,7 @@
  *     place_rows.c         the legal placements of an op
  *     place_splits.c       the candidate splits of an op's extents
  *     place_choose.c       the search
+ *     place_memo.c         placements that were found before
  *     place_local.c        shapes and attributes of one rank
  *     place_reshard.c      the nodes that reshard a value
  *
@@ -183,11 +184,25 @@ typedef struct {
     Value n_values;     /* number of values before resharding adds others */
     int n_nodes;        /* number of nodes before resharding adds others */
 } PlacedGraph;
+/* Local. The axes over which a unit's values can be sharded. */
+unsigned place_unit_axes(const Mesh *m);
 /* Local. Converts global shapes and attributes to those of one rank, and inserts collectives where
  * layouts disagree. */
 Err place_local(PlacedGraph *p);
 /* Local. The dims of a rank's part of a value. */
 Dims local_dims(const Dims *global, const Layout *l, const Mesh *m, int rank);
+
+/* ---- place_memo.c ---- */
+/* 128 bits of hash of all that the search reads. */
+typedef struct {
+    uint64_t word[2];
+} PlaceKey;
+/* Local. The key of a graph with its pins, before the search. */
+PlaceKey place_memo_key(const PlacedGraph *p, const unsigned *pinned, const CompileOptions *o);
+/* Local. Fills the layouts of p; false if there are none under this key. */
+bool place_memo_find(const PlaceMemo *m, const PlaceKey *key, PlacedGraph *p);
+/* Local. Adds those of p. */
+Err place_memo_keep(PlaceMemo *m, const PlaceKey *key, const PlacedGraph *p, Arena *temp);
 
 /* ---- place_reshard.c ---- */
 /* A value to be resharded. */

@@ -234,22 +234,34 @@ Err strategy_param(const Strategy *s, const Graph *g, int index, const Mesh *mes
     return pin_dims(&p, &t, out, &pinned);
 }
 
+/* The layouts of the parameters of a kind of units. */
+static Err use_of_kind(const Strategy *s, const Graph *g, const Mesh *mesh, Arena *arena,
+                       Layout **out)
+{
+    TRY(ARENA_NEW(arena, g->n_params + 1, out));
+    for (int k = 0; k < g->n_params; k++) TRY(strategy_param(s, g, k, mesh, arena, &(*out)[k]));
+    return OK;
+}
+
 Err strategy_use(const Strategy *s, const Model *m, const Mesh *mesh, Arena *arena, Layout **use)
 {
+    Layout **of; /* [n_kinds] */
     TRY(ARENA_NEW(arena, m->n_params, use));
+    TRY(ARENA_NEW(arena, m->n_kinds + 1, &of));
     for (int u = 0; u < m->n_units; u++) {
         const Unit *unit = &m->unit[u];
+        if (!of[unit->kind])
+            TRY(use_of_kind(s, &m->kind[unit->kind], mesh, arena, &of[unit->kind]));
         for (int k = 0; k < unit->n_params; k++) {
-            const Graph *g = &m->kind[unit->kind];
-            Layout *known = &(*use)[unit->param[k]], l;
-            TRY(strategy_param(s, g, k, mesh, arena, &l));
-            if (m->param[unit->param[k]].holder[0] != u && !layout_equal(known, &l))
+            const Layout *l = &of[unit->kind][k];
+            Layout *known = &(*use)[unit->param[k]];
+            if (m->param[unit->param[k]].holder[0] != u && !layout_equal(known, l))
                 return err_fail(ERR_CONFIG,
                                 "strategy %s: unit %s would use %s in another layout than unit %s, "
                                 "which holds it too",
                                 s->name, unit->name, m->param[unit->param[k]].name,
                                 m->unit[m->param[unit->param[k]].holder[0]].name);
-            *known = l;
+            *known = *l;
         }
     }
     return OK;

@@ -57,9 +57,12 @@ Err clock_assign(StepClock *c, unsigned shared)
 
 static Err record_tapes(StepClock *c, Arena *temp)
 {
+    JobSettings settings = *c->in->job;
     Job *shared;
+    if (!settings.compile.places)
+        TRY(place_memo_open(c->arena, PLACE_MEMO_OF_JOB, &settings.compile.places));
     TRY(ARENA_NEW(temp, 1, &shared));
-    TRY(job_share(c->in->job, temp, shared));
+    TRY(job_share(&settings, temp, shared));
     const size_t mark = arena_mark(temp);
     for (int i = 0; i < c->n_tapes; i++) {
         Job *job;

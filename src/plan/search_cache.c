@@ -15,6 +15,7 @@
 #include "schedule/passes.h"
 
 enum { KEY_WORDS = 14 };
+static const size_t PLACES_BYTES = (size_t)1 << 28; /* of addresses */
 
 typedef struct {
     int64_t word[KEY_WORDS];
@@ -37,13 +38,21 @@ struct PlanCache {
     Cluster *machine; /* the ideal one */
     LayoutBound *ideal[RECOMPUTE_FULL + 1];
     const int16_t *class_of;
+    PlaceMemo *places; /* of all layouts */
 };
 
 Err plan_cache_open(Arena *arena, PlanCache **out)
 {
     TRY(ARENA_NEW(arena, 1, out));
     (*out)->arena = arena;
-    return OK;
+    return place_memo_open(arena, PLACES_BYTES, &(*out)->places);
+}
+
+JobSettings search_job(const PlanSearch *s, const PlanPoint *p)
+{
+    JobSettings job = plan_job(&s->space, p);
+    job.compile.places = s->cache->places;
+    return job;
 }
 
 /* ---- tables ---- */
@@ -111,7 +120,7 @@ static int some_micros(const PlanSearch *s, const PlanPoint *p)
 /* Compiles the units of a point; a refusal leaves *out NULL. */
 static Err summarize(PlanSearch *s, const PlanPoint *p, int micros, LayoutSummary **out)
 {
-    JobSettings job = plan_job(&s->space, p);
+    JobSettings job = search_job(s, p);
     Mesh mesh;
     job.micros = micros;
     LayoutSummary *to;
@@ -203,7 +212,7 @@ static Err ideal_of(PlanSearch *s, const PlanPoint *p, LayoutBound **out)
     PlanCache *c = s->cache;
     PlanPoint one = without_data(p);
     one.micro = 1;
-    JobSettings job = plan_job(&s->space, &one);
+    JobSettings job = search_job(s, &one);
     job.micros = 1;
     if (!c->machine) {
         TRY(ARENA_NEW(c->arena, 1, &c->machine));

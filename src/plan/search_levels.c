@@ -165,7 +165,7 @@ static int ranks_alike(const PlanSpace *s, const PlanPoint *p)
 /* Along dp the first rank has the largest home; along tp and cp shapes may differ. */
 Err plan_link(PlanSearch *s, const PlanPoint *p, double *bytes)
 {
-    JobSettings set = plan_job(&s->space, p);
+    JobSettings set = search_job(s, p);
     const size_t mark = arena_mark(s->temp);
     const int inner = p->mesh.cp * p->mesh.tp, stage = plan_dp(p) * inner;
     const int alike = ranks_alike(&s->space, p);

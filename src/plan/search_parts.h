@@ -14,6 +14,8 @@ typedef struct {
     const LayoutSummary *summary;
 } LayoutUnits;
 
+/* Local. plan_job, with the placements that the search knows. */
+JobSettings search_job(const PlanSearch *s, const PlanPoint *p);
 /* Local. The kinds of a point's layout; NULL: the compiler refuses it. The result stays valid. */
 Err cache_units(PlanSearch *s, const PlanPoint *p, const LayoutUnits **out);
 /* Local. Bounds of the same: from flops on one rank, divided by the ranks; and from the layout on

@@ -380,13 +380,16 @@ static Err refine(Classifier *c, int taken, const RankSet *set)
     return OK;
 }
 
-/* Compiles what all ranks share. */
+/* Compiles what all ranks share, placements included. */
 static Err share(Classifier *c)
 {
-    JobSettings valid = *c->in->job;
+    JobSettings step = *c->in->job;
+    if (!step.compile.places)
+        TRY(place_memo_open(c->arena, PLACE_MEMO_OF_JOB, &step.compile.places));
+    JobSettings valid = step;
     valid.kind = JOB_LOSS;
     TRY(ARENA_NEW(c->arena, 1, &c->shared));
-    TRY(job_share(c->in->job, c->arena, c->shared));
+    TRY(job_share(&step, c->arena, c->shared));
     if (!c->in->validates) return OK;
     TRY(ARENA_NEW(c->arena, 1, &c->shared_valid));
     return job_share(&valid, c->arena, c->shared_valid);

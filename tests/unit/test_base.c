@@ -95,6 +95,37 @@ static void arena_rewinds_and_poisons(void **state)
     arena_close(&a);
 }
 
+/* A closed arena leaves its pages to the next one of its size; two that are open share none. */
+static void arena_is_reopened(void **state)
+{
+    enum { BYTES = 1 << 20, MANY = 12 << 20 };
+    Arena a, b;
+    char *old, *new;
+    void *p;
+    (void)state;
+    assert_int_equal(arena_open(&a, "first", (size_t)1 << 27), OK);
+    assert_int_equal(arena_push(&a, BYTES, &p), OK);
+    memset(p, 0x33, BYTES);
+    arena_close(&a);
+    assert_int_equal(arena_open(&a, "second", (size_t)1 << 27), OK);
+    assert_int_equal(arena_open(&b, "third", (size_t)1 << 27), OK);
+    assert_string_equal(a.name, "second");
+    assert_int_equal(a.used_bytes, 0);
+    assert_int_equal(a.peak_bytes, 0);
+    assert_int_equal(ARENA_NEW(&a, BYTES, &old), OK);
+    assert_int_equal(ARENA_NEW(&b, MANY, &new), OK);
+    for (int i = 0; i < BYTES; i++) assert_true(old[i] == 0 && new[i] == 0);
+    memset(old, 0x44, BYTES);
+    memset(new, 0x55, MANY);
+    for (int i = 0; i < BYTES; i++) assert_int_equal(old[i], 0x44);
+    arena_close(&b); /* of many pages: returned to the system */
+    assert_int_equal(arena_open(&b, "fourth", (size_t)1 << 27), OK);
+    assert_int_equal(arena_push(&b, MANY, &p), OK);
+    for (int i = 0; i < MANY; i++) assert_int_equal(((char *)p)[i], 0);
+    arena_close(&a);
+    arena_close(&b);
+}
+
 static void allocate_some(Arena *a)
 {
     int64_t *n;
@@ -423,6 +454,7 @@ int main(void)
         cmocka_unit_test(err_passes_code_and_message_up),
         cmocka_unit_test(arena_aligns_zeroes_and_stops_at_its_cap),
         cmocka_unit_test(arena_rewinds_and_poisons),
+        cmocka_unit_test(arena_is_reopened),
         cmocka_unit_test(counting_arena_measures_the_same),
         cmocka_unit_test(text_grows_in_its_arena),
         cmocka_unit_test(text_reads_files_whole),
