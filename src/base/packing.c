@@ -127,11 +127,17 @@ static void give(Gaps *g, size_t from, size_t bytes)
     }
 }
 
+/* A piece that has its place: bytes from .. to - 1, while it lives. */
+typedef struct {
+    size_t from, to;
+    int32_t first, last;
+} PlacedPiece;
+
 /* Work arrays of the orders, [n + 1] each: n pieces leave at most n + 1 gaps. */
 typedef struct {
     Sort *sort;
     int *order, *ends; /* pieces in the order of placing, and in the order of ends */
-    int *placed;
+    PlacedPiece *placed;
     Gap *gap;
 } Tables;
 
@@ -157,50 +163,50 @@ static size_t place_as_they_begin(Piece *piece, int n, const Tables *t)
     return peak;
 }
 
-/* The pieces already placed, lowest offset first. */
+/* The pieces already placed, lowest offset first: copies, so that the search walks over memory. */
 typedef struct {
-    Piece *piece;
-    int *placed, n;
+    PlacedPiece *at;
+    int n;
 } PlacedPieces;
-
-/* True if the lifetimes of a and b intersect. */
-static bool together(const Piece *a, const Piece *b)
-{
-    return a->first <= b->last && b->first <= a->last;
-}
 
 /* The lowest offset at which p overlaps no placed piece that lives at the same time. */
 static size_t lowest(const PlacedPieces *done, const Piece *p)
 {
-    size_t at = 0;
+    size_t from = 0;
     for (int i = 0; i < done->n; i++) {
-        const Piece *q = &done->piece[done->placed[i]];
-        if (!together(p, q)) continue;
-        if (q->offset >= at + p->bytes) break; /* the gap below q is large enough */
-        if (top_of(q) > at) at = top_of(q);
+        const PlacedPiece *q = &done->at[i];
+        if ((p->first > q->last) | (q->first > p->last)) continue; /* one branch */
+        if (q->from >= from + p->bytes) break; /* the gap below q is large enough */
+        if (q->to > from) from = q->to;
     }
-    return at;
+    return from;
 }
 
-/* Keeps `placed` sorted by offset. */
-static void insert(PlacedPieces *done, int index)
+/* Keeps the list sorted by offset; equal ones in the order of placing. */
+static void insert(PlacedPieces *done, const Piece *p)
 {
-    int i = done->n++;
-    const size_t at = done->piece[index].offset;
-    for (; i > 0 && done->piece[done->placed[i - 1]].offset > at; i--)
-        done->placed[i] = done->placed[i - 1];
-    done->placed[i] = index;
+    int low = 0, high = done->n;
+    while (low < high) {
+        const int middle = (low + high) / 2;
+        if (done->at[middle].from > p->offset)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    memmove(&done->at[low + 1], &done->at[low], (size_t)(done->n - low) * sizeof *done->at);
+    done->at[low] = (PlacedPiece){p->offset, top_of(p), p->first, p->last};
+    done->n++;
 }
 
 /* O(n^2). */
 static size_t place_in_order(Piece *piece, int n, const Tables *t)
 {
-    PlacedPieces done = {.piece = piece, .placed = t->placed};
+    PlacedPieces done = {.at = t->placed};
     size_t peak = 0;
     for (int i = 0; i < n; i++) {
         Piece *p = &piece[t->order[i]];
         p->offset = lowest(&done, p);
-        insert(&done, t->order[i]);
+        insert(&done, p);
         if (top_of(p) > peak) peak = top_of(p);
     }
     return peak;
