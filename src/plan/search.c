@@ -96,6 +96,7 @@ Err plan_search(PlanSearch *s, double limit_bytes, int want, bool distinct, Plan
     const SearchCounts start = s->counts;
     PlanRanking r = {.bound_s = INFINITY, .complete = true};
     NodeHeap h;
+    s->limit_bytes = limit_bytes;
     TRY(ARENA_NEW(s->arena, want, &r.node));
     TRY(fill_heap(s, limit_bytes, s->arena, &h));
     while (h.n > 0 && r.n < want) {

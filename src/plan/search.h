@@ -59,8 +59,9 @@ typedef struct {
     CoarseTime *times;
     int n_times, cap_times;
     SearchCounts counts;
-    double excess;    /* the greatest ratio by which a bound was above the time: 0, or above 1 */
-    PlanCache *cache; /* summaries of layouts: valid for all numbers of ranks of a cluster */
+    double limit_bytes; /* of the search under way */
+    double excess;      /* the greatest ratio by which a bound was above the time: 0, or above 1 */
+    PlanCache *cache;   /* summaries of layouts: valid for all numbers of ranks of a cluster */
     /* Called now and then with the time of the best plan so far, or 0; NULL: not called. */
     void (*progress)(void *context, const SearchCounts *counts);
     void *context;

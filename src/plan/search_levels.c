@@ -2,6 +2,7 @@
  * programs. */
 #include "plan/search_parts.h"
 
+#include <math.h>
 #include <string.h>
 #include "plan/fit.h"
 #include "schedule/gen/generate.h"
@@ -162,8 +163,9 @@ static int ranks_alike(const PlanSpace *s, const PlanPoint *p)
     return even ? tp : 1;
 }
 
-/* Along dp the first rank has the largest home; along tp and cp shapes may differ. */
-Err plan_link(PlanSearch *s, const PlanPoint *p, double *bytes)
+/* Links ranks until one needs more than most_bytes. Along dp the first rank has the largest home;
+ * along tp and cp shapes may differ. */
+static Err link_up_to(PlanSearch *s, const PlanPoint *p, double most_bytes, double *bytes)
 {
     JobSettings set = search_job(s, p);
     const size_t mark = arena_mark(s->temp);
@@ -176,10 +178,15 @@ Err plan_link(PlanSearch *s, const PlanPoint *p, double *bytes)
     set.kind = JOB_LOSS;
     if (err == OK && s->validates) err = job_share(&set, s->temp, &job[1]);
     for (int i = 0; i < p->mesh.pp; i++)
-        for (int k = 0; k < inner && err == OK; k += alike)
+        for (int k = 0; k < inner && err == OK && *bytes <= most_bytes; k += alike)
             err = link_rank(s, &job[0], s->validates ? &job[1] : NULL, i * stage + k, bytes);
     arena_rewind(s->temp, mark);
     return err;
+}
+
+Err plan_link(PlanSearch *s, const PlanPoint *p, double *bytes)
+{
+    return link_up_to(s, p, INFINITY, bytes);
 }
 
 static Err add_time(PlanSearch *s, const CoarseTime *time, int *out)
@@ -246,7 +253,9 @@ static Err raise_level(PlanSearch *s, PlanNode *node)
         return add_time(s, &time, &node->time);
     case LEVEL_TIMED:
         s->counts.linked++;
-        TRY(plan_link(s, &node->point, &bytes));
+        TRY(link_up_to(s, &node->point, s->limit_bytes, &bytes));
+        node->memory_bytes = larger(node->memory_bytes, bytes);
+        if (bytes > s->limit_bytes) return OK; /* of the ranks linked so far: still a bound */
         node->memory_bytes = bytes;
         node->level = LEVEL_LINKED;
         return OK;
