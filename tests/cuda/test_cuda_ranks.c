@@ -1,12 +1,15 @@
 /* Ranks on a GPU: losses, norms and gradients compared with `ref`; layouts of threads that share
  * the GPU compared with one rank on it; and runs that must be equal to the bit.
  *
- *     test_cuda_ranks [SHARED-OBJECT]        exit status 77 and the reason: there is no GPU */
+ *     test_cuda_ranks [SHARED-OBJECT [WORD]]     exit status 77 and the reason: there is no GPU
+ *
+ * With a word, only the layouts that have it in their names. */
 #include "support/expect.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include "device/registry.h"
 #include "support/device_rows.h"
 
@@ -14,6 +17,9 @@ enum { SKIPPED = 77 };
 
 static const Device *cuda;
 static int on_gpu; /* worlds that ran on the GPU */
+static const char *word = "";
+
+static bool chosen(int row) { return strstr(device_rows[row].name, word) != NULL; }
 
 static void run(const char *name, const World *w, WorldResult *out)
 {
@@ -43,6 +49,7 @@ static void as_ref(void **state)
 {
     (void)state;
     for (int i = 0; i < n_device_rows; i++) {
+        if (!chosen(i)) continue;
         ModelConfig config;
         WorldResult want, got;
         World w = device_world(&device_rows[i], &device_ref, &config);
@@ -68,6 +75,7 @@ static void as_one_rank(void **state)
 {
     (void)state;
     for (int i = 4; i < n_device_rows; i++) {
+        if (!chosen(i)) continue;
         ModelConfig config;
         WorldResult one, many;
         World w = device_world(&device_rows[i], cuda, &config);
@@ -105,6 +113,7 @@ static void exact(void **state)
 {
     (void)state;
     for (int i = 0; i < n_device_rows; i++) {
+        if (!chosen(i)) continue;
         ModelConfig config;
         WorldResult want;
         World w = device_world(&device_rows[i], cuda, &config);
@@ -131,6 +140,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(as_ref), cmocka_unit_test(as_one_rank),
                                        cmocka_unit_test(exact)};
+    if (argc > 2) word = argv[2];
     device_cuda_search(getenv("PATH"));
     if (device_open("cuda", argc > 1 ? argv[1] : NULL, &cuda) != OK) {
         printf("SKIPPED: ranks on a GPU: %s\n", err_text());

@@ -1,6 +1,10 @@
 /* device_rows.c -- one rank, then every kind of transfer, alone and with others. */
 #include "support/device_rows.h"
 
+#include "support/clips.h"
+
+enum { FRAMES = 5, PLACES = 6 };
+
 const DeviceRow device_rows[] = {
     {"one", "gpt2", "1f1b", .micros = 3, .validate = true},
     {"one bf16", "llama", "1f1b", .micros = 2, .dtype = BF16},
@@ -41,6 +45,20 @@ const DeviceRow device_rows[] = {
      .context = CONTEXT_TOKEN_RING, .micros = 2, .dtype = BF16},
     {"cp rsa", "gpt2", "1f1b", .cp = 3, .tokens = TOKENS_CONTIGUOUS, .context = CONTEXT_RSA,
      .micros = 2, .validate = true},
+    {"streamed weights", "llama", "1f1b", .cp = 3, .tokens = TOKENS_ZIGZAG,
+     .context = CONTEXT_GATHER, .micros = 2, .stream = true},
+    {"streamed bf16", "llama", "1f1b", .cp = 2, .dp = 2, .tokens = TOKENS_ZIGZAG,
+     .context = CONTEXT_RING, .micros = 2, .zero = 3, .stream = true, .dtype = BF16},
+    {"clips dsp", "llama", "1f1b", .clips = 2, .cp = 2, .context = CONTEXT_DSP, .micros = 2,
+     .layers = 4},
+    {"clips dsp bf16", "llama", "1f1b", .clips = 3, .cp = 2, .dp = 2, .context = CONTEXT_DSP,
+     .micros = 2, .layers = 3, .zero = 3, .dtype = BF16},
+    {"clips ulysses", "llama", "1f1b", .clips = 2, .cp = 4, .context = CONTEXT_ULYSSES,
+     .micros = 2, .layers = 2},
+    {"clips ring", "llama", "1f1b", .clips = 2, .cp = 3, .context = CONTEXT_RING, .micros = 2,
+     .layers = 2},
+    {"clips streamed", "llama", "1f1b", .clips = 2, .cp = 2, .tp = 2, .context = CONTEXT_DSP,
+     .micros = 2, .layers = 2, .stream = true},
 };
 const int n_device_rows = sizeof device_rows / sizeof *device_rows;
 
@@ -58,9 +76,10 @@ World device_world(const DeviceRow *row, const Device *device, ModelConfig *conf
     w.set.schedule = row->schedule;
     w.set.split = row->split;
     w.set.compile.offload_names = row->offload;
-    *config = *w.set.config;
+    *config = row->clips ? clips_config(row->layers, row->clips, FRAMES, PLACES) : *w.set.config;
+    if (row->clips) w.set.batch = (BatchShape){2, FRAMES * PLACES};
     if (row->layers) config->n_layers = row->layers;
-    config->full_mask = row->context == CONTEXT_RSA; /* its plan has all pairs; ranges leave some */
+    if (row->context == CONTEXT_RSA) config->full_mask = true; /* its plan has all pairs */
     w.set.config = config;
     ParallelSettings *p = &w.set.parallel;
     p->mesh = (MeshSizes){.dp_replicate = 1,
@@ -68,7 +87,8 @@ World device_world(const DeviceRow *row, const Device *device, ModelConfig *conf
                           .tp = row->tp,
                           .pp = row->pp,
                           .cp = row->cp,
-                          .cp_heads = row->cp_heads};
+                          .cp_heads = row->cp_heads,
+                          .stream_weights = row->stream};
     p->tokens = row->tokens;
     p->context = row->context;
     p->cp_inner = row->cp_inner;

@@ -10,7 +10,9 @@ typedef struct {
     int cp, cp_heads, cp_inner;
     TokenMap tokens;
     ContextKind context;
+    int clips; /* dims of a model of clips (support/clips.h); 0: `model`, of text */
     bool each, sequence, split, validate, evict, sgd, in_order;
+    bool stream; /* weights travel over cp */
     const char *offload;
     DType dtype;
 } DeviceRow;
