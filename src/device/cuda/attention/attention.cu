@@ -6,6 +6,7 @@
  *     ours, plain f32          f32
  *
  * All kernels write (o, lse); the gradients read the lse over all blocks of keys. */
+#include "device/cuda/attention/along.h"
 #include "device/cuda/attention/attention.cuh"
 #include "device/cuda/attention/cudnn.h"
 
@@ -55,7 +56,19 @@ static __device__ inline bool row_of(const HeadRows &r, int64_t *t, int64_t *h)
 
 static __device__ inline int64_t at_row(const Tensor &x, int64_t t, int64_t h)
 {
-    return t * x.stride[0] + h * x.stride[1];
+    return head_offset(x, (int)t, (int)h);
+}
+
+/* An operand whose heads are of several sequences, or all of one. */
+static Tensor with_heads(Tensor x, bool several)
+{
+    if (!several) x.n[3] = INT_MAX, x.stride[3] = 0;
+    return x;
+}
+
+static bool rows_wide(const Tensor &x)
+{
+    return walk_rows_wide(&x) && x.stride[3] % WALK_WIDE == 0;
 }
 
 template <int W> static __global__ void delta_kernel(const __grid_constant__ HeadRows r)
@@ -89,7 +102,7 @@ static Err delta_run(const Call *call, const Tensor &dout, const Tensor &o, cons
     const int64_t rows = r.x[0].n[0] * r.x[0].n[1];
     if (rows == 0) return OK;
     const unsigned blocks = (unsigned)blocks_of(rows * ROW_THREADS, THREADS);
-    if (walk_rows_wide(&r.x[0]) && walk_rows_wide(&r.x[1]))
+    if (rows_wide(r.x[0]) && rows_wide(r.x[1]))
         delta_kernel<WALK_WIDE><<<blocks, THREADS, 0, call->queue->stream>>>(r);
     else
         delta_kernel<1><<<blocks, THREADS, 0, call->queue->stream>>>(r);
@@ -99,19 +112,35 @@ static Err delta_run(const Call *call, const Tensor &dout, const Tensor &o, cons
 extern "C" Err cuda_attention_delta(const Call *call)
 {
     TRY(cuda_begin(call, KERNEL_attention_delta));
-    return delta_run(call, call->in[0], call->in[1], call->out[0]);
+    return delta_run(call, with_heads(call->in[0], false), with_heads(call->in[1], false),
+                     with_heads(call->out[0], false));
+}
+
+static __global__ void delta_copy_kernel(const __grid_constant__ Tensor from, float *to)
+{
+    const int i = blockIdx.x * THREADS + threadIdx.x, heads = (int)from.n[1];
+    if (i < from.n[0] * heads)
+        to[i] = ((const float *)from.data)[head_offset(from, i / heads, i % heads)];
 }
 
 /* The delta of a backward call, dense, in `scratch` unless it is given so. */
-static Err delta_find(const Call *call, float *scratch, const float **out)
+static Err delta_find(const Call *call, const Attention &a, float *scratch, const float **out)
 {
-    const Tensor &o = call->in[6], &dout = call->in[4];
-    const Tensor dense = {scratch, F32, 2, {dout.n[0], dout.n[1]}, {dout.n[1], 1}};
+    const bool several = a.heads_each < a.h;
+    const Tensor o = with_heads(call->in[6], several);
+    const Tensor dense = {scratch, F32, 2, {a.t, a.h}, {a.h, 1}};
+    const int64_t n = (int64_t)a.t * a.h;
     *out = scratch;
-    if (o.ndim != 2) return delta_run(call, dout, o, dense);
-    if (o.stride[1] != 1 || o.stride[0] != o.n[1])
-        return err_fail(ERR_CHECK, "cuda: attention_dx: delta is not contiguous");
-    *out = (const float *)o.data;
+    if (o.ndim != 2) return delta_run(call, a.dout, o, with_heads(dense, false));
+    if (o.stride[1] == 1 && o.stride[0] == a.h && (!several || o.stride[3] == a.heads_each)) {
+        *out = (const float *)o.data;
+        return OK;
+    }
+    if (n > INT_MAX - THREADS)
+        return err_fail(ERR_CONFIG, "cuda: attention_dx of %lld rows", (long long)n);
+    if (n > 0)
+        delta_copy_kernel<<<(unsigned)blocks_of(n, THREADS), THREADS, 0, call->queue->stream>>>(
+            o, scratch);
     return OK;
 }
 
@@ -133,19 +162,21 @@ static Err check_sizes(const Call *call, KernelId id)
     return OK;
 }
 
-Err attention_open(const Call *call, KernelId id, bool backward, Attention *out)
+Err attention_open(const Call *call, KernelId id, bool backward, bool several, Attention *out)
 {
     Attention a = {};
     void *hull;
     TRY(check_sizes(call, id));
-    a.q = call->in[0], a.k = call->in[1], a.v = call->in[2], a.ranges = call->in[3];
-    a.wide = walk_rows_wide(&a.q) && walk_rows_wide(&a.k) && walk_rows_wide(&a.v);
+    a.q = with_heads(call->in[0], several), a.k = with_heads(call->in[1], several);
+    a.v = with_heads(call->in[2], several), a.ranges = call->in[3];
+    a.wide = rows_wide(a.q) && rows_wide(a.k) && rows_wide(a.v);
     if (backward) {
-        a.dout = call->in[4], a.lse = call->in[5];
-        a.dq = call->out[0], a.dk = call->out[1], a.dv = call->out[2];
-        a.wide = a.wide && walk_rows_wide(&a.dout);
+        a.dout = with_heads(call->in[4], several), a.lse = with_heads(call->in[5], several);
+        a.dq = with_heads(call->out[0], several), a.dk = with_heads(call->out[1], several);
+        a.dv = with_heads(call->out[2], several);
+        a.wide = a.wide && rows_wide(a.dout);
     } else {
-        a.o = call->out[0], a.lse = call->out[1];
+        a.o = with_heads(call->out[0], several), a.lse = with_heads(call->out[1], several);
         a.carry = call->number[0] != 0;
     }
     for (int i = 0; i < 3; i++) a.keep[i] = (float)call->number[i];
@@ -155,39 +186,63 @@ Err attention_open(const Call *call, KernelId id, bool backward, Attention *out)
     a.head_at = (int)call->attr.attention.head_at;
     a.group = a.g > 0 ? (int)head_group(&call->attr, a.h, a.g) : 1;
     if (a.group < 1) a.group = 1; /* there are no heads */
+    a.heads_each = max(several ? (int)call->in[0].n[3] : a.h, 1);
+    a.keys_each = max(several ? (int)call->in[1].n[3] : a.g, 1);
     a.scale = (float)call->attr.attention.scale;
     const int64_t hulls = blocks_of(a.t, HULL_ROWS);
     const size_t hull_bytes = sizeof(BlockHull) * (size_t)(hulls + 1);
     const size_t delta_bytes = backward ? sizeof(float) * (size_t)a.t * (size_t)a.h : 0;
     TRY(cuda_scratch(call->queue, hull_bytes + delta_bytes, &hull));
     a.hull = (const BlockHull *)hull;
-    if (backward) TRY(delta_find(call, (float *)((char *)hull + hull_bytes), &a.delta));
+    if (backward) TRY(delta_find(call, a, (float *)((char *)hull + hull_bytes), &a.delta));
     if (hulls > 0)
         hull_kernel<<<(unsigned)hulls, HULL_ROWS, 0, call->queue->stream>>>(a, (BlockHull *)hull);
     *out = a;
     return cuda_launched(id);
 }
 
-extern "C" Err cuda_attention(const Call *call)
+static Err forward(const Call *call, bool several)
 {
     Attention a;
+    if (call->in[0].n[0] == 0 || call->in[0].n[1] == 0) return OK;
+    TRY(attention_open(call, KERNEL_attention, false, several, &a));
+    return a.q.dtype == BF16 ? attention_bf16(call, a) : attention_f32(call, a);
+}
+
+static Err backward(const Call *call, bool several)
+{
+    Attention a;
+    if (call->in[0].n[2] == 0) return OK;
+    TRY(attention_open(call, KERNEL_attention_dx, true, several, &a));
+    return a.q.dtype == BF16 ? attention_dx_bf16(call, a) : attention_dx_f32(call, a);
+}
+
+extern "C" Err cuda_attention(const Call *call)
+{
     Err err = OK;
     TRY(cuda_begin(call, KERNEL_attention));
-    if (call->in[0].n[0] == 0 || call->in[0].n[1] == 0) return OK;
-    if (cudnn_attention(call, &err)) return err;
-    TRY(attention_open(call, KERNEL_attention, false, &a));
-    return a.q.dtype == BF16 ? attention_bf16(call, a) : attention_f32(call, a);
+    if (call->in[0].n[0] > 0 && call->in[0].n[1] > 0 && cudnn_attention(call, &err)) return err;
+    return forward(call, false);
 }
 
 extern "C" Err cuda_attention_dx(const Call *call)
 {
-    Attention a;
     Err err = OK;
     TRY(cuda_begin(call, KERNEL_attention_dx));
-    if (call->in[0].n[2] == 0) return OK;
-    if (cudnn_attention_dx(call, &err)) return err;
-    TRY(attention_open(call, KERNEL_attention_dx, true, &a));
-    return a.q.dtype == BF16 ? attention_dx_bf16(call, a) : attention_dx_f32(call, a);
+    if (call->in[0].n[2] > 0 && cudnn_attention_dx(call, &err)) return err;
+    return backward(call, false);
+}
+
+extern "C" Err cuda_attention_sequences(const Call *call)
+{
+    TRY(cuda_begin(call, KERNEL_attention_along));
+    return forward(call, true);
+}
+
+extern "C" Err cuda_attention_sequences_dx(const Call *call)
+{
+    TRY(cuda_begin(call, KERNEL_attention_along_dx));
+    return backward(call, true);
 }
 
 /* Shares of two parts with sums exp(a) and exp(b); returns the log of the total. A part without
@@ -232,8 +287,11 @@ template <int W> static __global__ void merge_kernel(const __grid_constant__ Hea
 extern "C" Err cuda_attention_merge(const Call *call)
 {
     HeadRows r = {};
-    for (int p = 0; p < 2; p++) r.x[p] = call->in[2 * p], r.lse[p] = call->in[2 * p + 1];
-    r.out = call->out[0], r.out_lse = call->out[1];
+    for (int p = 0; p < 2; p++) {
+        r.x[p] = with_heads(call->in[2 * p], false);
+        r.lse[p] = with_heads(call->in[2 * p + 1], false);
+    }
+    r.out = with_heads(call->out[0], false), r.out_lse = with_heads(call->out[1], false);
     TRY(cuda_begin(call, KERNEL_attention_merge));
     const int64_t rows = r.out.n[0] * r.out.n[1];
     if (rows == 0) return OK;

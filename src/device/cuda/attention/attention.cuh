@@ -31,14 +31,16 @@ typedef struct {
     const float *delta; /* [t, h] dense: sum over channels of dout * o */
     int t, s, h, g, c;  /* queries, keys, heads, key heads, channels */
     int key_at, group, head_at;
+    int heads_each, keys_each; /* heads and key heads of a sequence */
     float scale, keep[3];
     bool carry;            /* o and lse hold those of other blocks of keys */
     bool wide;             /* rows of q, k, v, dout can be copied 16 bytes at a time */
     const BlockHull *hull; /* one per HULL_ROWS queries */
 } Attention;
 
-/* attention.cu: fills in the arguments of a call and computes the hulls in scratch. */
-Err attention_open(const Call *call, KernelId id, bool backward, Attention *out);
+/* attention.cu: fills in the arguments of a call and computes the hulls in scratch. `several`: heads
+ * of an operand x[t,h,c] are those of h / n[3] sequences, stride[3] apart. */
+Err attention_open(const Call *call, KernelId id, bool backward, bool several, Attention *out);
 /* f32.cu: f32, without tensor cores. */
 Err attention_f32(const Call *call, const Attention &a);
 Err attention_dx_f32(const Call *call, const Attention &a);
@@ -83,8 +85,9 @@ static __device__ inline int4 row_ranges(const Attention &a, int row)
 {
     int4 r = make_int4(0, 0, 0, 0);
     if (row >= a.t) return r;
-    if (!a.ranges.data) { /* attention_along: all keys */
-        r.y = a.s;
+    if (!a.ranges.data) { /* attention_along: keys of the row's own sequence */
+        r.x = row / (int)a.ranges.stride[0] * (int)a.ranges.stride[1];
+        r.y = min(r.x + (int)a.ranges.stride[1], a.s);
         return r;
     }
     const int32_t *at = (const int32_t *)a.ranges.data + row * a.ranges.stride[0];
@@ -114,12 +117,23 @@ static __device__ inline float exp2_fast(float x)
 
 static __device__ inline int64_t head_offset(const Tensor &x, int row, int head)
 {
-    return row * x.stride[0] + head * x.stride[1];
+    const int each = (int)x.n[3];
+    int64_t at = row * x.stride[0];
+    if (head >= each) at += head / each * x.stride[3], head %= each;
+    return at + head * x.stride[1];
 }
 
 static __device__ inline int key_head_of(const Attention &a, int head)
 {
-    return (a.head_at + head) / a.group;
+    return head / a.heads_each * a.keys_each + (a.head_at + head % a.heads_each) / a.group;
+}
+
+/* The query heads [x, y) that read a key head; none if y <= x. */
+static __device__ inline int2 key_readers_of(const Attention &a, int source)
+{
+    const int first = source / a.keys_each * a.heads_each;
+    const int at = source % a.keys_each * a.group - a.head_at;
+    return make_int2(first + max(at, 0), first + min(at + a.group, a.heads_each));
 }
 
 /* Elements from row to row of a tile in shared memory: D channels and 16 bytes of padding, so that

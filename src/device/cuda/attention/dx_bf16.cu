@@ -227,8 +227,7 @@ static __global__ void __launch_bounds__(THREADS) dkv_kernel(const __grid_consta
     R &smem = *(R *)shared;
     const int key = blockIdx.x * OWN, source = blockIdx.y, part = blockIdx.z * C;
     const int mine = threadIdx.x / 32 * 16, lane = threadIdx.x % 32, tiles = (a.t + BM - 1) / BM;
-    const int head_from = max(source * a.group - a.head_at, 0);
-    const int head_to = min((source + 1) * a.group - a.head_at, a.h);
+    const int2 readers = key_readers_of(a, source);
     float dk[1][C / 8][4] = {}, dv[1][C / 8][4] = {};
 
     tile_load<D, OWN, THREADS>(a, a.k, key, source, smem.k);
@@ -236,7 +235,7 @@ static __global__ void __launch_bounds__(THREADS) dkv_kernel(const __grid_consta
     copies_commit();
     for (int first = 0; first < tiles; first += THREADS) {
         find_seen(a, smem, first, key);
-        for (int head = head_from; head < head_to; head++) {
+        for (int head = readers.x; head < readers.y; head++) {
             int tile = next_seen(smem.seen, 0), stage = 0;
             if (tile < THREADS) queries_load(a, smem, 0, (first + tile) * BM, head);
             copies_commit();

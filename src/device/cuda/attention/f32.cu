@@ -171,12 +171,11 @@ static __global__ void __launch_bounds__(THREADS) dkv_kernel(const __grid_consta
     /* 96 rows precede it, an even number of floats */
     float2 *slopes = (float2 *)(dout + PASS * pitch);
     const int j = threadIdx.x / 8, lane = threadIdx.x % 8;
-    const int from = max(source * a.group - a.head_at, 0);
-    const int to = min((source + 1) * a.group - a.head_at, a.h);
+    const int2 readers = key_readers_of(a, source);
     float dk[EACH] = {}, dv[EACH] = {};
     rows_load<OWN>(a, a.k, key, source, k);
     rows_load<OWN>(a, a.v, key, source, v);
-    for (int head = from; head < to; head++)
+    for (int head = readers.x; head < readers.y; head++)
         for (int row = 0; row < a.t; row += PASS) {
             if (!hull_sees(a.hull[row / HULL_ROWS], key, key + OWN)) continue;
             __syncthreads();
