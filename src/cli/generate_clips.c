@@ -81,10 +81,6 @@ Err generate_clips_prepare(GenerateRequest *g, const ClipFlags *f, const char *b
                         "generate: the samples of %s are an array; give a file with -o NAME.npy",
                         g->infer.source.dir);
     if (g->infer.launch.rank == 0) TRY(new_file_try("-o", f->out));
-    if (g->infer.config.mesh_cp > 1)
-        return err_fail(ERR_CONFIG,
-                        "%s: mesh.cp=%lld: generate does not shard clips over cp; leave it out",
-                        g->infer.config.origin[KEY_mesh_cp], (long long)g->infer.config.mesh_cp);
     TRY(check_texts(g, f));
     if (f->texts) TRY(read_texts(g, f->texts));
     const int64_t each = c->frames * c->clip.height * c->clip.width * c->clip.channels;

@@ -1,18 +1,21 @@
-/* denoise.c -- Euler steps: every rank has x; the last stage broadcasts the velocity. */
+/* denoise.c -- Euler steps: every rank has x; the last stage broadcasts the velocity, each of its
+ * ranks along cp that of its frames. */
 #include "infer/denoise.h"
 
 #include <string.h>
 #include "base/clock.h"
 #include "data/clips.h"
+#include "data/row_walk.h"
 #include "world/scalars.h"
 
 typedef struct {
     const DenoiseSettings *s;
     Rank *rank;
     WorldRank *world;
-    int64_t room, each; /* clips of a call; elements of a clip */
-    double *x;          /* [room, each], in the order of tokens */
-    float *velocity;    /* [1 + room * each]: registered as ARENA_CHOICE; the first: 1 to stop */
+    const Job *job;
+    int64_t room, each, patch; /* clips of a call; elements of a clip, of a token */
+    double *x;                 /* [room, each], in the order of tokens */
+    float *velocity; /* [1 + room * each]: registered as ARENA_CHOICE; the first: 1 to stop */
 } Denoiser;
 
 static Err open_denoiser(const DenoiseSettings *s, Denoiser *d)
@@ -21,8 +24,10 @@ static Err open_denoiser(const DenoiseSettings *s, Denoiser *d)
     *d = (Denoiser){.s = s,
                     .rank = &s->session->rank[0],
                     .world = s->session->settings.world,
+                    .job = &s->session->settings.jobs->call[0],
                     .room = s->session->settings.jobs->shape.sequences,
-                    .each = c->max_positions * clip_patch_size(&c->clip)};
+                    .each = c->max_positions * clip_patch_size(&c->clip),
+                    .patch = clip_patch_size(&c->clip)};
     const int64_t n = d->room * d->each;
     TRY(ARENA_NEW(s->arena, n, &d->x));
     TRY(ARENA_NEW(s->arena, n + 1, &d->velocity));
@@ -30,27 +35,47 @@ static Err open_denoiser(const DenoiseSettings *s, Denoiser *d)
                          (size_t)(n + 1) * sizeof *d->velocity);
 }
 
-static void put_reals(const Tensor *t, const double *x, int64_t n)
+static void put_reals(const Tensor *t, int64_t at, const double *x, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         if (t->dtype == F64)
-            ((double *)t->data)[i] = x[i];
+            ((double *)t->data)[at + i] = x[i];
         else
-            ((float *)t->data)[i] = (float)x[i];
+            ((float *)t->data)[at + i] = (float)x[i];
+}
+
+/* Ranks along cp have some frames of every clip; all else is on all ranks. */
+static unsigned frames_axes(const Denoiser *d)
+{
+    return mesh_axes(&d->job->mesh, VIEW_DENSE, "cp");
+}
+
+static int frames_parts(const Denoiser *d)
+{
+    return mesh_parts(&d->job->mesh, VIEW_DENSE, frames_axes(d));
+}
+
+/* Rows of a call whose velocity a part of the ranks computes. */
+static HeldSpans rows_of(const Denoiser *d, int part)
+{
+    const SpanMap *map = d->job->strategy.tokens;
+    return map ? held_map(map, part) : held_all(d->room * d->s->model->max_positions);
 }
 
 static void fill(Denoiser *d, double t)
 {
+    const int64_t rows = d->room * d->s->model->max_positions;
     const ClipRows in = clip_rows(d->rank, 0);
     const Tensor noised = rank_input(d->rank, 0, INPUT_NOISED);
     const Tensor times = rank_input(d->rank, 0, INPUT_TIMES);
+    RowWalk w = row_walk(in.held ? &in.held[INPUT_NOISED] : NULL, 0, rows);
+    int64_t at, row;
     for (int64_t b = 0; b < d->room; b++) {
-        Tensor time = times;
         clip_fill_places(d->s->model, &in, b);
-        time.data = (char *)times.data + (size_t)b * dtype_bytes(times.dtype);
-        put_reals(&time, &t, 1);
+        put_reals(&times, b, &t, 1);
     }
-    put_reals(&noised, d->x, d->room * d->each);
+    while (noised.data && next_row(&w, &at, &row))
+        put_reals(&noised, at * d->patch, d->x + row * d->patch, d->patch);
 }
 
 /* The texts of clips `first` and following; clips without one have zeros. */
@@ -61,9 +86,7 @@ static void fill_text(Denoiser *d, int64_t first, int64_t n)
     for (int64_t i = 0; i < d->room * text; i++) {
         const bool there = d->s->text && i < n * text;
         const double x = there ? (double)d->s->text[first * text + i] : 0;
-        Tensor at = in;
-        at.data = (char *)in.data + (size_t)i * dtype_bytes(in.dtype);
-        put_reals(&at, &x, 1);
+        put_reals(&in, i, &x, 1);
     }
 }
 
@@ -78,30 +101,38 @@ static float get_real(const Tensor *t, int64_t row, int64_t column)
     return x;
 }
 
-static Err broadcast(Denoiser *d)
+/* Subtracts `length` times the velocity `v` of one part of the ranks, from the rank that has it. */
+static Err take_part(Denoiser *d, int part, const Tensor *v, double length)
 {
-    return world_broadcast(d->world, d->s->session->sampling_rank, ARENA_CHOICE,
-                           1 + d->room * d->each, F32);
+    const int owner =
+        mesh_move(&d->job->mesh, VIEW_DENSE, frames_axes(d), part, d->s->session->sampling_rank);
+    const HeldSpans rows = rows_of(d, part);
+    RowWalk w = row_walk(&rows, 0, d->room * d->s->model->max_positions);
+    int64_t at, row;
+    if (d->world->rank == owner) {
+        d->velocity[0] = d->s->stop && *d->s->stop ? 1 : 0;
+        for (int64_t i = 0; i < rows.count * d->patch; i++)
+            d->velocity[1 + i] = get_real(v, i / d->patch, i % d->patch);
+    }
+    TRY(world_broadcast(d->world, owner, ARENA_CHOICE, 1 + rows.count * d->patch, F32));
+    while (next_row(&w, &at, &row))
+        for (int64_t i = 0; i < d->patch; i++)
+            d->x[row * d->patch + i] -= length * (double)d->velocity[1 + at * d->patch + i];
+    return OK;
 }
 
 /* One Euler step from time t on. */
 static Err step(Denoiser *d, double t, double length)
 {
-    const int64_t rows = d->room * d->s->model->max_positions;
+    const int mine = mesh_part(&d->job->mesh, VIEW_DENSE, frames_axes(d), d->world->rank);
     StepResult result;
     Tensor v;
     fill(d, t);
-    rank_set_logit_rows(d->rank, rows);
-    rank_set_rows(d->rank, 0, rows);
+    rank_set_logit_rows(d->rank, rows_of(d, mine).count);
+    rank_set_rows(d->rank, 0, d->room * d->s->model->max_positions);
     TRY(rank_step(d->rank, &(StepSettings){.step = 1}, &result));
     TRY(rank_logits(d->rank, &v));
-    if (d->world->rank == d->s->session->sampling_rank) {
-        d->velocity[0] = d->s->stop && *d->s->stop ? 1 : 0;
-        for (int64_t i = 0; i < d->room * d->each; i++)
-            d->velocity[1 + i] = get_real(&v, i / v.n[1], i % v.n[1]);
-    }
-    TRY(broadcast(d));
-    for (int64_t i = 0; i < d->room * d->each; i++) d->x[i] -= length * (double)d->velocity[1 + i];
+    for (int part = 0; part < frames_parts(d); part++) TRY(take_part(d, part, &v, length));
     return OK;
 }
 

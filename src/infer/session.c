@@ -6,7 +6,9 @@ static Err compile_call(const JobSettings *base, const SessionShape *shape, Aren
     JobSettings set = *base;
     set.kind = JOB_GENERATE;
     set.session = *shape;
-    set.batch = (BatchShape){1, shape->rows};
+    const bool clips = base->config->frames > 0; /* a call has whole clips */
+    set.batch = clips ? (BatchShape){shape->sequences, base->config->max_positions}
+                      : (BatchShape){1, shape->rows};
     set.micros = 1;
     set.split = false;
     set.schedule = "1f1b";

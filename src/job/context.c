@@ -9,6 +9,13 @@
 /* True if tokens have several dims, and no mask: attention runs along one of them. */
 static bool has_clips(const Job *job) { return job->settings.config->frames > 0; }
 
+/* True if the ranks of cp share keys, not rows (compile/session.c): a call has few rows, in any
+ * number. A call on clips has whole clips, which are sharded as in training. */
+static bool shares_keys(const Job *job)
+{
+    return job->settings.kind == JOB_GENERATE && !has_clips(job);
+}
+
 /* The ranks over which heads are sharded by Ulysses; 1: none. */
 static int heads_parts(const ParallelSettings *p, ContextKind kind)
 {
@@ -122,8 +129,7 @@ static Err set_plan(const Job *job, ContextKind kind, Arena *arena, ContextChoic
 /* The plans of all ways that some unit has. */
 static Err set_plans(Job *job, Arena *arena)
 {
-    const bool session = job->settings.kind == JOB_GENERATE;
-    const unsigned used = session || ring_ranks(job) == 1 ? 0 : contexts_used(job);
+    const unsigned used = shares_keys(job) || ring_ranks(job) == 1 ? 0 : contexts_used(job);
     if (has_clips(job)) /* compile/context_along.c is its plan */
         return used >> CONTEXT_RING & 1
                    ? context_row("ring", arena, &job->context_plan[CONTEXT_RING].row)
@@ -134,16 +140,16 @@ static Err set_plans(Job *job, Arena *arena)
     return OK;
 }
 
-/* Maps the rows of a micro-batch. Calls of a session have any rows, which are cut evenly. */
+/* Maps the rows of a micro-batch. */
 static Err map_tokens(Job *job, Arena *arena)
 {
     const unsigned cp = mesh_axes(&job->mesh, VIEW_DENSE, "cp");
     const int parts = mesh_parts(&job->mesh, VIEW_DENSE, cp & -cp);
     const BatchShape *batch = &job->settings.batch;
-    const bool session = job->settings.kind == JOB_GENERATE;
+    const bool keys = shares_keys(job);
     job->tokens = job_context_tokens(job->settings.parallel.tokens,
-                                     session ? 1u << job->context : contexts_used(job));
-    if (session || parts == 1) return OK;
+                                     keys ? 1u << job->context : contexts_used(job));
+    if (keys || parts == 1) return OK;
     const ModelConfig *c = job->settings.config;
     if (has_clips(job)) job->tokens = TOKENS_CONTIGUOUS; /* whole frames */
     if (has_clips(job))
@@ -162,9 +168,7 @@ static Strategy strategy_for(const Job *job, bool sequence, ContextKind kind)
     const bool experts = job_shards_experts(&job->settings.parallel.mesh);
     const Strategy *base = sequence ? &strategy_tp_sequence : &strategy_tp;
     if (experts) base = sequence ? &strategy_tp_sequence_dispatch : &strategy_tp_dispatch;
-    /* The ranks of a session share keys, not the few rows of a call (compile/session.c). */
-    const bool session = job->settings.kind == JOB_GENERATE;
-    const Strategy context = session          ? *base
+    const Strategy context = shares_keys(job) ? *base
                              : has_clips(job) ? strategy_with_clips(base, kind, &job->mesh)
                                               : strategy_with_context(base, kind, &job->mesh);
     return strategy_with_heads(&context, c->n_heads, c->n_kv_heads, c->head_size);
@@ -244,7 +248,7 @@ static Err choose(Job *job, Arena *arena, ContextKind *kind)
     ParallelSettings *p = &job->settings.parallel;
     *kind = CONTEXT_GATHER;
     TRY(check_norm(job));
-    if (job->settings.kind == JOB_GENERATE || p->mesh.cp <= 1) return OK;
+    if (shares_keys(job) || p->mesh.cp <= 1) return OK;
     TRY(check_ways(job));
     *kind = p->mesh.cp_heads == p->mesh.cp ? CONTEXT_ULYSSES : p->context;
     if (has_clips(job)) {

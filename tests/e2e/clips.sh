@@ -71,6 +71,8 @@ ok "room for more clips" generate -o "$top/room.npy" --batch 9
 ok "the same in a larger batch" off "$top/one.npy" "$top/room.npy"
 ok "samples under tp and pp" generate -o "$top/four.npy" run.ranks=4 mesh.tp=2 mesh.pp=2
 ok "the same on four ranks" off "$top/one.npy" "$top/four.npy"
+ok "samples under cp" generate -o "$top/cp.npy" run.ranks=4 mesh.cp=2 mesh.pp=2
+ok "the same by frames" off "$top/one.npy" "$top/cp.npy"
 ok "another seed" quiet "$sheaf" generate "$run" --clips 5 --steps 4 --seed 4 -o "$top/other.npy"
 ok "other samples" status 1 off "$top/one.npy" "$top/other.npy"
 ok "samples can be shown" quiet "$sheaf" data show "$top/one.npy"

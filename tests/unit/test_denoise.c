@@ -1,6 +1,6 @@
 /* test_denoise.c -- sampling: a model whose velocity is known ends where the flow ends, for any
- * number of steps; a random model has the same samples for any number of clips at once, and on tp
- * and pp. All memory but the weights is initially NaN. */
+ * number of steps; a random model has the same samples for any number of clips at once, and on tp,
+ * pp and cp. All memory but the weights is initially NaN. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -70,7 +70,7 @@ static Err body(WorldRank *w, void *work)
     return err;
 }
 
-static void run(Case *c, int64_t at_once, int64_t steps, int tp, int pp)
+static void run(Case *c, int64_t at_once, int64_t steps, int tp, int pp, int cp)
 {
     static const ModelField set[] = {
         {"num_frames", "3", "test", 1},         {"latent_height", "4", "test", 1},
@@ -79,11 +79,15 @@ static void run(Case *c, int64_t at_once, int64_t steps, int tp, int pp)
         {"text_length", "5", "test", 1},        {"text_width", "7", "test", 1},
         {"initializer_range", "0.3", "test", 1}};
     Arena arena;
-    const WorldSettings world = {
-        .ranks = tp * pp, .in_flight = 64, .records = 64, .timeout_s = 60, .body = body, .work = c};
+    const WorldSettings world = {.ranks = tp * pp * cp,
+                                 .in_flight = 64,
+                                 .records = 64,
+                                 .timeout_s = 60,
+                                 .body = body,
+                                 .work = c};
     DO(arena_open(&arena, "denoise", ARENA_PLENTY));
     DO(model_config_load("stdit-tiny", set, sizeof set / sizeof *set, &arena, &c->config));
-    c->mesh = (MeshSizes){.tp = tp, .pp = pp};
+    c->mesh = (MeshSizes){.tp = tp, .pp = pp, .cp = cp};
     c->at_once = at_once;
     c->steps = steps;
     DO(world_run(&world));
@@ -97,7 +101,7 @@ static void known_velocity(void **state)
     static Case c;
     for (int64_t steps = 1; steps <= 7; steps += 3) {
         c = (Case){.known = true};
-        run(&c, 2, steps, 1, 1);
+        run(&c, 2, steps, 1, 1, 1);
         assert_true(fabs(c.last_time - 1.0 / (double)steps) < 1e-15);
         for (int clip = 0; clip < CLIPS; clip++) {
             double x[EACH];
@@ -123,14 +127,18 @@ static void other_calls_and_meshes(void **state)
 {
     (void)state;
     static Case one, other;
-    run(&one, 1, 3, 1, 1);
-    run(&other, 3, 3, 1, 1); /* the second call lacks a clip */
+    run(&one, 1, 3, 1, 1, 1);
+    run(&other, 3, 3, 1, 1, 1); /* the second call lacks a clip */
     expect_near(&other, &one);
-    run(&other, 5, 3, 2, 1);
+    run(&other, 5, 3, 2, 1, 1);
     expect_near(&other, &one);
-    run(&other, 2, 3, 2, 3);
+    run(&other, 2, 3, 2, 3, 1);
     expect_near(&other, &one);
-    run(&other, 1, 4, 1, 1);
+    for (int cp = 2; cp <= 4; cp++) { /* three frames: shares of 2 and 1; a rank without one */
+        run(&other, cp, 3, cp == 2 ? 2 : 1, cp == 3 ? 2 : 1, cp);
+        expect_near(&other, &one);
+    }
+    run(&other, 1, 4, 1, 1, 1);
     double most = 0;
     for (int i = 0; i < CLIPS * EACH; i++)
         most = fmax(most, fabs((double)(one.latents[i] - other.latents[i])));

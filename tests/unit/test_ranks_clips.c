@@ -3,6 +3,7 @@
 #include "support/expect.h"
 
 #include <stdio.h>
+#include "schedule/traffic.h"
 #include "support/clips.h"
 #include "support/world.h"
 
@@ -146,12 +147,78 @@ static void streamed_weights_need_less(void **state)
     }
 }
 
+/* Elements that all ranks send in a step, by kind, as linking counts them. */
+static void count_sent(JobSettings set, int64_t sent[N_COMM_KINDS])
+{
+    Arena arena;
+    Job job;
+    memset(sent, 0, N_COMM_KINDS * sizeof *sent);
+    for (int rank = 0; rank < set.parallel.mesh.cp; rank++) {
+        Traffic t;
+        set.parallel.rank = rank;
+        DO(arena_open(&arena, "job", ARENA_PLENTY));
+        DO(job_compile(&set, &arena, &job));
+        DO(linked_traffic(&job.linked, &t));
+        for (int i = 0; i < t.n; i++)
+            if (!t.row[i].scalar) sent[t.row[i].kind] += (int64_t)(t.row[i].sent_bytes / 8);
+        arena_close(&arena);
+    }
+}
+
+/* stdit: W are the matrices of attention and MLP of all layers, which travel; keys are gathered in
+ * layers that attend along frames alone. With P ranks these send (P-1) (3 W + 6 B S K), so each
+ * f (3 W + 6 B S K) with f = (P-1)/P. dsp switches instead, 4 f M/P for each such layer. Gradients
+ * of all other parameters are summed over the ranks. */
+static void elements_of_streamed_stdit(void **state)
+{
+    static const char *const dims[] = {"2", "3"};
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        for (int cp = 2; cp <= 4; cp++) {
+            Arena arena;
+            ModelConfig c;
+            const ModelField field[] = {{"attention_dims", dims[i], "test", 1},
+                                        {"num_hidden_layers", "6", "test", 1},
+                                        {"num_frames", "12", "test", 1},
+                                        {"latent_height", "12", "test", 1},
+                                        {"latent_width", "16", "test", 1}};
+            int64_t sent[N_COMM_KINDS], other = 0;
+            DO(arena_open(&arena, "config", ARENA_PLENTY));
+            DO(model_config_load("stdit-tiny", field, 5, &arena, &c));
+            JobSettings set = test_job_settings("llama", JOB_STEP);
+            Model model;
+            set.config = &c;
+            set.batch = (BatchShape){2, c.max_positions};
+            set.micros = 3;
+            set.parallel.mesh = (MeshSizes){.cp = cp, .stream_weights = true};
+            const int64_t w = c.n_layers * c.width * (4 * c.width + 2 * c.ff_width);
+            const int64_t rows = 2 * c.max_positions * c.width; /* B S K */
+            const int64_t along = c.n_layers / (i + 2), times = set.micros * (cp - 1);
+            DO(model_build(&c, set.dtype, set.batch, &arena, &model));
+            for (int p = 0; p < model.n_params; p++) other += model.param[p].count;
+            other -= w;
+            set.parallel.context = CONTEXT_GATHER;
+            count_sent(set, sent);
+            assert_int_equal(sent[COMM_SEND], times * 3 * w);
+            assert_int_equal(sent[COMM_ALL_GATHER], times * 4 * along * rows);
+            assert_int_equal(sent[COMM_REDUCE_SCATTER], times * 2 * along * rows);
+            assert_int_equal(sent[COMM_ALL_REDUCE], 2 * (cp - 1) * other);
+            set.parallel.context = CONTEXT_DSP;
+            count_sent(set, sent);
+            assert_int_equal(sent[COMM_SEND], times * 3 * w);
+            assert_int_equal(sent[COMM_ALL_GATHER] + sent[COMM_REDUCE_SCATTER], 0);
+            assert_int_equal(cp * sent[COMM_ALL_TO_ALL], times * 4 * along * rows);
+            arena_close(&arena);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(many_ranks),
         cmocka_unit_test(weights_are_streamed),
         cmocka_unit_test(streamed_weights_need_less),
+        cmocka_unit_test(elements_of_streamed_stdit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
