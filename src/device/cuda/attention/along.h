@@ -24,7 +24,7 @@ static inline int64_t along_group(const Call *call)
                                       : call->in[0].n[3] / call->in[1].n[3];
 }
 
-/* attention.cu: plain attention by the generic kernels, in which the heads of an operand [t,h,c] are
+/* attention.cu: plain attention by the generic kernels; the heads of an operand [t,h,c] are
  * those of several sequences: n[3] of each, stride[3] from one to the next. */
 Err cuda_attention_sequences(const Call *call);
 Err cuda_attention_sequences_dx(const Call *call);

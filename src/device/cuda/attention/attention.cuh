@@ -38,8 +38,8 @@ typedef struct {
     const BlockHull *hull; /* one per HULL_ROWS queries */
 } Attention;
 
-/* attention.cu: fills in the arguments of a call and computes the hulls in scratch. `several`: heads
- * of an operand x[t,h,c] are those of h / n[3] sequences, stride[3] apart. */
+/* attention.cu: fills in the arguments of a call and computes the hulls in scratch. `several`: the
+ * heads of an operand x[t,h,c] are those of h / n[3] sequences, stride[3] apart. */
 Err attention_open(const Call *call, KernelId id, bool backward, bool several, Attention *out);
 /* f32.cu: f32, without tensor cores. */
 Err attention_f32(const Call *call, const Attention &a);
