@@ -1,11 +1,9 @@
 /* modulate.cu -- rows by the vectors of their clip (device/ref/modulate.c has the formulas), the
- * features of a time, and the squared error of rows.
- *
- * A block per row; sums over the tokens of a clip: a block per clip and 32 columns, whose warps
- * take rows in turn and are added in order. */
+ * features of a time, and the squared error of rows. A warp has a row; clip_sums.cu has the sums
+ * over the tokens of a clip. */
 #include "device/cuda/value.cuh"
 
-enum { THREADS = 256, SUM_THREADS = 1024, WARPS = THREADS / 32 };
+enum { THREADS = 256, ROWS = THREADS / 32, SUM_THREADS = 1024 };
 
 typedef struct {
     Tensor dy, x, scale, shift, clip, mean, rstd, y;
@@ -23,6 +21,24 @@ static __device__ inline void put(const Tensor &t, int64_t row, int64_t i, float
     value_set(t.data, t.dtype, row * t.stride[0] + i * t.stride[1], x);
 }
 
+/* W elements of a row from i on. */
+template <int W>
+static __device__ inline void row_get(const Tensor &t, int64_t row, int64_t i, float x[W])
+{
+    piece_floats(piece_load<W>(t.data, t.dtype, row * t.stride[0] + i * t.stride[1]), t.dtype, x);
+}
+
+template <int W>
+static __device__ inline void row_put(const Tensor &t, int64_t row, int64_t i, const float x[W])
+{
+    piece_store<W>(t.data, t.dtype, row * t.stride[0] + i * t.stride[1], x);
+}
+
+static __device__ inline int64_t row_of_warp()
+{
+    return (int64_t)blockIdx.x * ROWS + threadIdx.x / 32;
+}
+
 static __device__ inline int64_t clip_of(const Tensor &clip, int64_t t)
 {
     return ((const int32_t *)clip.data)[t * clip.stride[0]];
@@ -33,25 +49,127 @@ static __device__ inline float stat_get(const Tensor &t, int64_t row)
     return ((const float *)t.data)[row * t.stride[0]];
 }
 
+/* Mean and rstd of a row, in two passes. */
+template <int W>
+static __device__ inline void row_statistics(const ModulateArgs &m, int64_t t, float *mean,
+                                             float *rstd)
+{
+    const int64_t width = m.x.n[1];
+    float sum = 0, square = 0, x[W];
+    for (int64_t i = threadIdx.x % 32 * W; i < width; i += 32 * W) {
+        row_get<W>(m.x, t, i, x);
+#pragma unroll
+        for (int e = 0; e < W; e++) sum += x[e];
+    }
+    *mean = warp_sum(sum) / (float)width;
+    for (int64_t i = threadIdx.x % 32 * W; i < width; i += 32 * W) {
+        row_get<W>(m.x, t, i, x);
+#pragma unroll
+        for (int e = 0; e < W; e++) square = fmaf(x[e] - *mean, x[e] - *mean, square);
+    }
+    *rstd = rsqrtf(warp_sum(square) / (float)width + m.eps);
+}
+
+template <int W>
 static __global__ void __launch_bounds__(THREADS)
     modulate_kernel(const __grid_constant__ ModulateArgs m)
 {
-    const int64_t t = blockIdx.x, width = m.x.n[1], clip = clip_of(m.clip, t);
-    float sum = 0, square = 0;
-    for (int64_t i = threadIdx.x; i < width; i += THREADS) sum += at(m.x, t, i);
-    const float mean = group_sum<THREADS>(sum) / (float)width;
-    for (int64_t i = threadIdx.x; i < width; i += THREADS) {
-        const float d = at(m.x, t, i) - mean;
-        square = fmaf(d, d, square);
+    const int64_t t = row_of_warp(), lane = threadIdx.x % 32;
+    if (t >= m.x.n[0]) return;
+    const int64_t clip = clip_of(m.clip, t);
+    float mean, rstd, x[W], scale[W], shift[W];
+    row_statistics<W>(m, t, &mean, &rstd);
+    for (int64_t i = lane * W; i < m.x.n[1]; i += 32 * W) {
+        row_get<W>(m.x, t, i, x);
+        row_get<W>(m.scale, clip, i, scale);
+        row_get<W>(m.shift, clip, i, shift);
+#pragma unroll
+        for (int e = 0; e < W; e++) x[e] = fmaf((x[e] - mean) * rstd, 1 + scale[e], shift[e]);
+        row_put<W>(m.y, t, i, x);
     }
-    const float rstd = rsqrtf(group_sum<THREADS>(square) / (float)width + m.eps);
-    for (int64_t i = threadIdx.x; i < width; i += THREADS)
-        put(m.y, t, i,
-            fmaf((at(m.x, t, i) - mean) * rstd, 1 + at(m.scale, clip, i), at(m.shift, clip, i)));
-    if (threadIdx.x > 0) return;
+    if (lane > 0) return;
     ((float *)m.mean.data)[t * m.mean.stride[0]] = mean;
     ((float *)m.rstd.data)[t * m.rstd.stride[0]] = rstd;
 }
+
+/* g = dy (1 + scale) and h = (x - mean) rstd of W elements. */
+template <int W>
+static __device__ inline void slopes_get(const ModulateArgs &m, int64_t t, int64_t clip, int64_t i,
+                                         float mean, float rstd, float g[W], float h[W])
+{
+    float scale[W];
+    row_get<W>(m.dy, t, i, g);
+    row_get<W>(m.x, t, i, h);
+    row_get<W>(m.scale, clip, i, scale);
+#pragma unroll
+    for (int e = 0; e < W; e++) {
+        g[e] *= 1 + scale[e];
+        h[e] = (h[e] - mean) * rstd;
+    }
+}
+
+template <int W>
+static __global__ void __launch_bounds__(THREADS)
+    modulate_dx_kernel(const __grid_constant__ ModulateArgs m)
+{
+    const int64_t t = row_of_warp(), width = m.x.n[1], lane = threadIdx.x % 32;
+    if (t >= m.x.n[0]) return;
+    const int64_t clip = clip_of(m.clip, t);
+    const float mean = stat_get(m.mean, t), rstd = stat_get(m.rstd, t);
+    float sum_g = 0, sum_gh = 0, g[W], h[W];
+    for (int64_t i = lane * W; i < width; i += 32 * W) {
+        slopes_get<W>(m, t, clip, i, mean, rstd, g, h);
+#pragma unroll
+        for (int e = 0; e < W; e++) {
+            sum_g += g[e];
+            sum_gh = fmaf(g[e], h[e], sum_gh);
+        }
+    }
+    sum_g = warp_sum(sum_g) / (float)width;
+    sum_gh = warp_sum(sum_gh) / (float)width;
+    for (int64_t i = lane * W; i < width; i += 32 * W) {
+        slopes_get<W>(m, t, clip, i, mean, rstd, g, h);
+#pragma unroll
+        for (int e = 0; e < W; e++) g[e] = rstd * (g[e] - sum_g - h[e] * sum_gh);
+        row_put<W>(m.y, t, i, g);
+    }
+}
+
+template <int W>
+static __global__ void __launch_bounds__(THREADS)
+    gate_add_kernel(const __grid_constant__ ModulateArgs m)
+{
+    const int64_t t = row_of_warp(), lane = threadIdx.x % 32;
+    if (t >= m.y.n[0]) return;
+    const int64_t clip = clip_of(m.clip, t);
+    float x[W], gate[W], residual[W] = {};
+    for (int64_t i = lane * W; i < m.y.n[1]; i += 32 * W) {
+        row_get<W>(m.x, t, i, x);
+        row_get<W>(m.scale, clip, i, gate);
+        if (m.has_shift) row_get<W>(m.shift, t, i, residual);
+#pragma unroll
+        for (int e = 0; e < W; e++) x[e] = fmaf(gate[e], x[e], residual[e]);
+        row_put<W>(m.y, t, i, x);
+    }
+}
+
+/* Rows of 16 bytes at a time, if all operands permit it. */
+static bool is_wide(const ModulateArgs &m)
+{
+    const Tensor *const all[] = {&m.dy, &m.x, &m.scale, &m.shift, &m.y};
+    for (const Tensor *t : all)
+        if (t->data && !walk_rows_wide(t)) return false;
+    return true;
+}
+
+#define RUN_ROWS(kernel, m, call)                                                                  \
+    do {                                                                                           \
+        const unsigned blocks = (unsigned)blocks_of((m).y.n[0], ROWS);                             \
+        if (is_wide(m))                                                                            \
+            kernel<WALK_WIDE><<<blocks, THREADS, 0, (call)->queue->stream>>>(m);                   \
+        else                                                                                       \
+            kernel<1><<<blocks, THREADS, 0, (call)->queue->stream>>>(m);                           \
+    } while (0)
 
 extern "C" Err cuda_modulate(const Call *call)
 {
@@ -61,28 +179,8 @@ extern "C" Err cuda_modulate(const Call *call)
     m.y = call->out[0], m.mean = call->out[1], m.rstd = call->out[2];
     m.eps = (float)call->attr.norm.eps;
     if (tensor_count(&m.y) == 0) return OK;
-    modulate_kernel<<<(unsigned)m.y.n[0], THREADS, 0, call->queue->stream>>>(m);
+    RUN_ROWS(modulate_kernel, m, call);
     return cuda_launched(KERNEL_modulate);
-}
-
-static __global__ void __launch_bounds__(THREADS)
-    modulate_dx_kernel(const __grid_constant__ ModulateArgs m)
-{
-    const int64_t t = blockIdx.x, width = m.x.n[1], clip = clip_of(m.clip, t);
-    const float mean = stat_get(m.mean, t), rstd = stat_get(m.rstd, t);
-    float sum_g = 0, sum_gh = 0;
-    for (int64_t i = threadIdx.x; i < width; i += THREADS) {
-        const float g = at(m.dy, t, i) * (1 + at(m.scale, clip, i));
-        sum_g += g;
-        sum_gh = fmaf(g, (at(m.x, t, i) - mean) * rstd, sum_gh);
-    }
-    sum_g = group_sum<THREADS>(sum_g) / (float)width;
-    sum_gh = group_sum<THREADS>(sum_gh) / (float)width;
-    for (int64_t i = threadIdx.x; i < width; i += THREADS) {
-        const float g = at(m.dy, t, i) * (1 + at(m.scale, clip, i));
-        const float h = (at(m.x, t, i) - mean) * rstd;
-        put(m.y, t, i, rstd * (g - sum_g - h * sum_gh));
-    }
 }
 
 extern "C" Err cuda_modulate_dx(const Call *call)
@@ -92,81 +190,8 @@ extern "C" Err cuda_modulate_dx(const Call *call)
     m.dy = call->in[0], m.x = call->in[1], m.scale = call->in[2], m.clip = call->in[3];
     m.mean = call->in[4], m.rstd = call->in[5], m.y = call->out[0];
     if (tensor_count(&m.y) == 0) return OK;
-    modulate_dx_kernel<<<(unsigned)m.y.n[0], THREADS, 0, call->queue->stream>>>(m);
+    RUN_ROWS(modulate_dx_kernel, m, call);
     return cuda_launched(KERNEL_modulate_dx);
-}
-
-typedef struct {
-    Tensor dy, x, clip, mean, rstd, product, plain; /* mean, plain: data NULL if there is none */
-    float keep_product, keep_plain;
-} ClipSumArgs;
-
-static __global__ void __launch_bounds__(THREADS)
-    clip_sums_kernel(const __grid_constant__ ClipSumArgs s)
-{
-    const int64_t clip = blockIdx.y, i = (int64_t)blockIdx.x * 32 + threadIdx.x % 32;
-    const int warp = threadIdx.x / 32;
-    const bool inside = i < s.product.n[1];
-    __shared__ float part[2][WARPS][32];
-    float product = 0, plain = 0;
-    for (int64_t t = warp; t < s.dy.n[0]; t += WARPS) {
-        if (clip_of(s.clip, t) != clip || !inside) continue;
-        const float g = at(s.dy, t, i), x = at(s.x, t, i);
-        const float h = s.mean.data ? (x - stat_get(s.mean, t)) * stat_get(s.rstd, t) : x;
-        product = fmaf(g, h, product);
-        plain += g;
-    }
-    part[0][warp][threadIdx.x % 32] = product;
-    part[1][warp][threadIdx.x % 32] = plain;
-    __syncthreads();
-    if (warp > 0 || !inside) return;
-    product = plain = 0;
-    for (int w = 0; w < WARPS; w++) {
-        product += part[0][w][threadIdx.x];
-        plain += part[1][w][threadIdx.x];
-    }
-    value_keep(s.product.data, s.product.dtype,
-               clip * s.product.stride[0] + i * s.product.stride[1], s.keep_product, product);
-    if (s.plain.data)
-        value_keep(s.plain.data, s.plain.dtype, clip * s.plain.stride[0] + i * s.plain.stride[1],
-                   s.keep_plain, plain);
-}
-
-static Err clip_sums(const Call *call, const ClipSumArgs &s, KernelId id)
-{
-    if (tensor_count(&s.product) == 0) return OK;
-    const dim3 grid((unsigned)blocks_of(s.product.n[1], 32), (unsigned)s.product.n[0]);
-    clip_sums_kernel<<<grid, THREADS, 0, call->queue->stream>>>(s);
-    return cuda_launched(id);
-}
-
-extern "C" Err cuda_modulate_dw(const Call *call)
-{
-    ClipSumArgs s = {};
-    TRY(cuda_begin(call, KERNEL_modulate_dw));
-    s.dy = call->in[0], s.x = call->in[1], s.clip = call->in[2], s.mean = call->in[3];
-    s.rstd = call->in[4], s.product = call->out[0], s.plain = call->out[1];
-    s.keep_product = (float)call->number[0], s.keep_plain = (float)call->number[1];
-    return clip_sums(call, s, KERNEL_modulate_dw);
-}
-
-extern "C" Err cuda_gate_add_dw(const Call *call)
-{
-    ClipSumArgs s = {};
-    TRY(cuda_begin(call, KERNEL_gate_add_dw));
-    s.dy = call->in[0], s.x = call->in[1], s.clip = call->in[2], s.product = call->out[0];
-    s.keep_product = (float)call->number[0];
-    return clip_sums(call, s, KERNEL_gate_add_dw);
-}
-
-static __global__ void __launch_bounds__(THREADS)
-    gate_add_kernel(const __grid_constant__ ModulateArgs m)
-{
-    const int64_t t = blockIdx.x, clip = clip_of(m.clip, t);
-    for (int64_t i = threadIdx.x; i < m.y.n[1]; i += THREADS) {
-        const float residual = m.has_shift ? at(m.shift, t, i) : 0;
-        put(m.y, t, i, fmaf(at(m.scale, clip, i), at(m.x, t, i), residual));
-    }
 }
 
 extern "C" Err cuda_gate_add(const Call *call)
@@ -177,7 +202,7 @@ extern "C" Err cuda_gate_add(const Call *call)
     m.has_shift = call->n_in > 3;
     if (m.has_shift) m.shift = call->in[3];
     if (tensor_count(&m.y) == 0) return OK;
-    gate_add_kernel<<<(unsigned)m.y.n[0], THREADS, 0, call->queue->stream>>>(m);
+    RUN_ROWS(gate_add_kernel, m, call);
     return cuda_launched(KERNEL_gate_add);
 }
 

@@ -1,6 +1,7 @@
-/* cuda_along.c -- attention along one dim of the tokens of clips on a GPU, beside its floor.
+/* cuda_clips.c -- kernels of models of clips on a GPU, beside their floors: attention along one dim
+ * of the tokens, and rows by the vectors of their clip.
  *
- *     build/release/bench/cuda_along [sheaf-cuda.so]
+ *     build/release/bench/cuda_clips [sheaf-cuda.so]
  *
  * Shapes of stdit-720m and stdit-3b: within frames of 1024 places and along the frames of a place,
  * alone and with 0.5M tokens over 8 ranks; within rows and columns of 32 (model.attention_dims=3);
@@ -92,6 +93,28 @@ static void bench_shape(Bench *b, const Shape *z)
     bench_clear(b);
 }
 
+/* Rows of 51 frames of 1024 places by the vectors of their clip. */
+static void bench_rows(Bench *b, int64_t width)
+{
+    const int64_t t = 51 * 1024;
+    const Tensor x = bench_make(b, BF16, t, width, 0), y = bench_make(b, BF16, t, width, 0);
+    const Tensor dy = bench_make(b, BF16, t, width, 0), clip = bench_ints(b, t, 1, false);
+    const Tensor scale = bench_make(b, BF16, 1, width, 0), sum = bench_make(b, F32, 1, width, 0);
+    const Tensor mean = bench_make(b, F32, t, 0, 0), rstd = bench_make(b, F32, t, 0, 0);
+    const Call call[] = {
+        {.in = {x, scale, scale, clip}, .n_in = 4, .out = {y, mean, rstd}, .n_out = 3},
+        {.in = {dy, x, scale, clip, mean, rstd}, .n_in = 6, .out = {y}, .n_out = 1},
+        {.in = {dy, x, clip, mean, rstd}, .n_in = 5, .out = {sum, sum}, .n_out = 2},
+        {.in = {x, scale, clip, dy}, .n_in = 4, .out = {y}, .n_out = 1},
+        {.in = {dy, x, clip}, .n_in = 3, .out = {sum}, .n_out = 1}};
+    static const KernelId id[] = {KERNEL_modulate, KERNEL_modulate_dx, KERNEL_modulate_dw,
+                                  KERNEL_gate_add, KERNEL_gate_add_dw};
+    printf("%lld rows of %lld\n", (long long)t, (long long)width);
+    for (int i = 0; i < 5; i++)
+        say_bytes(kernel_name(id[i]), bench_time(b, id[i], &call[i]), bytes_of(&call[i]));
+    bench_clear(b);
+}
+
 int main(int argc, char **argv)
 {
     Bench b;
@@ -106,6 +129,8 @@ int main(int argc, char **argv)
     must(b.m->info(b.context, &info));
     printf("%s\n", info.name);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) bench_shape(&b, &shapes[i]);
+    bench_rows(&b, 1152);
+    bench_rows(&b, 2048);
     bench_close(&b);
     return 0;
 }
