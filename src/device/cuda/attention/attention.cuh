@@ -131,9 +131,9 @@ static __device__ inline int key_head_of(const Attention &a, int head)
 /* The query heads [x, y) that read a key head; none if y <= x. */
 static __device__ inline int2 key_readers_of(const Attention &a, int source)
 {
-    const int first = source / a.keys_each * a.heads_each;
+    const int first = source / a.keys_each * a.heads_each, each = min(a.heads_each, a.h);
     const int at = source % a.keys_each * a.group - a.head_at;
-    return make_int2(first + max(at, 0), first + min(at + a.group, a.heads_each));
+    return make_int2(first + max(at, 0), first + min(at + a.group, each));
 }
 
 /* Elements from row to row of a tile in shared memory: D channels and 16 bytes of padding, so that

@@ -193,6 +193,7 @@ Err attention_bf16(const Call *call, const Attention &a)
     /* M = 2 halves the loads of k and v, but 8 warps per SM are too few: 0.92 ms instead of
      * 0.72. */
     if (a.c <= 64) return launch<64, 1, 64>(call, a);
+    if (a.c <= 80) return launch<80, 1, 64>(call, a);
     if (a.c <= 128) return launch<128, 1, 64>(call, a);
     return launch<256, 1, 32>(call, a);
 }

@@ -298,6 +298,7 @@ template <int D, int BN, int BM, int C> static Err launch(const Call *call, cons
 Err attention_dx_bf16(const Call *call, const Attention &a)
 {
     if (a.c <= 64) return launch<64, 64, 32, 64>(call, a);
+    if (a.c <= 80) return launch<80, 64, 64, 80>(call, a);
     if (a.c <= 128) return launch<128, 64, 64, 128>(call, a);
     return launch<256, 32, 32, 128>(call, a);
 }
