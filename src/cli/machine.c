@@ -32,9 +32,11 @@ Err machine_choice(const Config *c, Option *out)
     return OK;
 }
 
-void machine_load_eagerly(int ranks_here)
+void machine_set_cuda(int ranks, int ranks_here)
 {
+    if (ranks > 1) setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     if (ranks_here > 1) setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+    if (ranks_here > 1) setenv("NCCL_RUNTIME_CONNECT", "0", 0);
 }
 
 Err machine_device(const Config *c, const Device **out)

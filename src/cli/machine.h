@@ -12,10 +12,11 @@
 /* Local. The device that config_device names; for auto, cuda if a driver is loaded and cuda opens,
  * else cpu. */
 Err machine_choice(const Config *c, Option *out);
-/* Local, before the first call of CUDA. Ranks that are threads of one process have their kernels
- * loaded at once: loading one later waits for the whole device, and so for a transfer of another
- * rank that waits for this one. A value that the user has set stays. */
-void machine_load_eagerly(int ranks_here);
+/* Local, before the first call of CUDA. Several ranks get a connection to the GPU for each queue.
+ * Ranks that are threads of one process have kernels loaded and communicators connected at once:
+ * either one later may wait for the whole device, and so for a transfer of another rank that waits
+ * for this one. A value that the user has set stays. */
+void machine_set_cuda(int ranks, int ranks_here);
 /* Local. Opens that device. */
 Err machine_device(const Config *c, const Device **out);
 /* Local. Name, memory and peak rates of the first GPU; the device has a runtime. */

@@ -190,7 +190,7 @@ static Err prepare(TrainSession *s, int argc, char **argv)
     snprintf(s->dir_name, sizeof s->dir_name, "%s", s->config.run_dir);
     if (!s->dir_name[0]) config_run_name(s->file, s->model.name, s->dir_name, sizeof s->dir_name);
     TRY(open_data(s));
-    machine_load_eagerly(s->launch.here);
+    machine_set_cuda(s->launch.ranks, s->launch.here);
     TRY(machine_device(&s->config, &s->device));
     snprintf(s->checkpoints, sizeof s->checkpoints, "%s/checkpoints", s->dir_name);
     TRY(train_scalars(s, &s->scalars));

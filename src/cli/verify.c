@@ -138,7 +138,7 @@ static Err verify_settings(const Config *c, const VerifyFlags *want, Verificatio
     JobSettings job;
     TRY(config_job(c, &v->model, &job));
     memcpy(v->stage, job.stage, sizeof v->stage);
-    machine_load_eagerly(c->run_comm == COMM_BY_NCCL ? MAX_RANKS : 1);
+    if (c->run_comm == COMM_BY_NCCL) machine_set_cuda(MAX_RANKS, MAX_RANKS);
     TRY(machine_device(c, &v->device));
     v->transport = config_transport(c, v->device, false);
     v->shrunken = !want->full && verify_shrink(&v->model, &v->trial_model);

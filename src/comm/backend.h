@@ -77,6 +77,11 @@ typedef struct DeviceTransport {
      * share; OK if none is queued, that is, the device is busy computing. */
     Err (*overdue)(Comm *c, double waited_s);
     void (*abort)(Comm *c); /* the world has failed: ends all launched shares */
+    Err (*drain)(Comm *c);  /* waits for all launched shares of this rank */
+    /* comm_times_open, comm_times_begin, comm_times_end. */
+    Err (*times_open)(Comm *c, int n);
+    Err (*times_begin)(Comm *c);
+    Err (*times_end)(Comm *c);
     /* Adds the open channels and their device memory. */
     void (*use)(const Comm *c, CommDeviceUse *out);
     /* Frees s->transport when the group closes; called only if it is set. */
@@ -137,6 +142,7 @@ struct Comm {
         void (*drop)(void *arg);
         void *arg; /* NULL: the entry is free */
     } graphs[MAX_GRAPH_OWNERS];
+    int32_t *all;          /* [ranks] their numbers; NULL: not made yet */
     double graph_at_s;     /* of the latest launch of a graph; 0: none */
     BounceBuffers *staged; /* [set.in_flight]; NULL until the first staged transfer */
     GroupRow group[MAX_GROUPS];

@@ -162,6 +162,10 @@ void comm_release_device(Comm *c);
  * for sends and receives the two ranks, and for maxima the output of each transfer. NCCL opens its
  * communicators and allocates its memory here; other transports do nothing. */
 Err comm_prepare(Comm *c, const Transfer *t, int n);
+/* Collective over all ranks, for ranks that are threads with NCCL; else it does nothing. Returns
+ * when no transfer is on any device: a call that allocates, frees or loads code may wait for all of
+ * a GPU, and would keep other ranks of the process from launching what it waits for. */
+Err comm_quiet(Comm *c);
 /* Local. The host waits until a queue of the device is empty, as the runtime's sync does. Unlike
  * sync it ends with ERR_PEER if a transfer in the queue fails or lasts longer than timeout_s. */
 Err comm_sync(Comm *c, CommDevice device, DeviceQueue *q);
@@ -210,6 +214,13 @@ Err comm_agree(Comm *c, RankList group, Err mine);
 
 /* ---- graphs of a device (DeviceGraphs) ---- */
 
+/* Local, between steps. From now on the records of transfers of device memory by NCCL have the
+ * times at which these began and ended on the device, in matched_s and done_s, for a trace: after
+ * comm_times_end. Up to `n` transfers of a step are timed. Other transports do nothing. */
+Err comm_times_open(Comm *c, int n);
+/* Local, at the start of a step; after it, when the host has waited for the compute queue. */
+Err comm_times_begin(Comm *c);
+Err comm_times_end(Comm *c);
 /* Local. Between on and off, transfers of device memory by NCCL are matched and put into the graph
  * that the device captures; they run when it is launched, without the comm. All members of a group
  * capture together, and launch together from then on. */
@@ -252,6 +263,7 @@ typedef struct {
     size_t bytes;                        /* of `from`; of `to` if `from` is another rank's */
     size_t sent_bytes;                   /* transfer_sent */
     double posted_s, matched_s, done_s;  /* since the comm was opened; -1: not yet */
+    bool timed;                          /* matched_s and done_s are of the device */
     int32_t peer;                        /* of a send or receive; a broadcast's root; else -1 */
     int32_t n_ranks, rank[RECORD_RANKS]; /* of the group; its first RECORD_RANKS ranks */
 } Record;

@@ -49,6 +49,23 @@ static void drop_graphs(Comm *c)
     }
 }
 
+static bool among_threads(const Comm *c)
+{
+    return c->transport && !c->transport_aborted && c->set.ranks > 1 &&
+           strcmp(c->table->name, "local") == 0;
+}
+
+Err comm_quiet(Comm *c)
+{
+    if (!among_threads(c) || !c->device.context) return OK;
+    if (!c->all) {
+        TRY(ARENA_NEW(c->arena, c->set.ranks, &c->all));
+        for (int i = 0; i < c->set.ranks; i++) c->all[i] = i;
+    }
+    TRY(device_transport_failed(c, c->transport->drain(c), true));
+    return comm_agree(c, (RankList){c->set.ranks, c->all}, OK);
+}
+
 Err device_transport_failed(Comm *c, Err err, bool by_transport)
 {
     char text[COMM_TEXT_BYTES];
@@ -73,6 +90,7 @@ void device_transport_close(Comm *c)
         c->transport->abort(c);
     }
     drop_graphs(c);
+    (void)comm_quiet(c); /* a failure of another rank is its own to report */
     c->transport->release(c);
 }
 
@@ -82,6 +100,12 @@ CommDeviceUse comm_device_use(const Comm *c)
     if (c->transport) c->transport->use(c, &use);
     return use;
 }
+
+Err comm_times_open(Comm *c, int n) { return c->transport ? c->transport->times_open(c, n) : OK; }
+
+Err comm_times_begin(Comm *c) { return c->transport ? c->transport->times_begin(c) : OK; }
+
+Err comm_times_end(Comm *c) { return c->transport ? c->transport->times_end(c) : OK; }
 
 bool comm_waits_on_device(const Comm *c) { return c->transport && !c->set.staged; }
 

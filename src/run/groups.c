@@ -10,6 +10,8 @@ typedef struct {
     int n;
 } GroupTransfers;
 
+enum { MAX_TIMED = 1024 }; /* transfers of a step in a trace */
+
 /* Transfers of scalars are left out: they use host memory. */
 static Err add_transfer(void *context, const Transfer *t, int64_t times)
 {
@@ -27,6 +29,7 @@ static Err rehearse_all(Rank *r)
     Comm *c = r->settings.comm;
     const int n = comm_ranks(c);
     if (!comm_waits_on_device(c) || n == 1) return OK;
+    TRY(comm_quiet(c)); /* of an earlier program */
     int32_t *all = calloc((size_t)n, sizeof *all);
     if (!all) return err_fail(ERR_NOMEM, "no memory for a list of %d ranks", n);
     for (int i = 0; i < n; i++) all[i] = i;
@@ -47,6 +50,7 @@ Err groups_prepare(Rank *r)
     g.n = 0;
     Err err = linked_visit(lp, add_transfer, &g);
     if (err == OK) err = comm_prepare(r->settings.comm, g.t, g.n);
+    if (err == OK && r->timestamps.device) err = comm_times_open(r->settings.comm, MAX_TIMED);
     free(g.t);
     r->groups_opened = err == OK;
     return err == OK ? capture_settle(r) : err;

@@ -13,6 +13,7 @@ Err rank_open(Rank *r, const RankSettings *settings)
     TRY(bind_check(lp));
     TRY(steps_check(r));
     TRY(prepack_check(r));
+    if (settings->state_of && settings->comm) TRY(comm_quiet(settings->comm));
     TRY(memory_open(r));
     r->live_rows = calloc((size_t)lp->micros, sizeof *r->live_rows);
     if (!r->live_rows) return err_fail(ERR_NOMEM, "no memory for %d micro-batches", lp->micros);

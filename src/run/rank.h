@@ -196,7 +196,8 @@ typedef struct {
     bool skipped; /* nothing was updated: non-finite loss or norm, or a norm above optim.skip */
 } StepResult;
 
-/* Local. After ERR_NOMEM the error text names the bytes and their purpose. */
+/* Local; for a second program of ranks that are threads with NCCL collective, as comm_quiet. After
+ * ERR_NOMEM the error text names the bytes and their purpose. */
 Err rank_open(Rank *r, const RankSettings *settings);
 void rank_close(Rank *r);
 

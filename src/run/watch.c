@@ -36,9 +36,12 @@ Err watch_step(Rank *r, int64_t step)
         put(&w->action, -1);
         atomic_store_explicit(&w->step, step, memory_order_relaxed);
     }
+    const bool times = r->timestamps.device && r->settings.comm;
+    if (step && times) TRY(comm_times_begin(r->settings.comm));
     if (step) return timestamps_put(r, -1);
     if (r->timestamps.device) TRY(memory_sync(r));
-    return timestamps_settle(r, now_s());
+    TRY(timestamps_settle(r, now_s()));
+    return times ? comm_times_end(r->settings.comm) : OK;
 }
 
 void watch_graph(Rank *r)

@@ -38,6 +38,7 @@ Err trial_validate(WorldRank *w, const Job *job, const TrialSettings *s, const R
         err = rank_step(&rank, &(StepSettings){.step = 1}, &result);
     }
     if (err == OK) *loss = result.loss;
+    if (err == OK) err = comm_quiet(w->comm);
     rank_close(&rank);
     return err;
 }

@@ -1,5 +1,6 @@
 /* trace.c -- the JSON array format of Chrome trace events: "X" is a slice on a thread, "b" and "e"
- * are the ends of a slice that may overlap others, "M" names a process or a thread. Times are
+ * are the ends of a slice that may overlap others; a transfer that NCCL moved is shown while it ran
+ * on the device, others from their post on. "M" names a process or a thread. Times are
  * microseconds since the first event. */
 #include "world/trace.h"
 
@@ -67,7 +68,7 @@ static void put_event(FILE *f, int rank, const TraceEvent *e, const Model *m, do
 static void put_transfer(FILE *f, const Trace *t, const Record *r, double first)
 {
     char name[RECORD_TEXT_BYTES];
-    const double from = 1e6 * (t->opened_s + r->posted_s - first);
+    const double from = 1e6 * (t->opened_s + (r->timed ? r->matched_s : r->posted_s) - first);
     const double to = 1e6 * (t->opened_s + (r->done_s < 0 ? r->posted_s : r->done_s) - first);
     record_text(r, name);
     fprintf(f,

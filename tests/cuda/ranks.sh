@@ -197,12 +197,33 @@ part_memory() {
     [[ ${used[0]} -ge ${used[1]} ]] || failed "memory grows: ${used[*]}"
 }
 
-# Transfers beside products on the GPU.
+# Transfers beside products on the GPU: the time of transfers during which their rank multiplied.
+overlap() { # overlap TRACE
+    python3 - "$1" <<'PY'
+import json, sys
+events = json.load(open(sys.argv[1]))
+hidden = total = 0
+for rank in {e["pid"] for e in events}:
+    heavy = [(e["ts"], e["ts"] + e["dur"]) for e in events if e["pid"] == rank and e["ph"] == "X"
+             and ("linear" in e["name"] or "gemm" in e["name"] or "attention" in e["name"])]
+    begun = {e["id"]: e["ts"] for e in events if e["pid"] == rank and e["ph"] == "b" and not e["args"]["scalar"]}
+    for e in events:
+        if e["pid"] != rank or e["ph"] != "e" or e["id"] not in begun: continue
+        lo, hi = begun[e["id"]], e["ts"]
+        total += hi - lo
+        hidden += sum(max(0, min(hi, y) - max(lo, x)) for x, y in heavy)
+print(f"transfers took {total / 1e3:.1f} ms, {100 * hidden / max(total, 1e-9):.0f}% of that beside products")
+sys.exit(hidden <= 0)
+PY
+}
+
 part_trace() {
     local keys
     for keys in "parallel.zero=3" "mesh.tp=2 parallel.sequence=true"; do
         # shellcheck disable=SC2086
-        train trace -- run.comm=nccl run.ranks=2 $keys --trace "$scratch/trace.json" && tail -n 3 "$scratch/trace.out"
+        train trace -- run.comm=nccl run.ranks=2 $keys model.hidden_size=1024 model.intermediate_size=2816 model.num_hidden_layers=4 \
+            data.seq_len=512 batch.global=16 batch.micro=4 precision.compute=bf16 run.steps=6 --trace "$scratch/trace.json" &&
+            overlap "$scratch/trace.json" || failed "overlap: $keys"
     done
 }
 

@@ -59,8 +59,11 @@ static inline int graph_test_open(int argc, char **argv)
 {
     const char *library = argc > 1 ? argc > 2 ? argv[2] : NULL : STANDIN_OBJECT;
     setup.on_shadow = argc <= 1;
+    setvbuf(stdout, NULL, _IOLBF, 0);
     setup.device = &device_shadow;
     setup.ranks = setup.on_shadow ? FIRST_RANKS : 1;
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+    setenv("NCCL_RUNTIME_CONNECT", "0", 0);
     if (!setup.on_shadow && device_open("cuda", argv[1], &setup.device) != OK) {
         printf("SKIPPED: NCCL on a GPU: %s\n", err_text());
         return 77;

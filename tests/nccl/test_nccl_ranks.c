@@ -79,7 +79,13 @@ static void every_layout(void **state)
         w.device = setup.device;
         w.nccl = &setup.nccl;
         if (setup.on_shadow) shadow_set((uint64_t)i, i % 2 ? SHADOW_COIN : SHADOW_LATEST);
-        run_world(row->name, &w, &got);
+        const Err err = world_run_job(&w, &got);
+        if (err == ERR_CONFIG && !setup.on_shadow && strstr(err_text(), "run at once")) {
+            printf("SKIPPED: %s as threads: %s\n", row->name, err_text());
+            world_result_close(&want);
+            continue;
+        }
+        if (err != OK) fail_msg("%s: %s", row->name, err_text());
         if (setup.on_shadow || alone)
             compare(row->name, &want, &got);
         else

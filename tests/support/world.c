@@ -276,7 +276,8 @@ static Err work(Worker *k)
     pthread_mutex_lock(k->lock);
     const Err err = collect(k);
     pthread_mutex_unlock(k->lock);
-    return err;
+    TRY(err);
+    return comm_quiet(k->comm); /* before this rank frees its memory */
 }
 
 static void *worker_main(void *worker)

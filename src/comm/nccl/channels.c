@@ -107,6 +107,38 @@ Err nccl_channel_open(Comm *c, const ChannelKey *name, NcclChannel **out)
     return OK;
 }
 
+/* The sender of a pair is member 0. */
+static Err exchange_bytes(const Comm *c, NcclChannel *ch, bool pair, char *at)
+{
+    const NcclApi *api = api_of(c);
+    NcclComm *comm = ch->comm;
+    TRY(nccl_ok(c, ch, api->GroupStart(), "begin a group"));
+    Err err = OK;
+    for (int i = 0; i < ch->n && err == OK; i++) {
+        const bool sends = !pair || (ch->me == 0 && i == 1);
+        const bool receives = !pair || (ch->me == 1 && i == 0);
+        if (sends) err = nccl_ok(c, ch, api->Send(at, 1, NCCL_U8, i, comm, ch->native), "connect");
+        if (receives && err == OK)
+            err = nccl_ok(c, ch, api->Recv(at + ch->n + i, 1, NCCL_U8, i, comm, ch->native),
+                          "connect");
+    }
+    const NcclResult ended = api->GroupEnd();
+    return err == OK ? nccl_ok(c, ch, ended, "connect") : err;
+}
+
+Err nccl_channel_connect(Comm *c, NcclChannel *ch, const ChannelKey *name)
+{
+    const DeviceRuntime *rt = c->device.runtime;
+    void *at;
+    if (ch->n == 1) return OK;
+    TRY(rt->alloc(c->device.context, 2 * (size_t)ch->n, &at));
+    Err err = exchange_bytes(c, ch, name->pair[0] >= 0, at);
+    if (err == OK) err = await_members(c, ch, name);
+    if (err == OK) err = comm_sync(c, c->device, ch->queue);
+    rt->free(c->device.context, at);
+    return err;
+}
+
 /* Flushes launched transfers together with the other members; aborts the communicator if that takes
  * 10 s. */
 static void finish(Comm *c, NcclChannel *ch)

@@ -48,6 +48,7 @@ typedef struct {
     DeviceEvent *done;
     bool recorded; /* `done` is recorded in the queue */
     bool captured; /* in a graph, where `done` cannot be queried */
+    int timed;     /* its place in NcclTimes; -1: none */
 } NcclLaunch;
 
 typedef struct NcclChannel {
@@ -64,14 +65,27 @@ typedef struct NcclChannel {
     NcclLaunch launch[LAUNCH_RING]; /* by PendingTransfer.launch */
 } NcclChannel;
 
+/* Device times of the transfers of a step: times.c. */
+typedef struct {
+    DeviceTimestamps
+        *at;         /* NULL: none are taken. [0] the step's start, then two of each transfer */
+    int cap, n;      /* transfers */
+    int64_t *number; /* [cap] of their records */
+    double *seconds; /* [2 * cap + 2] */
+} NcclTimes;
+
 typedef struct {
     NcclApi api;
     NcclChannel *channels, *spare;
     DeviceEvent **ready; /* [in_flight] */
+    NcclTimes times;
 } NcclState;
 
 /* channels.c. Collective over its members: opens queue and communicator. */
 Err nccl_channel_open(Comm *c, const ChannelKey *name, NcclChannel **out);
+/* Collective over its members, after nccl_channel_open. Sends a byte between each two: NCCL
+ * allocates and connects at the first send, and in a step nothing may allocate. */
+Err nccl_channel_connect(Comm *c, NcclChannel *ch, const ChannelKey *name);
 /* Local. The channel of a transfer; NULL: it is not open. */
 NcclChannel *nccl_channel_find(const Comm *c, const Transfer *t);
 /* Local. Waits for the queue, which drains soon after an abort, and frees the channel for reuse. */
@@ -86,6 +100,15 @@ Err launch_reserve(Comm *c, const Transfer *t, NcclChannel *ch);
 Err launch(Comm *c, int slot, NcclChannel *ch, bool *in_progress);
 /* Local. After the launch: puts the fold of a maximum into the queue. */
 Err launch_finish(Comm *c, int slot, NcclChannel *ch);
+
+/* times.c. Local. Around a launch, in the channel's queue. */
+Err times_before(Comm *c, NcclChannel *ch, NcclLaunch *l, int64_t number);
+Err times_after(Comm *c, NcclChannel *ch, const NcclLaunch *l);
+/* Local. The functions of the DeviceTransport. */
+Err times_open(Comm *c, int n);
+Err times_begin(Comm *c);
+Err times_end(Comm *c);
+void times_close(Comm *c);
 
 /* faults.c. Local. ERR_PEER for an error that NCCL returned from `call`; OK for ncclSuccess and
  * ncclInProgress. */

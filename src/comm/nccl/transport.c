@@ -1,5 +1,7 @@
 /* transport.c -- NCCL as a DeviceTransport: begin, launch, wait. */
 #include "comm/nccl/channels.h"
+
+#include <string.h>
 #include "base/clock.h"
 
 static DeviceQueue *compute(const Comm *c)
@@ -20,6 +22,36 @@ static Err open_events(Comm *c)
     return OK;
 }
 
+/* True if members send parts to each other in some transfer of the channel. */
+static bool sends_parts(const ChannelKey *key, const Transfer *t, int n)
+{
+    bool sends = key->pair[0] >= 0;
+    for (int i = 0; i < n && !sends; i++) {
+        const ChannelKey of = {&t[i], {-1, -1}};
+        const bool parts = t[i].kind == COMM_ALL_TO_ALL ||
+                           (t[i].kind == COMM_REDUCE_SCATTER && t[i].reduce == REDUCE_MAX);
+        sends = parts && channel_key_compare(key, &of) == 0;
+    }
+    return sends;
+}
+
+/* Streams of a process that wait at the same time need a connection to the GPU each: two that share
+ * one wait for each other. */
+static Err check_queues(const Comm *c)
+{
+    enum { MAX_CONNECTIONS = 32 }; /* of CUDA_DEVICE_MAX_CONNECTIONS */
+    const int gpus = c->device.runtime->count();
+    const int here = strcmp(c->table->name, "local") == 0 ? (c->set.ranks + gpus - 1) / gpus : 1;
+    int own = 1; /* compute */
+    for (NcclChannel *ch = ((NcclState *)c->transport_state)->channels; ch; ch = ch->next) own++;
+    if (own * here <= MAX_CONNECTIONS) return OK;
+    return err_fail(ERR_CONFIG,
+                    "nccl: %d ranks as threads on one GPU use %d queues each; %d in all are the "
+                    "most that run at once; start the ranks as processes (mpirun), or leave "
+                    "run.comm=auto",
+                    here, own, MAX_CONNECTIONS);
+}
+
 static Err transport_prepare(Comm *c, const Transfer *t, int n)
 {
     ChannelKey *name;
@@ -28,7 +60,11 @@ static Err transport_prepare(Comm *c, const Transfer *t, int n)
     for (int i = 0; i < n; i++) name[i] = channel_key(&t[i], c->set.rank);
     const int channels = channel_keys_unique(name, n);
     for (int i = 0; i < channels; i++)
-        if (!nccl_channel_find(c, name[i].t)) TRY(nccl_channel_open(c, &name[i], &ch));
+        if (!nccl_channel_find(c, name[i].t)) {
+            TRY(nccl_channel_open(c, &name[i], &ch));
+            if (sends_parts(&name[i], t, n)) TRY(nccl_channel_connect(c, ch, &name[i]));
+        }
+    TRY(check_queues(c));
     for (int i = 0; i < n; i++) TRY(launch_reserve(c, &t[i], nccl_channel_find(c, &t[i])));
     return open_events(c);
 }
@@ -78,6 +114,7 @@ static Err begin_launch(Comm *c, int slot, NcclChannel *ch, bool *in_progress)
     l->captured = c->captures;
     TRY(c->device.runtime->wait(ch->queue, ((NcclState *)c->transport_state)->ready[slot]));
     ch->busy = slot;
+    TRY(times_before(c, ch, l, p->number));
     return launch(c, slot, ch, in_progress);
 }
 
@@ -107,6 +144,7 @@ static Err transport_launch(Comm *c, int slot, bool *launched)
     if (in_progress) return OK;
     NcclLaunch *l = launch_of(p);
     TRY(launch_finish(c, slot, ch));
+    TRY(times_after(c, ch, l));
     TRY(c->device.runtime->record(ch->queue, l->done));
     l->recorded = true;
     ch->busy = -1;
@@ -123,6 +161,13 @@ static Err transport_wait(Comm *c, int slot)
     const PendingTransfer *p = &c->pending[slot];
     const NcclLaunch *l = launch_of(p);
     return c->device.runtime->wait(compute(c), l->done);
+}
+
+static Err transport_drain(Comm *c)
+{
+    for (NcclChannel *ch = ((NcclState *)c->transport_state)->channels; ch; ch = ch->next)
+        TRY(comm_sync(c, c->device, ch->queue));
+    return OK;
 }
 
 static void transport_use(const Comm *c, CommDeviceUse *out)
@@ -147,6 +192,7 @@ static void transport_release(Comm *c)
         if (n->ready[i]) c->device.runtime->event_close(n->ready[i]);
         n->ready[i] = NULL;
     }
+    times_close(c);
 }
 
 const DeviceTransport nccl_transport = {.name = "nccl",
@@ -157,6 +203,10 @@ const DeviceTransport nccl_transport = {.name = "nccl",
                                         .poll = nccl_poll,
                                         .overdue = nccl_overdue,
                                         .abort = nccl_abort,
+                                        .drain = transport_drain,
+                                        .times_open = times_open,
+                                        .times_begin = times_begin,
+                                        .times_end = times_end,
                                         .use = transport_use,
                                         .group_end = transport_group_end,
                                         .release = transport_release};
