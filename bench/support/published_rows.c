@@ -12,8 +12,8 @@
 
 enum { FOLD_BASE = 2520 }; /* every number of folds up to 10 divides it */
 
-/* Constants are fitted on rows whose hash mod 4 is 0, and on none in FP8; its other digits deal them
- * to folds. */
+/* Constants are fitted on rows whose hash mod 4 is 0, but on none in FP8; other digits of the hash
+ * deal rows to folds. */
 static void deal_row(const PublishedRows *p, RowRecord *r)
 {
     const char *key = p->by_group ? r->group : r->id;
