@@ -230,8 +230,9 @@ static void reasons_of_transfers(void **state)
                                 .device = &device_shadow,
                                 .capture = true,
                                 .capture_transfers = true};
-        const bool sends = of->pp > 1 || (of->cp > 1 && of->context != CONTEXT_GATHER &&
-                                          of->context != CONTEXT_ULYSSES && !of->cp_heads);
+        const bool collective = of->context == CONTEXT_GATHER || of->context == CONTEXT_ULYSSES ||
+                                of->cp_heads || of->clips; /* which also rings use for clips */
+        const bool sends = of->pp > 1 || of->stream || (of->cp > 1 && !collective);
         if (sends) expect_reason(&s, "the other rank of a send: ");
         if (of->cp <= 1 && of->pp <= 1) expect_reason(&s, NULL);
         captured += !rank_uncaptured(&s, text);
