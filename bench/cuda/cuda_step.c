@@ -6,7 +6,8 @@
  * bf16 with f32 master weights and accumulation; forward, backward, clip and AdamW on random
  * tokens, whole sequences. The lower bound of an op is its flops at the rate of a large GEMM, or
  * its bytes at the rate of a copy, both measured first; the remaining time of the step is between
- * ops. Steps are timed after ten seconds of warm-up (warm=), when the GPU has reached its sustained
+ * ops. fp8=auto runs GEMMs of layers in FP8, as precision.compute=fp8 does, fp8=* those of all
+ * layers, fp8=mlp.* some. Steps are timed after ten seconds of warm-up (warm=), when the GPU has reached its sustained
  * clock. They are captured as one graph (capture=0: launched op by op). The op times are those of
  * one more step, launched op by op. autotune=FILE keeps the algorithms of GEMMs. */
 #define _DEFAULT_SOURCE
@@ -15,6 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/precision.h"
 #include "device/registry.h"
 #include "support/adamw.h"
 #include "support/clock.h"
@@ -30,7 +32,7 @@
 enum { MAX_STEPS = 1000, MAX_EVENTS = 1 << 18, COPY_BYTES = 1 << 30 };
 
 typedef struct {
-    const char *model, *autotune_file, *recompute;
+    const char *model, *autotune_file, *recompute, *fp8;
     int64_t sequences, seq_len, vocab, chunk, steps, warm, deterministic, capture;
 } Options;
 
@@ -91,6 +93,20 @@ static Err measure_card(Bench *b)
 
 /* ---- the job ---- */
 
+static bool is_fp8(const Bench *b) { return strcmp(b->o.fp8, "none") != 0; }
+
+static Fp8Options fp8_options(const Bench *b)
+{
+    const PrecisionRow *row = precision_row(PRECISION_FP8);
+    const bool spare = strcmp(b->o.fp8, "auto") == 0;
+    if (!is_fp8(b)) return (Fp8Options){0};
+    return (Fp8Options){.names = spare ? "*" : b->o.fp8,
+                        .compute = row->compute,
+                        .gradient = row->gradient,
+                        .scaling = SCALING_TENSOR,
+                        .spare_ends = spare};
+}
+
 static JobSettings settings_of(const Bench *b)
 {
     const bool full = strcmp(b->o.recompute, "full") == 0;
@@ -104,6 +120,7 @@ static JobSettings settings_of(const Bench *b)
                          .schedule = "1f1b",
                          .compile = {.chunk_elements = b->o.chunk,
                                      .device_memory = true,
+                                     .fp8 = fp8_options(b),
                                      .recompute = full        ? RECOMPUTE_FULL
                                                   : selective ? RECOMPUTE_SELECTIVE
                                                               : RECOMPUTE_NONE},
@@ -232,8 +249,9 @@ static Err run(Bench *b)
     device_cuda_search(getenv("PATH"));
     TRY(device_open("cuda", BENCH_CUDA_OBJECT, &b->device));
     TRY(measure_card(b));
-    printf("\n%s, %lld x %lld tokens, bf16%s\n", b->o.model, (long long)b->o.sequences,
-           (long long)b->o.seq_len, b->o.deterministic ? ", deterministic" : "");
+    printf("\n%s, %lld x %lld tokens, bf16%s%s%s\n", b->o.model, (long long)b->o.sequences,
+           (long long)b->o.seq_len, is_fp8(b) ? ", fp8 " : "", is_fp8(b) ? b->o.fp8 : "",
+           b->o.deterministic ? ", deterministic" : "");
     b->start_s = now_s();
     TRY(team_open(&b->team, (int)sysconf(_SC_NPROCESSORS_ONLN), NULL));
     TRY(open_rank(b));
@@ -254,11 +272,17 @@ static bool read_option(const char *word, Options *o)
     const struct {
         const char *key, **text;
         int64_t *number;
-    } table[] = {{"model=", &o->model, NULL},         {"autotune=", &o->autotune_file, NULL},
-                 {"recompute=", &o->recompute, NULL}, {"sequences=", NULL, &o->sequences},
-                 {"seq_len=", NULL, &o->seq_len},     {"vocab=", NULL, &o->vocab},
-                 {"chunk=", NULL, &o->chunk},         {"steps=", NULL, &o->steps},
-                 {"warm=", NULL, &o->warm},           {"deterministic=", NULL, &o->deterministic},
+    } table[] = {{"model=", &o->model, NULL},
+                 {"autotune=", &o->autotune_file, NULL},
+                 {"recompute=", &o->recompute, NULL},
+                 {"fp8=", &o->fp8, NULL},
+                 {"sequences=", NULL, &o->sequences},
+                 {"seq_len=", NULL, &o->seq_len},
+                 {"vocab=", NULL, &o->vocab},
+                 {"chunk=", NULL, &o->chunk},
+                 {"steps=", NULL, &o->steps},
+                 {"warm=", NULL, &o->warm},
+                 {"deterministic=", NULL, &o->deterministic},
                  {"capture=", NULL, &o->capture}};
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         const size_t n = strlen(table[i].key);
@@ -272,14 +296,14 @@ static bool read_option(const char *word, Options *o)
 
 int main(int argc, char **argv)
 {
-    static Bench b = {.o = {"gpt2-124m", NULL, "none", 64, 1024, 0, 0, 20, 10, 0, 1}};
+    static Bench b = {.o = {"gpt2-124m", NULL, "none", "none", 64, 1024, 0, 0, 20, 10, 0, 1}};
     for (int i = 1; i < argc; i++)
         if (!read_option(argv[i], &b.o)) {
-            fprintf(
-                stderr,
-                "cuda_step: \"%s\": there are model= sequences= seq_len= vocab= chunk= steps= "
-                "warm= deterministic=0|1 capture=0|1 recompute=none|selective|full autotune=FILE\n",
-                argv[i]);
+            fprintf(stderr,
+                    "cuda_step: \"%s\": there are model= sequences= seq_len= vocab= chunk= steps= "
+                    "warm= deterministic=0|1 capture=0|1 recompute=none|selective|full "
+                    "fp8=none|auto|PATTERNS autotune=FILE\n",
+                    argv[i]);
             return 2;
         }
     const bool known = strcmp(b.o.recompute, "none") == 0 ||

@@ -9,6 +9,8 @@
  *     y = r + a w + c       d.c sums d.y, to which a norm's gradient adds: layernorm_back_bias
  *     u = x v + b           d.b sums d.u, which linear_dgelu makes: linear_dgelu_bias
  *
+ * A value of 8 bits and its transposed copy are made together: quantize_both.
+ *
  * Gradients of parameters stay in W if a schedule runs it apart. Sums over ranks begin after W,
  * and the results of I would have to be kept per micro-batch. A device gives the same bits both
  * ways. */
@@ -31,16 +33,26 @@ static bool sums_residual(const Node *dx, const Node *bias)
 
 static bool sums_output(const Node *n, const Node *bias) { return bias->in[0] == n->out[0]; }
 
-/* Tried in this order: `also` joins the op that the node has become by then. */
+static bool quantizes_same(const Node *n, const Node *turned)
+{
+    return n->in[0] == turned->in[0] && n->in[1] == turned->in[1] &&
+           n->attr.kernel.quantize.type == turned->attr.kernel.quantize.type;
+}
+
+/* Tried in this order: `also` joins the op that the node has become by then. equal: both have the
+ * same operands, so they run where the first of them stood; else `also` makes gradients of
+ * parameters, which nobody reads. */
 static const struct {
     OpId op, also, both;
     PairTest fits;
+    bool equal;
 } pair[] = {
-    {OP_layernorm_dx, OP_layernorm_dw, OP_layernorm_back, reads_same},
-    {OP_rmsnorm_dx, OP_rmsnorm_dw, OP_rmsnorm_back, reads_same},
-    {OP_headnorm_dx, OP_headnorm_dw, OP_headnorm_back, reads_same},
-    {OP_layernorm_back, OP_bias_dw, OP_layernorm_back_bias, sums_residual},
-    {OP_linear_dgelu, OP_bias_dw, OP_linear_dgelu_bias, sums_output},
+    {OP_layernorm_dx, OP_layernorm_dw, OP_layernorm_back, reads_same, false},
+    {OP_rmsnorm_dx, OP_rmsnorm_dw, OP_rmsnorm_back, reads_same, false},
+    {OP_headnorm_dx, OP_headnorm_dw, OP_headnorm_back, reads_same, false},
+    {OP_layernorm_back, OP_bias_dw, OP_layernorm_back_bias, sums_residual, false},
+    {OP_linear_dgelu, OP_bias_dw, OP_linear_dgelu_bias, sums_output, false},
+    {OP_quantize, OP_quantize_turned, OP_quantize_both, quantizes_same, true},
 };
 enum { N_PAIRS = sizeof pair / sizeof *pair };
 
@@ -64,32 +76,40 @@ static bool writes_alone(const Graph *g, int index)
     return true;
 }
 
-/* A node of the phase that a row of the table lets join n, or NO_NODE. */
+/* The position in the list of the phase of a node that a row of the table lets join n, or -1. */
 static int find_also(const LowerContext *l, Phase phase, int row, const Node *n)
 {
     const Orders *o = &l->orders;
     for (int i = 0; i < o->n[phase]; i++) {
         const int index = o->list[phase][i];
         const Node *also = &l->g->node[index];
-        if (also->op == pair[row].also && pair[row].fits(n, also) && writes_alone(l->g, index))
-            return index;
+        if (also->op == pair[row].also && pair[row].fits(n, also) &&
+            (pair[row].equal || writes_alone(l->g, index)))
+            return i;
     }
-    return NO_NODE;
+    return -1;
 }
 
-/* Chains the nodes that join a node behind it. */
-static void join_others(LowerContext *l, Phase phase, int index, bool *joined)
+/* Chains the nodes that join the node at a position of the list behind it. */
+static void join_others(LowerContext *l, Phase phase, int at, bool *joined)
 {
+    int *list = l->orders.list[phase], *with = l->orders.with[phase];
+    const int index = list[at];
     const Node *n = &l->g->node[index];
-    int *with = l->orders.with[phase], last = index;
+    int last = index;
     OpId op = n->op;
     for (int row = 0; row < N_PAIRS; row++) {
-        const int also = pair[row].op == op ? find_also(l, phase, row, n) : NO_NODE;
-        if (also == NO_NODE || joined[also]) continue;
+        const int found = pair[row].op == op ? find_also(l, phase, row, n) : -1;
+        if (found < 0 || joined[list[found]]) continue;
+        const int also = list[found];
         op = pair[row].both;
         with[last] = also;
         last = also;
         joined[also] = true;
+        if (!pair[row].equal || found > at) continue;
+        list[found] = index; /* readers of `also` may come before the node */
+        list[at] = also;
+        at = found;
     }
 }
 
@@ -101,7 +121,7 @@ Err lower_pairs(LowerContext *l, Phase phase)
     TRY(ARENA_NEW(l->arena, l->g->n_nodes + 1, &o->with[phase]));
     TRY(ARENA_NEW(l->arena, l->g->n_nodes + 1, &joined));
     for (int i = 0; i < l->g->n_nodes; i++) o->with[phase][i] = NO_NODE;
-    for (int i = 0; i < o->n[phase]; i++) join_others(l, phase, o->list[phase][i], joined);
+    for (int i = 0; i < o->n[phase]; i++) join_others(l, phase, i, joined);
     for (int i = 0; i < o->n[phase]; i++)
         if (!joined[o->list[phase][i]]) o->list[phase][n++] = o->list[phase][i];
     o->n[phase] = n;

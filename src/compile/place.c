@@ -96,7 +96,7 @@ static Layout pin_or_made(const PlacedGraph *p, Value v, unsigned pinned)
         if (pin->cut[i].axes & pinned) l.cut[l.n_cuts++] = pin->cut[i];
     for (int i = 0; i < made->n_cuts; i++)
         if (!(made->cut[i].axes & pinned)) l.cut[l.n_cuts++] = made->cut[i];
-    return strategy_nested(l, p->mesh);
+    return strategy_nested(l, p->mesh, strategy_token_dim(&p->g->value[v].dims));
 }
 
 /* The axes that are searched before `axis`: those after it in the view. */
@@ -134,7 +134,8 @@ static Err open_remainders(const PlacedGraph *p, const unsigned *pinned, unsigne
         for (int i = 0; i < l.n_cuts; i++) {
             Dim *d = &a->dims[v].dim[l.cut[i].dim];
             if (!(l.cut[i].axes & seen)) continue;
-            if (l.cut[i].dim > 0) d->cap = largest_part(&l.cut[i], p->mesh, d->cap);
+            if (l.cut[i].dim != strategy_token_dim(&info->dims))
+                d->cap = largest_part(&l.cut[i], p->mesh, d->cap);
             parts *= mesh_parts(p->mesh, VIEW_DENSE, l.cut[i].axes);
         }
         a->bytes[v] = dims_count(&info->dims) * (int64_t)dtype_bytes(info->dtype) / parts;
@@ -201,12 +202,13 @@ static Err choose_axis(PlacedGraph *p, const unsigned *pinned, int axis, const C
 static void nest_layouts(PlacedGraph *p, const unsigned *pinned)
 {
     for (Value v = 0; v < p->n_values; v++) {
-        p->made[v] = strategy_nested(p->made[v], p->mesh);
+        p->made[v] = strategy_nested(p->made[v], p->mesh, strategy_token_dim(&p->g->value[v].dims));
         p->pin[v] = pin_or_made(p, v, pinned[v]);
     }
     for (int i = 0; i < p->n_nodes; i++)
         for (int j = 0; j < p->g->node[i].n_in; j++)
-            p->want[i][j] = strategy_nested(p->want[i][j], p->mesh);
+            p->want[i][j] = strategy_nested(
+                p->want[i][j], p->mesh, strategy_token_dim(&p->g->value[p->g->node[i].in[j]].dims));
 }
 
 /* The stream has the layout that its writer pins: a unit whose strategy pins x otherwise converts

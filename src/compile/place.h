@@ -94,10 +94,11 @@ typedef struct {
     double *share;    /* [n_nodes]: of a node's flops that the axes searched before leave */
     PlacementId *pin; /* [n_values]: required placement; NO_PLACEMENT: the value is not pinned */
     Signature *sig;   /* [n_nodes]: of each node's op; set by rows_open */
-    Value *quantized; /* [n_values]: the parameter whose quantized copy v is, or NO_VALUE */
-    double *rest;     /* [n_nodes + 1]: least seconds of the nodes from here on; by rows_open */
-    CostWork *work;   /* [n_nodes]: as flops; set by rows_open, if there are rates */
-    double *flops;    /* [n_nodes]: of the whole node, on all ranks of the axis; by rows_open */
+    /* Of the parameter whose copy of 8 bits v is; NO_PLACEMENT: v is none. [n_values]; by rows_open */
+    PlacementId *quantized;
+    double *rest;   /* [n_nodes + 1]: least seconds of the nodes from here on; by rows_open */
+    CostWork *work; /* [n_nodes]: as flops; set by rows_open, if there are rates */
+    double *flops;  /* [n_nodes]: of the whole node, on all ranks of the axis; by rows_open */
 } PlaceContext;
 
 /* A legal sharding of one node, from a row of its op in ir/ops.def: the placement of every input

@@ -259,7 +259,7 @@ static Layout partly(const PlacedGraph *p, const ReshardRequest *m, unsigned axe
         if (!(m->from.cut[i].axes & axes)) l.cut[l.n_cuts++] = m->from.cut[i];
     for (int i = 0; i < m->to.n_cuts; i++)
         if (m->to.cut[i].axes & axes) l.cut[l.n_cuts++] = m->to.cut[i];
-    return strategy_nested(l, p->mesh);
+    return strategy_nested(l, p->mesh, strategy_token_dim(&m->global));
 }
 
 /* Finds a layout between the two, if no collective does both at once: a sum over tp whose rows move

@@ -19,8 +19,7 @@ static bool takes_copy_sums(const RowTrial *t, int operand)
     const OpClass class = op_info(t->n->op)->class;
     const Operand *o = trial_operand(t, operand);
     return class == CLASS_SUM || class == CLASS_VIEW || strcmp(o->name, "dy") == 0 ||
-           ((t->n->op == OP_rope || t->n->op == OP_amax || t->n->op == OP_quantize) &&
-            operand == 0);
+           ((t->n->op == OP_rope || t->n->op == OP_amax || op_quantizes(t->n->op)) && operand == 0);
 }
 
 /* The placement of an operand in this row. copy_sums: copies of some operand are summands, and so
@@ -72,7 +71,7 @@ static bool heads_agree(const RowTrial *t)
 /* True if the placement is what v is pinned to; a quantized parameter stays where that one is. */
 static bool has_pin(const PlaceContext *p, Value v, PlacementId placement)
 {
-    const PlacementId pin = p->pin[p->quantized[v] == NO_VALUE ? v : p->quantized[v]];
+    const PlacementId pin = p->quantized[v] == NO_PLACEMENT ? p->pin[v] : p->quantized[v];
     return pin == NO_PLACEMENT || pin == placement;
 }
 
@@ -107,7 +106,7 @@ static bool is_legal(const RowTrial *t, const RowChoice *c)
         const ValueInfo *info = &p->g->value[t->n->in[i]];
         const Placement *placement = &p->placements.list[c->in[i]];
         const bool added = t->sig->in[i].added && placement->kind == PLACEMENT_SUM;
-        const bool stays = info->role == ROLE_PARAM || p->quantized[t->n->in[i]] != NO_VALUE;
+        const bool stays = info->role == ROLE_PARAM || p->quantized[t->n->in[i]] != NO_PLACEMENT;
         if (stays && !has_pin(p, t->n->in[i], c->in[i]) && !added) return false;
         if (placement->copy_sums && !takes_copy_sums(t, i)) return false;
     }
@@ -213,15 +212,18 @@ static Err find_token_splits(PlaceContext *p)
     return OK;
 }
 
-/* Finds the parameters whose quantized copies GEMMs read. */
+/* Finds the quantized copies of parameters that GEMMs read, transposed ones too. */
 static Err find_quantized(PlaceContext *p)
 {
     TRY(ARENA_NEW(p->arena, p->g->n_values + 1, &p->quantized));
-    for (Value v = 0; v < p->g->n_values; v++) p->quantized[v] = NO_VALUE;
+    for (Value v = 0; v < p->g->n_values; v++) p->quantized[v] = NO_PLACEMENT;
     for (int i = 0; i < p->g->n_nodes; i++) {
         const Node *n = &p->g->node[i];
-        if (n->op == OP_quantize && p->g->value[n->in[0]].role == ROLE_PARAM)
-            p->quantized[n->out[0]] = n->in[0];
+        if (!op_quantizes(n->op) || p->g->value[n->in[0]].role != ROLE_PARAM) continue;
+        Placement placement = p->placements.list[p->pin[n->in[0]]];
+        if (n->op == OP_quantize_turned)
+            placement.dim = placement.kind == PLACEMENT_SHARD && !placement.dim;
+        TRY(placement_intern(&p->placements, placement, &p->quantized[n->out[0]]));
     }
     return OK;
 }

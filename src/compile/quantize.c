@@ -2,7 +2,8 @@
  *
  *   before:  y = linear x w                            d.x = linear_dx d.y w
  *   after:   m = amax x;  x.fp8, s = quantize x m      the same for w and d.y
- *            y = linear_fp8 x.fp8 w.fp8 s sw           d.x = linear_fp8_dx d.y.fp8 w.fp8' sdy sw
+ *            y = linear_fp8 x.fp8 w.fp8 s sw           d.x = linear_fp8_dx d.y.fp8 w.fp8.t sdy sw
+ *                                                      d.w = linear_fp8_dw d.y.fp8.t x.fp8.t sdy s
  *
  * The table lists the GEMMs and their operands. Whatever it does not list stays in the storage
  * type: embeddings, attention, routers, experts. The head is no layer, and has no patterns.
@@ -12,8 +13,9 @@
  * has 8 bits. With scales of blocks it runs after `place`, on the rank's part, since no block
  * crosses ranks.
  *
- * F keeps x.fp8 for the gradient of w, half the bytes of x. A weight is quantized again in the
- * backward phases: its copy would be kept for every micro-batch. */
+ * With one scale, both operands of a GEMM have the dim of the sum last, as tensor cores read 8 bits:
+ * .t are transposed copies. F keeps x.fp8.t for the gradient of w, half the bytes of x. A weight is
+ * quantized again in the backward phases: its copy would be kept for every micro-batch. */
 #include <string.h>
 
 #include "compile/compile.h"
@@ -24,13 +26,19 @@ typedef enum { ACTIVATION, GRADIENT, WEIGHT } OperandKind;
 typedef struct {
     OpId op, fp8, blocks; /* of one scale; of scales of blocks */
     OperandKind operand[2];
+    bool turned[2];  /* of one scale: the operand is the transposed copy */
     bool along_rows; /* sums run along rows: blocks do too */
 } QuantizedGemm;
 
 static const QuantizedGemm gemms[] = {
-    {OP_linear, OP_linear_fp8, OP_linear_blocks, {ACTIVATION, WEIGHT}, false},
-    {OP_linear_dx, OP_linear_fp8_dx, OP_linear_blocks_dx, {GRADIENT, WEIGHT}, false},
-    {OP_linear_dw, OP_linear_fp8_dw, OP_linear_blocks_dw, {GRADIENT, ACTIVATION}, true},
+    {OP_linear, OP_linear_fp8, OP_linear_blocks, {ACTIVATION, WEIGHT}, {false, false}, false},
+    {OP_linear_dx, OP_linear_fp8_dx, OP_linear_blocks_dx, {GRADIENT, WEIGHT}, {false, true}, false},
+    {OP_linear_dw,
+     OP_linear_fp8_dw,
+     OP_linear_blocks_dw,
+     {GRADIENT, ACTIVATION},
+     {true, true},
+     true},
 };
 
 enum { BLOCK = 128 };
@@ -38,7 +46,7 @@ enum { BLOCK = 128 };
 /* A quantized value. */
 typedef struct {
     Value x, y, scale;
-    bool along_rows, backward;
+    bool turned, backward; /* turned: transposed, or with blocks along rows */
 } Quantized;
 
 typedef struct {
@@ -86,18 +94,19 @@ static Value largest_of(Quantizer *q, Value x)
     return n ? q->largest[x] = n->out[0] : NO_VALUE;
 }
 
-static const Node *quantize_node(Quantizer *q, Value x, OperandKind kind, bool along_rows)
+static const Node *quantize_node(Quantizer *q, Value x, OperandKind kind, bool turned)
 {
     Graph *g = q->g;
     OpAttr attr = {
         .kernel.quantize = {.type = kind == GRADIENT ? q->o->fp8.gradient : q->o->fp8.compute}};
     if (q->o->fp8.scaling == SCALING_TENSOR) {
         const Value in[] = {x, largest_of(q, x)};
-        return g->err == OK ? graph_node(g, OP_quantize, &attr, 2, in, NULL, 2) : NULL;
+        const OpId op = turned ? OP_quantize_turned : OP_quantize;
+        return g->err == OK ? graph_node(g, op, &attr, 2, in, NULL, 2) : NULL;
     }
     int32_t *block = attr.kernel.quantize.block;
     const Dims *d = &g->value[x].dims;
-    set_block(kind, along_rows, block);
+    set_block(kind, turned, block);
     const Dims given[] = {*d, dims2(block[0] > 1 ? blocks_along(d->dim[0], block[0]) : d->dim[0],
                                     block[1] > 1 ? blocks_along(d->dim[1], block[1]) : d->dim[1])};
     return graph_node(g, OP_quantize_blocks, &attr, 1, &x, given, 2);
@@ -106,24 +115,23 @@ static const Node *quantize_node(Quantizer *q, Value x, OperandKind kind, bool a
 static void name_quantized(Graph *g, const Quantized *q)
 {
     const char *name = g->value[q->x].name;
-    if (*name && !q->backward) graph_name(g, q->y, "%s.fp8%s", name, q->along_rows ? ".t" : "");
+    if (*name && !q->backward) graph_name(g, q->y, "%s.fp8%s", name, q->turned ? ".t" : "");
 }
 
 /* The quantized value of x, made once. */
-static Err quantized(Quantizer *q, Value x, OperandKind kind, const Node *reader, bool along_rows,
+static Err quantized(Quantizer *q, Value x, OperandKind kind, const Node *reader, bool turned,
                      Quantized *out)
 {
     Graph *g = q->g;
-    const bool rows = along_rows && q->o->fp8.scaling != SCALING_TENSOR;
     const bool backward = kind == WEIGHT && reader->op != OP_linear;
     for (int i = 0; i < q->n_done; i++)
-        if (q->done[i].x == x && q->done[i].along_rows == rows && q->done[i].backward == backward) {
+        if (q->done[i].x == x && q->done[i].turned == turned && q->done[i].backward == backward) {
             *out = q->done[i];
             return OK;
         }
-    const Node *n = quantize_node(q, x, kind, rows);
+    const Node *n = quantize_node(q, x, kind, turned);
     if (!n) return graph_err(g);
-    *out = (Quantized){x, n->out[0], n->out[1], rows, backward};
+    *out = (Quantized){x, n->out[0], n->out[1], turned, backward};
     g->node[g->n_nodes - 1].recomputed = backward;
     name_quantized(g, out);
     q->done[q->n_done++] = *out;
@@ -140,7 +148,8 @@ static Err replace(Quantizer *q, int index)
     Quantized part[2];
     Value *in;
     for (int i = 0; i < 2; i++)
-        TRY(quantized(q, old.in[i], row->operand[i], &old, row->along_rows, &part[i]));
+        TRY(quantized(q, old.in[i], row->operand[i], &old,
+                      blocks ? row->along_rows : row->turned[i], &part[i]));
     TRY(ARENA_NEW(g->arena, old.n_in + 2, &in));
     for (int i = 0; i < 2; i++) {
         in[i] = part[i].y;
@@ -149,6 +158,7 @@ static Err replace(Quantizer *q, int index)
     for (int i = 2; i < old.n_in; i++) in[2 + i] = old.in[i];
     if (blocks) set_block(row->operand[0], row->along_rows, old.attr.kernel.gemm.a_block);
     if (blocks) set_block(row->operand[1], row->along_rows, old.attr.kernel.gemm.b_block);
+    if (!blocks) old.attr.kernel.gemm.ta = false, old.attr.kernel.gemm.tb = true;
     old.op = blocks ? row->blocks : row->fp8;
     old.in = in;
     old.n_in += 2;

@@ -112,7 +112,7 @@ static void mark_listed(RecomputePlan *p)
         if (fuses_into_listed(p, n)) p->listed[n->out[0]] = true;
         if (n->op == OP_linear_part && makes_listed(p, n)) p->listed[n->in[1]] = true;
         if (n->op == OP_wait && makes_listed(p, n)) p->listed[n->in[0]] = true;
-        if (n->op == OP_quantize || n->op == OP_quantize_blocks)
+        if (n->op == OP_quantize || n->op == OP_quantize_turned || n->op == OP_quantize_blocks)
             p->listed[n->out[0]] = p->listed[n->out[0]] || p->listed[n->in[0]];
         if (op_info(n->op)->class != CLASS_VIEW) continue;
         for (int j = 0; j < n->n_in && makes_listed(p, n); j++) p->listed[n->in[j]] = true;
@@ -257,8 +257,8 @@ static Err open_plan(RecomputePlan *p)
     return OK;
 }
 
-/* Drops forward gathers without readers: only backward nodes read the result, which is now made
- * there. */
+/* Drops forward gathers and transposed copies of 8 bits without readers: only backward nodes read
+ * the result, which is now made there. */
 static Err drop_unread(RecomputePlan *p)
 {
     Graph *g = p->g;
@@ -266,8 +266,10 @@ static Err drop_unread(RecomputePlan *p)
     for (int i = p->n_nodes - 1; i >= 0; i--) { /* readers before makers */
         Node *n = &g->node[i];
         const bool moves = op_transfers(n->op) || n->op == OP_pack || n->op == OP_wait;
-        if (!moves || n->n_out != 1 || g->value[n->out[0]].role != ROLE_LOCAL) continue;
+        const bool drops = moves ? n->n_out == 1 : n->op == OP_quantize_turned;
+        if (!drops || g->value[n->out[0]].role != ROLE_LOCAL) continue;
         if (p->backward[i] || !p->recomputed[i] || graph_readers(g, n->out[0])) continue;
+        if (!moves && graph_readers(g, n->out[1])) continue;
         n->n_out = n->n_in = 0;
         dropped = true;
     }

@@ -115,7 +115,7 @@ static Err pin_dims(const Pinner *p, PinTarget *t, Layout *out, unsigned *pinned
     for (const Strategy *s = p->s; s; s = s->base)
         for (int i = 0; i < s->n; i++) TRY(apply_row(p, &s->row[i], t));
     *pinned |= t->seen;
-    *out = strategy_nested(layout_simplify(&t->layout, p->mesh), p->mesh);
+    *out = strategy_nested(layout_simplify(&t->layout, p->mesh), p->mesh, 0);
     return OK;
 }
 
@@ -162,20 +162,27 @@ static const char *alias_of(const Strategy *s, const Graph *g, Value v)
 
 /* The place of an axis in the order in which cuts of a dim nest: lower is outer. Rows of a streamed
  * weight are no tokens: tp shards heads, and its part is streamed. */
-static int nest_rank(const Cut *c, const Mesh *mesh, int view)
+static int nest_rank(const Cut *c, const Mesh *mesh, int view, int token_dim)
 {
-    const bool tokens = c->dim == 0 && view == VIEW_DENSE;
+    const bool tokens = c->dim == token_dim && view == VIEW_DENSE;
     const bool outer = (c->axes & mesh_axes(mesh, view, tokens ? "cp" : "tp")) != 0;
     return (outer ? 0 : 1 << MAX_AXES) + c->axes;
 }
 
-Layout strategy_nested(Layout l, const Mesh *mesh)
+int strategy_token_dim(const Dims *d)
+{
+    return d->ndim == 2 && d->dim[0].slot == NO_SLOT && d->dim[1].slot != NO_SLOT;
+}
+
+Layout strategy_nested(Layout l, const Mesh *mesh, int token_dim)
 {
     for (int i = 0; i < l.n_cuts; i++)
         for (int k = i + 1; k < l.n_cuts; k++) {
             const Cut outer = l.cut[i]; /* the order of cuts of different dims means nothing */
             if (outer.dim != l.cut[k].dim || outer.dim == DIM_FLAT) continue;
-            if (nest_rank(&outer, mesh, l.view) <= nest_rank(&l.cut[k], mesh, l.view)) continue;
+            if (nest_rank(&outer, mesh, l.view, token_dim) <=
+                nest_rank(&l.cut[k], mesh, l.view, token_dim))
+                continue;
             l.cut[i] = l.cut[k];
             l.cut[k] = outer;
         }

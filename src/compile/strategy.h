@@ -106,9 +106,11 @@ Err strategy_pins(const Strategy *s, const Graph *g, const Mesh *mesh, Arena *ar
                   unsigned **pinned);
 /* Local. The layout in which units with this graph write the stream y. */
 Err strategy_stream(const Strategy *s, const Graph *g, const Mesh *mesh, Arena *arena, Layout *out);
-/* Local. The layout with its cuts in the order in which they nest: tokens (dim 0) are cut over cp
- * first and over tp within that, heads over tp first and over cp within that. */
-Layout strategy_nested(Layout l, const Mesh *mesh);
+/* Local. The layout with its cuts in the order in which they nest: tokens are cut over cp first and
+ * over tp within that, heads over tp first and over cp within that. token_dim: 0, but 1 of a
+ * transposed value. */
+Layout strategy_nested(Layout l, const Mesh *mesh, int token_dim);
+int strategy_token_dim(const Dims *d);
 /* Local. True if a row shards the parameter over the axis `weight` of a mesh that has it. */
 bool strategy_streams_weight(const Strategy *s, const Graph *g, int param);
 /* Local. The part of a streamed weight that each rank owns: of the rows that tp leaves. */

@@ -176,6 +176,25 @@ Err device_check(const Device *d);
 
 extern const Device device_ref;
 
+/* Local. The matrix with its dims exchanged. */
+static inline Tensor tensor_transposed(const Tensor *t)
+{
+    Tensor x = *t;
+    x.n[0] = t->n[1], x.stride[0] = t->stride[1];
+    x.n[1] = t->n[0], x.stride[1] = t->stride[0];
+    return x;
+}
+
+/* Local. The call of quantize_turned that is part of a call of quantize_both. */
+static inline Call call_quantize_turned(const Call *both)
+{
+    Call turned = *both;
+    turned.n_out = 2;
+    turned.out[0] = both->out[2];
+    turned.out[1] = both->out[3];
+    return turned;
+}
+
 static inline int64_t tensor_count(const Tensor *t)
 {
     int64_t count = 1;

@@ -43,7 +43,7 @@ static Tensor spread(DType type, int64_t rows, int64_t columns)
     return x;
 }
 
-static const int64_t shapes[][2] = {{1, 1}, {7, 130}, {129, 300}, {64, 1024}, {0, 5}};
+static const int64_t shapes[][2] = {{1, 1}, {7, 130}, {129, 304}, {64, 1024}, {259, 264}, {0, 5}};
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
 static void quantizes(void **state)
@@ -66,6 +66,22 @@ static void quantizes(void **state)
                 .attr.quantize.type = (DType)type};
             put(&c.in[1], 0, 0.7); /* less than the largest: some saturate */
             expect_values(KERNEL_quantize, &c, 0);
+            for (int both = 0; both < 2; both++) {
+                const Tensor x = spread(s % 2 ? BF16 : F32, n[0], n[1]);
+                const int64_t pad = s % 2 ? 0 : 16 - n[0] % 16; /* rows of z that are aligned */
+                Tensor z = NEW(&gpu.b, (DType)type, DENSE, n[1], n[0] + pad);
+                z.n[1] = n[0];
+                c = (Call){.in = {x, NEW(&gpu.b, F32, DENSE, 1)},
+                           .n_in = 2,
+                           .n_out = 2 + 2 * both,
+                           .attr.quantize.type = (DType)type};
+                if (both) c.out[0] = NEW(&gpu.b, (DType)type, DENSE, n[0], n[1]);
+                if (both) c.out[1] = NEW(&gpu.b, F32, DENSE, 1);
+                c.out[2 * both] = z;
+                c.out[2 * both + 1] = NEW(&gpu.b, F32, DENSE, 1);
+                put(&c.in[1], 0, 0.7);
+                expect_values(both ? KERNEL_quantize_both : KERNEL_quantize_turned, &c, 0);
+            }
             for (int b = 0; b < 3; b++) {
                 const int64_t rows = (n[0] + block[b][0] - 1) / block[b][0],
                               columns = (n[1] + block[b][1] - 1) / block[b][1];
@@ -78,6 +94,51 @@ static void quantizes(void **state)
                     .attr.quantize = {.type = (DType)type, .block = {block[b][0], block[b][1]}}};
                 expect_values(KERNEL_quantize_blocks, &c, 0);
             }
+        }
+}
+
+/* FNV-1a of codes, which tests/cuda/fp8_codes.py prints of PyTorch's. */
+static uint32_t hash_of(const Tensor *codes)
+{
+    uint32_t h = 2166136261u;
+    for (int64_t i = 0; i < tensor_count(codes); i++)
+        h = (h ^ ((const uint8_t *)codes->data)[i]) * 16777619u;
+    return h;
+}
+
+/* Every bf16, and 10^6 f32 of all sizes, infinities and NaN among them, with a scale of 1. */
+static void converts(void **state)
+{
+    (void)state;
+    for (int type = E4M3; type <= E5M2; type++)
+        for (int k = 0; k < 2; k++) {
+            const int64_t n = k ? 1000000 : 1 << 16, columns = k ? 1000 : 256;
+            Call c = {.in = {NEW(&gpu.b, k ? F32 : BF16, DENSE, n / columns, columns),
+                             NEW(&gpu.b, F32, DENSE, 1)},
+                      .n_in = 2,
+                      .out = {NEW(&gpu.b, (DType)type, DENSE, n / columns, columns),
+                              NEW(&gpu.b, F32, DENSE, 1)},
+                      .n_out = 2,
+                      .attr.quantize.type = (DType)type};
+            for (int64_t i = 0; i < n; i++) {
+                if (k)
+                    ((uint32_t *)c.in[0].data)[i] = (uint32_t)i * 2654435761u;
+                else
+                    ((uint16_t *)c.in[0].data)[i] = (uint16_t)i;
+            }
+            put(&c.in[1], 0, (double)fp8_format((DType)type).max);
+            const Tensor y = c.out[0];
+            const Values want = run_both(KERNEL_quantize, &c);
+            for (int64_t i = 0; i < n; i++) {
+                const double got = get(&y, i), ref = want.value[0][i];
+                if (got != ref && !(isnan(got) && isnan(ref)))
+                    fail_msg("%s [%d]: %.9g, on ref %.9g", dtype_name((DType)type), (int)i, got,
+                             ref);
+            }
+            printf("%s of %s: codes %08x\n", dtype_name((DType)type), k ? "f32" : "bf16",
+                   hash_of(&y));
+            values_free(&c, want);
+            bench_clear(&gpu.b);
         }
 }
 
@@ -106,10 +167,12 @@ static void multiplies(void **state)
                          square[2] = {128, 128};
     (void)state;
     for (int s = 0; s < 3; s++)
-        for (int way = 0; way < 3; way++) /* y, d.x, d.w */
+        for (int way = 0; way < 4; way++) /* y, plain, ta, gradients */
             for (int variant = 0; variant < 8; variant++) {
                 const int64_t m = size[s][0], n = size[s][1], k = size[s][2];
-                const bool ta = way == 2, tb = way == 0, blocks = variant & 1, bias = variant & 4;
+                const bool ta = way == 2, tb = way % 3 == 0, blocks = variant & 1,
+                           bias = variant & 4;
+                const double keep = way == 3 ? 1 : way;
                 const int32_t *a_block = !blocks ? whole
                                          : ta    ? column
                                                  : row,
@@ -119,7 +182,7 @@ static void multiplies(void **state)
                 const DType out = variant & 2 ? F32 : BF16;
                 Call c = {.n_in = bias ? 5 : 4,
                           .n_out = 1,
-                          .number = {way},
+                          .number = {keep},
                           .attr.gemm = {.ta = ta,
                                         .tb = tb,
                                         .a_block = {a_block[0], a_block[1]},
@@ -129,13 +192,16 @@ static void multiplies(void **state)
                 c.in[2] = scales(&c.in[0], a_block);
                 c.in[3] = scales(&c.in[1], b_block);
                 c.in[4] = RANDOM(&gpu.b, BF16, DENSE, n);
-                c.out[0] = accumulator(&gpu.b, NEW(&gpu.b, out, DENSE, m, n), way);
+                c.out[0] = accumulator(&gpu.b, NEW(&gpu.b, out, DENSE, m, n), keep);
+                /* cuBLASLt's sums stay in the tensor cores, in 14 bits */
+                const bool tiles = ta || !tb || blocks || s == 2;
                 expect_values(KERNEL_scaled_gemm, &c,
-                              gpu_terms(2 * (double)k) + (out == BF16 ? ldexp(1, -6) : 0));
+                              (tiles ? gpu_terms(2 * (double)k) : ldexp(1, -12)) +
+                                  (out == BF16 ? ldexp(1, -6) : 0));
             }
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(quantizes),
+static const struct CMUnitTest tests[] = {cmocka_unit_test(quantizes), cmocka_unit_test(converts),
                                           cmocka_unit_test(multiplies)};
 
 GPU_MAIN(tests)

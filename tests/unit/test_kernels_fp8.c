@@ -22,6 +22,14 @@ static Tensor spread(Bench *b, DType type, Strides strides, int64_t rows, int64_
     return x;
 }
 
+static Tensor scalar_of(const Tensor *list, int64_t index)
+{
+    Tensor t = *list;
+    t.data = (float *)list->data + index;
+    t.n[0] = 1;
+    return t;
+}
+
 static void expect_same(const char *what, const Device *d, const Tensor *got, const Tensor *want)
 {
     for (int64_t i = 0; i < tensor_count(want); i++) {
@@ -75,6 +83,50 @@ static void quantizes(void **state)
                             (double)fp8_get((DType)type,
                                             fp8_of((DType)type, (float)get(&x, i) * s.inverse)))
                             fail_msg("%s [%d]", device->name, (int)i);
+                }
+                expect_gaps(&c->b);
+            }
+}
+
+/* The transpose has the codes of quantize, and both have its scale. */
+static void quantizes_turned(void **state)
+{
+    CpuBench *c = *state;
+    static const int64_t shape[][2] = {{1, 1}, {7, 130}, {129, 300}};
+    for (int k = 0; k < 3; k++)
+        for (int type = E4M3; type <= E5M2; type++)
+            for (int d = 0; d < N_DEVICES; d++) {
+                const Device *device = device_at(d);
+                const int64_t *n = shape[k];
+                if (!device) continue;
+                bench_clear(&c->b);
+                Call call = {
+                    .in = {spread(&c->b, BF16, PADDED, n[0], n[1]), NEW(&c->b, F32, DENSE, 1)},
+                    .n_in = 2,
+                    .attr.quantize.type = (DType)type,
+                    .team = c->team[3]};
+                put(&call.in[1], 0, 0.7);
+                Tensor y[2], z[2];
+                for (int i = 0; i < 2; i++) {
+                    y[i] = NEW(&c->b, (DType)type, DENSE, n[0], n[1]);
+                    z[i] = NEW(&c->b, (DType)type, DENSE, n[1], n[0]);
+                }
+                const Tensor s = NEW(&c->b, F32, DENSE, 4);
+                const Tensor scale[4] = {scalar_of(&s, 0), scalar_of(&s, 1), scalar_of(&s, 2),
+                                         scalar_of(&s, 3)};
+                call.n_out = 2, call.out[0] = y[0], call.out[1] = scale[0];
+                assert_int_equal(device->kernel[KERNEL_quantize](&call), OK);
+                call.out[0] = z[0], call.out[1] = scale[1];
+                assert_int_equal(device->kernel[KERNEL_quantize_turned](&call), OK);
+                call.n_out = 4, call.out[0] = y[1], call.out[1] = scale[2];
+                call.out[2] = z[1], call.out[3] = scale[3];
+                assert_int_equal(device->kernel[KERNEL_quantize_both](&call), OK);
+                for (int i = 0; i < 4; i++) assert_true(get(&s, i) == get(&s, 0));
+                for (int64_t i = 0; i < n[0] * n[1]; i++) {
+                    const int64_t turned = i % n[1] * n[0] + i / n[1];
+                    assert_true(get(&z[0], turned) == get(&y[0], i));
+                    assert_true(get(&z[1], turned) == get(&y[0], i));
+                    assert_true(get(&y[1], i) == get(&y[0], i));
                 }
                 expect_gaps(&c->b);
             }
@@ -202,6 +254,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(quantizes),
+        cmocka_unit_test(quantizes_turned),
         cmocka_unit_test(quantizes_blocks),
         cmocka_unit_test(multiplies),
     };

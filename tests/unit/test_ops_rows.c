@@ -36,8 +36,11 @@ static Tensor new_tensor(Bench *b, const Operand *o)
     for (int i = 0; i < o->ndim; i++)
         n[i] = extent(o->letter[i]) * (o->second[i] ? extent(o->second[i]) : 1) *
                (o->third[i] ? extent(o->third[i]) : 1);
-    return bench_new(b, is_integer(o) ? I32 : o->fp8 ? E4M3 : F64, DENSE, n,
-                     o->ndim < 0 ? 2 : o->ndim);
+    return bench_new(b,
+                     is_integer(o) ? I32
+                     : o->fp8      ? E4M3
+                                   : F64,
+                     DENSE, n, o->ndim < 0 ? 2 : o->ndim);
 }
 
 /* Rows of [lo0,hi0) [lo1,hi1), which are apart. */
@@ -114,6 +117,8 @@ static Attr attr_of(OpId op)
     switch (op) {
     case OP_linear:
     case OP_linear_fp8:
+    case OP_linear_fp8_dx:
+    case OP_linear_fp8_dw:
     case OP_linear_part:
     case OP_linear_add:
     case OP_linear_gelu:
@@ -124,10 +129,11 @@ static Attr attr_of(OpId op)
     case OP_route_dx:
         return (Attr){.route = {.renormalize = true, .scaling = 1.5, .aux = 0.3, .z = 0.2}};
     case OP_linear_dw:
-    case OP_linear_fp8_dw:
     case OP_linear_part_dw:
         return (Attr){.gemm = {.ta = true}};
     case OP_quantize:
+    case OP_quantize_turned:
+    case OP_quantize_both:
         return (Attr){.quantize = {.type = E4M3}};
     case OP_scale:
         return (Attr){.scale = {-1.75}};

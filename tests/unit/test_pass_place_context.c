@@ -108,7 +108,7 @@ static void sums_are_sliced(void **state)
     reshard_is(F32, &sum, &whole, "all_reduce wait ");
     reshard_is(F32, &sum, &rows, "part all_reduce wait ");
     reshard_is(F32, &sum, &columns, "pack all_reduce wait ");
-    const Layout both = strategy_nested(layout_cut(rows, 0, tp, 1), &mesh);
+    const Layout both = strategy_nested(layout_cut(rows, 0, tp, 1), &mesh, 0);
     reshard_is(F32, &sum, &both, "pack reduce_scatter wait ");
 }
 

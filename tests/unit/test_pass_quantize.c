@@ -46,9 +46,11 @@ static void patterns_choose(void **state)
                       "  F  %5 y [6,4] = linear_fp8 %13 %16 %14 %17\n"
                       "  F  %18 [1] f32 = amax %6\n"
                       "  F  %19 d.y.fp8 [6,4] e5m2, %20 [1] f32 = quantize %6 %18\n"
-                      "  F' %21 [4,5] e4m3, %22 [1] f32 = quantize %4 %15\n"
+                      "  F' %21 [5,4] e4m3, %22 [1] f32 = quantize_turned %4 %15\n"
                       "  F  %7 [6,5] = linear_fp8_dx %19 %21 %20 %22\n"
-                      "  F  %8 d.b.weight [4,5] f32 += linear_fp8_dw %19 %13 %20 %14 {port 1}\n"
+                      "  F  %23 d.y.fp8.t [4,6] e5m2, %24 [1] f32 = quantize_turned %6 %18\n"
+                      "  F  %25 [5,6] e4m3, %26 [1] f32 = quantize_turned %3 %12\n"
+                      "  F  %8 d.b.weight [4,5] f32 += linear_fp8_dw %23 %25 %24 %26 {port 1}\n"
                       "  F  %9 [6,5] = gelu_dx %7 %2\n"
                       "  F  %10 d.x [6,4] = linear_dx %9 %1\n"
                       "  F  %11 d.a.weight [5,4] f32 += linear_dw %9 %0 {port 0}\n");

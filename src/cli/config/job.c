@@ -149,11 +149,6 @@ Err config_device(const Config *c, Option *out)
             ERR_CONFIG,
             "%s: precision.compute=bf16: ref computes in f32 and f64; set run.device=cpu",
             c->origin[KEY_precision_compute]);
-    if (c->run_device == DEVICE_CUDA && c->precision_compute == COMPUTE_FP8)
-        return err_fail(ERR_CONFIG,
-                        "%s: precision.compute=fp8: FP8 has not run on a GPU yet; set "
-                        "precision.compute=bf16, or run.device=cpu, which emulates it",
-                        c->origin[KEY_precision_compute]);
     if (!ref && f64)
         return err_fail(
             ERR_CONFIG,

@@ -67,6 +67,20 @@ Err ref_quantize(const Call *call)
     return OK;
 }
 
+Err ref_quantize_turned(const Call *call)
+{
+    Call p = *call;
+    p.out[0] = tensor_transposed(&call->out[0]);
+    return ref_quantize(&p);
+}
+
+Err ref_quantize_both(const Call *call)
+{
+    const Call z = call_quantize_turned(call);
+    TRY(ref_quantize(call));
+    return ref_quantize_turned(&z);
+}
+
 static void blocks_tile(void *work, int64_t tile)
 {
     const Call *call = work;

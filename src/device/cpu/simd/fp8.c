@@ -83,6 +83,20 @@ Err CPU_NAME(quantize)(const Call *call)
     return OK;
 }
 
+Err CPU_NAME(quantize_turned)(const Call *call)
+{
+    Call p = *call;
+    p.out[0] = tensor_transposed(&call->out[0]);
+    return CPU_NAME(quantize)(&p);
+}
+
+Err CPU_NAME(quantize_both)(const Call *call)
+{
+    const Call z = call_quantize_turned(call);
+    TRY(CPU_NAME(quantize)(call));
+    return CPU_NAME(quantize_turned)(&z);
+}
+
 /* The columns [at, at + n) of one row of blocks, at most a piece. Rows are walked in order, so that
  * blocks of one column are read as fast as those of one row. */
 static void quantize_blocks_piece(const Call *call, int64_t row, int64_t at, int64_t n)

@@ -55,6 +55,10 @@ static Err describe_work(GemmEntry *c)
     SET(TRANSB, y);
     SET(EPILOGUE, epilogue);
     if (s->epilogue) SET(EPILOGUE_AUX_LD, s->aux_ld);
+    /* The sums of e4m3 by e4m3, a forward GEMM, stay in the tensor cores; those of gradients are
+     * promoted to f32 on the way. */
+    const int8_t fast = s->type == E4M3;
+    if (dtype_is_fp8((DType)s->type)) SET(FAST_ACCUM, fast);
 #undef SET
     return OK;
 }
@@ -62,20 +66,21 @@ static Err describe_work(GemmEntry *c)
 static Err describe(GemmEntry *c)
 {
     const LtShape *s = &c->shape;
-    const cudaDataType_t in = lt_type(s->type), out = lt_type(s->out_type);
+    const cudaDataType_t x = lt_x_type(s->type), y = lt_type(s->type), out = lt_type(s->out_type);
     const uint64_t rows = (uint64_t)s->rows, columns = (uint64_t)s->columns;
     const uint64_t depth = (uint64_t)s->depth;
     TRY(describe_work(c));
-    BLAS_TRY(cublasLtMatrixLayoutCreate(&c->x, in, s->x_transposed ? depth : rows,
+    BLAS_TRY(cublasLtMatrixLayoutCreate(&c->x, x, s->x_transposed ? depth : rows,
                                         s->x_transposed ? rows : depth, s->x_ld));
-    BLAS_TRY(cublasLtMatrixLayoutCreate(&c->y, in, s->y_transposed ? columns : depth,
+    BLAS_TRY(cublasLtMatrixLayoutCreate(&c->y, y, s->y_transposed ? columns : depth,
                                         s->y_transposed ? depth : columns, s->y_ld));
     BLAS_TRY(cublasLtMatrixLayoutCreate(&c->d, out, rows, columns, s->d_ld));
     if (s->c_ld) BLAS_TRY(cublasLtMatrixLayoutCreate(&c->c, out, rows, columns, s->c_ld));
     return OK;
 }
 
-/* Sets the pointers that the epilogue reads and writes; they are part of the descriptor. */
+/* Sets the pointers that the epilogue reads and writes, and those of scales; they are part of the
+ * descriptor. */
 static Err set_epilogue_pointers(const GemmEntry *c, const LtOperands *operands)
 {
     if (c->shape.bias)
@@ -84,6 +89,11 @@ static Err set_epilogue_pointers(const GemmEntry *c, const LtOperands *operands)
     if (c->shape.epilogue)
         BLAS_TRY(cublasLtMatmulDescSetAttribute(c->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
                                                 &operands->aux, sizeof operands->aux));
+    if (!dtype_is_fp8((DType)c->shape.type)) return OK;
+    BLAS_TRY(cublasLtMatmulDescSetAttribute(c->desc, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER,
+                                            &operands->x_scale, sizeof operands->x_scale));
+    BLAS_TRY(cublasLtMatmulDescSetAttribute(c->desc, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER,
+                                            &operands->y_scale, sizeof operands->y_scale));
     return OK;
 }
 

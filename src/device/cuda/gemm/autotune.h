@@ -26,7 +26,7 @@ typedef struct {
     int64_t rows, columns, depth;
     int64_t x_ld, y_ld, d_ld;                   /* leading dimensions, as stored */
     int64_t x_transposed, y_transposed;         /* 1: stored transposed */
-    int64_t type, out_type;                     /* DType of x and y; of d */
+    int64_t type, out_type;                     /* DType of y, and of x: lt_x_type; of d */
     int64_t bias, accumulates;                  /* 1: has a bias epilogue; beta is not 0 */
     int64_t x_align, y_align, d_align, c_align; /* bytes, at most 16 */
     int64_t c_ld;                               /* of the addend; 0: the addend is d */
@@ -62,6 +62,7 @@ typedef struct {
 /* The pointers and the beta of one launch. */
 typedef struct {
     const void *x, *y, *bias;
+    const void *x_scale, *y_scale; /* of operands of 8 bits: one f32 each, in device memory */
     const void *c; /* the addend; NULL: d */
     void *d, *aux;
     float keep;
@@ -163,7 +164,16 @@ Err blas_failed(cublasStatus_t status, const char *call);
 
 static inline cudaDataType_t lt_type(int64_t dtype)
 {
-    return dtype == BF16 ? CUDA_R_16BF : CUDA_R_32F;
+    return dtype == BF16   ? CUDA_R_16BF
+           : dtype == E4M3 ? CUDA_R_8F_E4M3
+           : dtype == E5M2 ? CUDA_R_8F_E5M2
+                           : CUDA_R_32F;
+}
+
+/* x has the type of y, but with a y of 8 bits e4m3. */
+static inline cudaDataType_t lt_x_type(int64_t type)
+{
+    return dtype_is_fp8((DType)type) ? CUDA_R_8F_E4M3 : lt_type(type);
 }
 
 /* The layout of the addend: c, or d if the GEMM accumulates in place. */

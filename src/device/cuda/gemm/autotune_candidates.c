@@ -97,13 +97,14 @@ Err candidates_suggested(DeviceQueue *q, const GemmEntry *c, int limit, Candidat
 /* The algorithms of cuBLASLt for these types, initialized but not configured. */
 static int base_algorithms(DeviceQueue *q, const GemmEntry *c, cublasLtMatmulAlgo_t algo[MAX_IDS])
 {
-    const cudaDataType_t in = lt_type(c->shape.type), out = lt_type(c->shape.out_type);
+    const cudaDataType_t x = lt_x_type(c->shape.type), y = lt_type(c->shape.type),
+                         out = lt_type(c->shape.out_type);
     int id[MAX_IDS], n_ids = 0, n = 0;
-    if (cublasLtMatmulAlgoGetIds(q->context->blas, CUBLAS_COMPUTE_32F, CUDA_R_32F, in, in, out, out,
+    if (cublasLtMatmulAlgoGetIds(q->context->blas, CUBLAS_COMPUTE_32F, CUDA_R_32F, x, y, out, out,
                                  MAX_IDS, id, &n_ids) != CUBLAS_STATUS_SUCCESS)
         return 0;
     for (int i = 0; i < n_ids; i++)
-        n += cublasLtMatmulAlgoInit(q->context->blas, CUBLAS_COMPUTE_32F, CUDA_R_32F, in, in, out,
+        n += cublasLtMatmulAlgoInit(q->context->blas, CUBLAS_COMPUTE_32F, CUDA_R_32F, x, y, out,
                                     out, id[i], &algo[n]) == CUBLAS_STATUS_SUCCESS;
     return n;
 }
