@@ -94,7 +94,7 @@ typedef struct {
     double *share;    /* [n_nodes]: of a node's flops that the axes searched before leave */
     PlacementId *pin; /* [n_values]: required placement; NO_PLACEMENT: the value is not pinned */
     Signature *sig;   /* [n_nodes]: of each node's op; set by rows_open */
-    /* Of the parameter whose copy of 8 bits v is; NO_PLACEMENT: v is none. [n_values]; by rows_open */
+    /* [n_values]: of the parameter whose copy of 8 bits v is, or NO_PLACEMENT; by rows_open */
     PlacementId *quantized;
     double *rest;   /* [n_nodes + 1]: least seconds of the nodes from here on; by rows_open */
     CostWork *work; /* [n_nodes]: as flops; set by rows_open, if there are rates */

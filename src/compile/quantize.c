@@ -13,9 +13,10 @@
  * has 8 bits. With scales of blocks it runs after `place`, on the rank's part, since no block
  * crosses ranks.
  *
- * With one scale, both operands of a GEMM have the dim of the sum last, as tensor cores read 8 bits:
- * .t are transposed copies. F keeps x.fp8.t for the gradient of w, half the bytes of x. A weight is
- * quantized again in the backward phases: its copy would be kept for every micro-batch. */
+ * With one scale, both operands of a GEMM have the dim of the sum last, as tensor cores read 8
+ * bits: .t are transposed copies. F keeps x.fp8.t for the gradient of w, half the bytes of x. A
+ * weight is quantized again in the backward phases: its copy would be kept for every micro-batch.
+ */
 #include <string.h>
 
 #include "compile/compile.h"

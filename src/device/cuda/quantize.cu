@@ -1,7 +1,7 @@
 /* quantize.cu -- quantization to 8 bits with one scale.
  *
  *     x --amax--> m             blocks of threads, then one atomic maximum each
- *     x, m --quantize--> y, z   cvt.rn.satfinite of x * inverse, along rows and transposed (fp8.cuh)
+ *     x, m --quantize--> y, z   cvt.rn.satfinite of x * inverse, plain and transposed (fp8.cuh)
  *
  * Contiguous, aligned rows are read eight elements at a time, others element by element. */
 #include "base/math.h"
