@@ -118,6 +118,24 @@ static __device__ inline void tma_store_3d(const CUtensorMap *to, uint32_t from,
                  : "memory");
 }
 
+/* Copies contiguous bytes, a multiple of 16. */
+static __device__ inline void bulk_load(uint32_t to, const void *from, int bytes, uint32_t barrier)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1], %2, [%3];" ::"r"(to),
+                 "l"(from), "r"(bytes), "r"(barrier)
+                 : "memory");
+}
+
+/* Adds f32 values to those in device memory, one after the other in any order. */
+static __device__ inline void bulk_add(float *to, uint32_t from, int bytes)
+{
+    asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;\n"
+                 "cp.async.bulk.commit_group;" ::"l"(to),
+                 "r"(from), "r"(bytes)
+                 : "memory");
+}
+
 /* Waits until all but the last N stores of this thread have read shared memory; or until all are
  * done. */
 template <int N> static __device__ inline void tma_stores_read()
@@ -174,6 +192,14 @@ static __device__ inline void ldmatrix_trans(uint32_t at, uint32_t *x)
 static __device__ inline void stmatrix_trans(uint32_t at, const uint32_t *x)
 {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(at),
+                 "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3])
+                 : "memory");
+}
+
+/* Four matrices, not transposed. */
+static __device__ inline void stmatrix(uint32_t at, const uint32_t (&x)[4])
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(at),
                  "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3])
                  : "memory");
 }

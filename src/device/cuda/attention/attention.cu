@@ -2,6 +2,7 @@
  * kernel.
  *
  *     cuDNN's fused kernels    if the call fits them (cudnn_fit.h)
+ *     ours, wgmma              gradients in bf16 on sm_90, if the call fits (hopper_backward.h)
  *     ours, tensor cores       bf16
  *     ours, plain f32          f32
  *
@@ -9,6 +10,7 @@
 #include "device/cuda/attention/along.h"
 #include "device/cuda/attention/attention.cuh"
 #include "device/cuda/attention/cudnn.h"
+#include "device/cuda/attention/hopper_backward.h"
 
 extern "C" {
 #include "device/heads.h"
@@ -19,17 +21,7 @@ static __global__ void hull_kernel(const __grid_constant__ Attention a, BlockHul
 {
     __shared__ BlockHull part[HULL_ROWS];
     const int row = blockIdx.x * HULL_ROWS + threadIdx.x;
-    const int4 r = row_ranges(a, row);
-    BlockHull u;
-    const int lo[2] = {r.x, r.z}, hi[2] = {r.y, r.w};
-    for (int k = 0; k < 2; k++) {
-        const bool some = lo[k] < hi[k], past = row >= a.t; /* a row past the end changes nothing */
-        u.any[2 * k] = some ? lo[k] : INT_MAX;
-        u.any[2 * k + 1] = some ? hi[k] : 0;
-        u.all[2 * k] = past ? 0 : some ? lo[k] : INT_MAX;
-        u.all[2 * k + 1] = past ? INT_MAX : some ? hi[k] : 0;
-    }
-    part[threadIdx.x] = u;
+    part[threadIdx.x] = row_hull(a, row, row_ranges(a, row));
     for (int step = HULL_ROWS / 2; step > 0; step /= 2) {
         __syncthreads();
         if (threadIdx.x < step)
@@ -162,18 +154,16 @@ static Err check_sizes(const Call *call, KernelId id)
     return OK;
 }
 
-Err attention_open(const Call *call, KernelId id, bool backward, bool several, Attention *out)
+void attention_arguments(const Call *call, bool backward, bool several, Attention *out)
 {
     Attention a = {};
-    void *hull;
-    TRY(check_sizes(call, id));
     a.q = with_heads(call->in[0], several), a.k = with_heads(call->in[1], several);
     a.v = with_heads(call->in[2], several), a.ranges = call->in[3];
     a.wide = rows_wide(a.q) && rows_wide(a.k) && rows_wide(a.v);
     if (backward) {
         a.dout = with_heads(call->in[4], several), a.lse = with_heads(call->in[5], several);
         a.dq = with_heads(call->out[0], several), a.dk = with_heads(call->out[1], several);
-        a.dv = with_heads(call->out[2], several);
+        a.dv = with_heads(call->out[2], several), a.o = with_heads(call->in[6], several);
         a.wide = a.wide && rows_wide(a.dout);
     } else {
         a.o = with_heads(call->out[0], several), a.lse = with_heads(call->out[1], several);
@@ -189,6 +179,15 @@ Err attention_open(const Call *call, KernelId id, bool backward, bool several, A
     a.heads_each = max(several ? (int)call->in[0].n[3] : a.h, 1);
     a.keys_each = max(several ? (int)call->in[1].n[3] : a.g, 1);
     a.scale = (float)call->attr.attention.scale;
+    *out = a;
+}
+
+Err attention_open(const Call *call, KernelId id, bool backward, bool several, Attention *out)
+{
+    Attention a;
+    void *hull;
+    TRY(check_sizes(call, id));
+    attention_arguments(call, backward, several, &a);
     const int64_t hulls = blocks_of(a.t, HULL_ROWS);
     const size_t hull_bytes = sizeof(BlockHull) * (size_t)(hulls + 1);
     const size_t delta_bytes = backward ? sizeof(float) * (size_t)a.t * (size_t)a.h : 0;
@@ -230,7 +229,7 @@ extern "C" Err cuda_attention_dx(const Call *call)
     Err err = OK;
     TRY(cuda_begin(call, KERNEL_attention_dx));
     if (call->in[0].n[2] > 0 && cudnn_attention_dx(call, &err)) return err;
-    return backward(call, false);
+    return hopper_backward_fits(call) ? hopper_backward(call) : backward(call, false);
 }
 
 extern "C" Err cuda_attention_sequences(const Call *call)

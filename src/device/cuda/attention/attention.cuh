@@ -38,8 +38,10 @@ typedef struct {
     const BlockHull *hull; /* one per HULL_ROWS queries */
 } Attention;
 
-/* attention.cu: fills in the arguments of a call and computes the hulls in scratch. `several`: the
- * heads of an operand x[t,h,c] are those of h / n[3] sequences, stride[3] apart. */
+/* attention.cu: the arguments of a call, without hulls and delta. `several`: the heads of an
+ * operand x[t,h,c] are those of h / n[3] sequences, stride[3] apart. */
+void attention_arguments(const Call *call, bool backward, bool several, Attention *out);
+/* attention.cu: also computes the hulls, and delta, in scratch. */
 Err attention_open(const Call *call, KernelId id, bool backward, bool several, Attention *out);
 /* f32.cu: f32, without tensor cores. */
 Err attention_f32(const Call *call, const Attention &a);
@@ -95,6 +97,21 @@ static __device__ inline int4 row_ranges(const Attention &a, int row)
     r.x = max(at[0] - a.key_at, 0), r.y = min(at[step] - a.key_at, a.s);
     r.z = max(at[2 * step] - a.key_at, 0), r.w = min(at[3 * step] - a.key_at, a.s);
     return r;
+}
+
+/* The hull of one row; a row past the end changes nothing. */
+static __device__ inline BlockHull row_hull(const Attention &a, int row, const int4 &r)
+{
+    BlockHull u;
+    const int lo[2] = {r.x, r.z}, hi[2] = {r.y, r.w};
+    for (int k = 0; k < 2; k++) {
+        const bool some = lo[k] < hi[k], past = row >= a.t;
+        u.any[2 * k] = some ? lo[k] : INT_MAX;
+        u.any[2 * k + 1] = some ? hi[k] : 0;
+        u.all[2 * k] = past ? 0 : some ? lo[k] : INT_MAX;
+        u.all[2 * k + 1] = past ? INT_MAX : some ? hi[k] : 0;
+    }
+    return u;
 }
 
 static __device__ inline bool row_sees(const int4 &r, int key)
