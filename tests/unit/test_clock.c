@@ -343,7 +343,9 @@ static void calls_of_other_stacks_are_counted(void **state)
         const ClockInput in = {.cluster = &cluster,
                                .job = &f.set,
                                .mesh = &f.mesh,
-                               .dp_calls = i == 1 ? 3 : i == 2 ? 0.5 : 0,
+                               .dp_calls = i == 1   ? 3
+                                           : i == 2 ? 0.5
+                                                    : 0,
                                .dp_bytes = i == 4 ? 3 : 0,
                                .attention_launches = i == 5 ? 4 : 0};
         DO(clock_step(&in, &f.arena, &f.temp, &t));
@@ -379,6 +381,35 @@ static void unfused_steps_have_more_kernels(void **state)
     close_case(&f);
 }
 
+/* A matrix of pairs with the numbers of the levels changes nothing; one slow pair of stages holds up
+ * all ranks, although it is not of the rank that is played for its class. */
+static void pairs_have_links_of_their_own(void **state)
+{
+    enum { RANKS = 6, PAIRS = RANKS * (RANKS - 1) / 2, SLOW = 7 }; /* SLOW: ranks 1 and 4 */
+    static const ClockCase stages = {{.pp = 2, .dp_shard = 3}, 0, 3, "1f1b", 0, 0, RECOMPUTE_NONE};
+    float latency[PAIRS], Bps[PAIRS];
+    const CostPairs pairs = {RANKS, latency, Bps};
+    Cluster c = slow_cluster(true);
+    Fixture f;
+    (void)state;
+    c.rates.level[0].ranks = 3; /* a stage: ranks along dp are alike */
+    for (int a = 0, at = 0; a < RANKS; a++)
+        for (int b = a + 1; b < RANKS; b++, at++) {
+            const CostLink *l = &c.rates.level[a / 3 != b / 3];
+            latency[at] = (float)l->latency_s;
+            Bps[at] = (float)l->Bps;
+        }
+    open_case(&f, &stages);
+    const StepTime levels = played(&f, &c, false);
+    c.rates.pairs = &pairs;
+    const StepTime matrix = played(&f, &c, false);
+    assert_true(levels.played < RANKS && matrix.played == RANKS);
+    assert_true(fabs(matrix.step_s / levels.step_s - 1) < 1e-6); /* numbers are rounded to float */
+    Bps[SLOW] /= 100;
+    assert_true(played(&f, &c, false).step_s > 1.01 * levels.step_s);
+    close_case(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(sums_and_classes),
@@ -392,6 +423,7 @@ int main(void)
                                        cmocka_unit_test(unfused_steps_have_more_kernels),
                                        cmocka_unit_test(calls_of_other_stacks_are_counted),
                                        cmocka_unit_test(more_bytes_are_never_faster),
-                                       cmocka_unit_test(links_are_shared)};
+                                       cmocka_unit_test(links_are_shared),
+                                       cmocka_unit_test(pairs_have_links_of_their_own)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
