@@ -130,7 +130,7 @@ static void print_memory(Harness *h, const char *source)
         const RowRecord *r = &h->rows.row[i];
         if (strcmp(r->label, source) != 0 || r->needed_bytes <= 0 || !is_reported(h, r)) continue;
         if (r->oom >= 0) {
-            const bool fits = r->needed_bytes <= r->stack->capacity_bytes;
+            const bool fits = r->needed_bytes <= r->stack->fits_share * r->stack->capacity_bytes;
             labelled++;
             right += fits == (r->oom == 0);
             false_fits += fits && r->oom == 1;

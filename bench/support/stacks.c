@@ -66,6 +66,7 @@ static Err read_row(const char *path, const CsvTable *t, int row, StackRow *out)
     TRY(read_cell(path, t, row, "logit_bytes", 0, &out->logit_bytes));
     TRY(read_cell(path, t, row, "reserve_gib", 0, &reserve_gib));
     TRY(read_cell(path, t, row, "capacity_gib", 0, &capacity_gib));
+    TRY(read_cell(path, t, row, "fits_share", 1, &out->fits_share));
     out->reserve_bytes = reserve_gib * 0x1p30;
     out->capacity_bytes = capacity_gib * 0x1p30;
     out->peak = csv_number(t, row, "peak", 0) == 1;

@@ -33,6 +33,9 @@ typedef struct {
     double weight_bytes, replica_bytes, state_bytes, gathered;
     double kept, logit_bytes, reserve_bytes;
     double capacity_bytes; /* of a device */
+    /* A run is said to fit if it needs at most this part of the capacity: peaks scatter around the
+     * predicted ones, and a false "fits" is worse than the opposite. */
+    double fits_share;
     bool peak; /* its measured memory is the peak of a step */
 } StackRow;
 
