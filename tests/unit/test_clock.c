@@ -381,8 +381,8 @@ static void unfused_steps_have_more_kernels(void **state)
     close_case(&f);
 }
 
-/* A matrix of pairs with the numbers of the levels changes nothing; one slow pair of stages holds up
- * all ranks, although it is not of the rank that is played for its class. */
+/* A matrix of pairs with the numbers of the levels changes nothing. One slow pair of stages holds
+ * up all ranks, although it is not of the rank that is played for its class. */
 static void pairs_have_links_of_their_own(void **state)
 {
     enum { RANKS = 6, PAIRS = RANKS * (RANKS - 1) / 2, SLOW = 7 }; /* SLOW: ranks 1 and 4 */
