@@ -208,7 +208,8 @@ static NcclResult async_error(NcclComm *c)
 static Two two_open(void)
 {
     const DeviceRuntime *m = device_shadow.runtime;
-    NcclConfig config = {sizeof config, NCCL_CONFIG_MAGIC, NCCL_CONFIG_VERSION, 0};
+    NcclConfig config = {
+        .size = sizeof config, .magic = NCCL_CONFIG_MAGIC, .version = NCCL_CONFIG_VERSION};
     NcclId id;
     Two t;
     assert_int_equal(nccl.id(&id), NCCL_OK);

@@ -4,6 +4,7 @@
 #ifndef COMM_NCCL_API_H
 #define COMM_NCCL_API_H
 
+#include <limits.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -30,13 +31,18 @@ typedef enum {
 } NcclType;
 typedef enum { NCCL_SUM = 0, NCCL_MAX = 2 } NcclOp;
 
-/* ncclConfig_t as of 2.14. Its size shows NCCL that later members are absent. */
+/* ncclConfig_t as of 2.17; older versions read the members up to `blocking`. Its size and version
+ * show NCCL that later members are absent. */
 typedef struct {
     size_t size;
     unsigned magic, version;
     int blocking;
+    int cga_size, min_ctas, max_ctas;
+    const char *net_name;
+    int split_share;
 } NcclConfig;
-enum { NCCL_CONFIG_VERSION = 21400, NCCL_MIN_VERSION = 21400, NCCL_SHARED_VERSION = 23000 };
+enum { NCCL_CONFIG_VERSION = 21700, NCCL_MIN_VERSION = 21400, NCCL_SHARED_VERSION = 23000 };
+enum { NCCL_UNSET = INT_MIN };
 #define NCCL_CONFIG_MAGIC 0xcafebeefu
 
 /* NCCL_CALL(what, arguments): the function ncclWHAT. The last argument is its CUDA stream, if it

@@ -75,7 +75,13 @@ static Err open_queue(Comm *c, NcclChannel *ch)
 
 static Err join(Comm *c, NcclChannel *ch, const ChannelKey *name)
 {
-    NcclConfig config = {sizeof config, NCCL_CONFIG_MAGIC, NCCL_CONFIG_VERSION, 0};
+    NcclConfig config = {.size = sizeof config,
+                         .magic = NCCL_CONFIG_MAGIC,
+                         .version = NCCL_CONFIG_VERSION,
+                         .cga_size = NCCL_UNSET,
+                         .min_ctas = NCCL_UNSET,
+                         .max_ctas = nccl_ranks_here(c) > 1 ? SHARED_CTAS : NCCL_UNSET,
+                         .split_share = NCCL_UNSET};
     NcclId id = {{0}};
     if (ch->me == 0) TRY(nccl_ok(c, ch, api_of(c)->GetUniqueId(&id), "make an id"));
     if (ch->n > 1) TRY(broadcast_id(c, name, &id));
@@ -128,15 +134,9 @@ static Err exchange_bytes(const Comm *c, NcclChannel *ch, bool pair, char *at)
 
 Err nccl_channel_connect(Comm *c, NcclChannel *ch, const ChannelKey *name)
 {
-    const DeviceRuntime *rt = c->device.runtime;
-    void *at;
-    if (ch->n == 1) return OK;
-    TRY(rt->alloc(c->device.context, 2 * (size_t)ch->n, &at));
-    Err err = exchange_bytes(c, ch, name->pair[0] >= 0, at);
-    if (err == OK) err = await_members(c, ch, name);
-    if (err == OK) err = comm_sync(c, c->device, ch->queue);
-    rt->free(c->device.context, at);
-    return err;
+    TRY(exchange_bytes(c, ch, name->pair[0] >= 0, ch->scratch));
+    TRY(await_members(c, ch, name));
+    return comm_sync(c, c->device, ch->queue);
 }
 
 /* Flushes launched transfers together with the other members; aborts the communicator if that takes

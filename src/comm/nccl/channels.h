@@ -39,6 +39,9 @@
 #include "comm/nccl/entry.h"
 
 enum { LAUNCH_RING = 8 }; /* latest launches of a channel that are kept */
+/* Queues of a process that run at once (CUDA_DEVICE_MAX_CONNECTIONS), and multiprocessors of each
+ * kernel where ranks share a GPU: all must be resident, or they wait for those that are not. */
+enum { MAX_CONNECTIONS = 32, SHARED_CTAS = 3 };
 
 /* A transfer that was put into the queue of a channel. */
 typedef struct {
@@ -60,7 +63,7 @@ typedef struct NcclChannel {
     int64_t next_launch; /* PendingTransfer.launch of the transfer to launch next */
     int busy;            /* slot whose launch NCCL reports in progress; -1: none */
     int n, me;           /* members; a pair is the sender, then the receiver */
-    void *scratch;       /* for maxima: the parts of all members */
+    void *scratch;       /* for maxima: the parts of all members; to connect: a byte of each */
     size_t scratch_bytes;
     NcclLaunch launch[LAUNCH_RING]; /* by PendingTransfer.launch */
 } NcclChannel;
@@ -83,15 +86,24 @@ typedef struct {
 
 /* channels.c. Collective over its members: opens queue and communicator. */
 Err nccl_channel_open(Comm *c, const ChannelKey *name, NcclChannel **out);
-/* Collective over its members, after nccl_channel_open. Sends a byte between each two: NCCL
- * allocates and connects at the first send, and in a step nothing may allocate. */
+/* Collective over its members, after nccl_channel_open. Sends a byte between each two, from and to
+ * the scratch memory. */
 Err nccl_channel_connect(Comm *c, NcclChannel *ch, const ChannelKey *name);
 /* Local. The channel of a transfer; NULL: it is not open. */
 NcclChannel *nccl_channel_find(const Comm *c, const Transfer *t);
 /* Local. Waits for the queue, which drains soon after an abort, and frees the channel for reuse. */
 void nccl_channel_close(Comm *c, NcclChannel *ch);
 
-/* launch.c. Local. Allocates scratch memory for a maximum: in comm_prepare, since an allocation
+/* prepare.c. Local. Ranks of this process that share this rank's GPU; 1: none do. */
+int nccl_ranks_here(const Comm *c);
+/* The function of the DeviceTransport. */
+Err nccl_prepare(Comm *c, const Transfer *t, int n);
+/* transport.c. Local. The event of a slot. */
+Err nccl_open_event(Comm *c, int slot);
+
+/* launch.c. Local. Scratch memory of at least `bytes`; may wait for the queue. */
+Err nccl_reserve(Comm *c, NcclChannel *ch, size_t bytes);
+/* Local. Allocates scratch memory for a maximum: in comm_prepare, since an allocation
  * within a step waits for the transfers of other ranks on the device; at begin for transfers larger
  * than those prepared. May wait for the queue, and then advances other transfers. */
 Err launch_reserve(Comm *c, const Transfer *t, NcclChannel *ch);

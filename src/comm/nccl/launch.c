@@ -192,9 +192,13 @@ static Err call(const NcclCall *k)
 
 Err launch_reserve(Comm *c, const Transfer *t, NcclChannel *ch)
 {
-    const DeviceRuntime *rt = c->device.runtime;
     const size_t each = (size_t)t->to.count * dtype_bytes(t->to.dtype);
-    const size_t bytes = is_maximum(t) ? each * (size_t)ch->n : 0;
+    return is_maximum(t) ? nccl_reserve(c, ch, each * (size_t)ch->n) : OK;
+}
+
+Err nccl_reserve(Comm *c, NcclChannel *ch, size_t bytes)
+{
+    const DeviceRuntime *rt = c->device.runtime;
     if (bytes <= ch->scratch_bytes) return OK;
     TRY(comm_sync(c, c->device, ch->queue)); /* a running transfer may use the old memory */
     if (ch->scratch) rt->free(c->device.context, ch->scratch);

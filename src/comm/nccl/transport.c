@@ -1,7 +1,5 @@
 /* transport.c -- NCCL as a DeviceTransport: begin, launch, wait. */
 #include "comm/nccl/channels.h"
-
-#include <string.h>
 #include "base/clock.h"
 
 static DeviceQueue *compute(const Comm *c)
@@ -9,64 +7,11 @@ static DeviceQueue *compute(const Comm *c)
     return c->device.runtime->queue(c->device.context, QUEUE_COMPUTE);
 }
 
-static Err open_event(Comm *c, int slot)
+Err nccl_open_event(Comm *c, int slot)
 {
     NcclState *n = c->transport_state;
     if (n->ready[slot]) return OK;
     return c->device.runtime->event_open(c->device.context, &n->ready[slot]);
-}
-
-static Err open_events(Comm *c)
-{
-    for (int i = 0; i < c->set.in_flight; i++) TRY(open_event(c, i));
-    return OK;
-}
-
-/* True if members send parts to each other in some transfer of the channel. */
-static bool sends_parts(const ChannelKey *key, const Transfer *t, int n)
-{
-    bool sends = key->pair[0] >= 0;
-    for (int i = 0; i < n && !sends; i++) {
-        const ChannelKey of = {&t[i], {-1, -1}};
-        const bool parts = t[i].kind == COMM_ALL_TO_ALL ||
-                           (t[i].kind == COMM_REDUCE_SCATTER && t[i].reduce == REDUCE_MAX);
-        sends = parts && channel_key_compare(key, &of) == 0;
-    }
-    return sends;
-}
-
-/* Streams of a process that wait at the same time need a connection to the GPU each: two that share
- * one wait for each other. */
-static Err check_queues(const Comm *c)
-{
-    enum { MAX_CONNECTIONS = 32 }; /* of CUDA_DEVICE_MAX_CONNECTIONS */
-    const int gpus = c->device.runtime->count();
-    const int here = strcmp(c->table->name, "local") == 0 ? (c->set.ranks + gpus - 1) / gpus : 1;
-    int own = 1; /* compute */
-    for (NcclChannel *ch = ((NcclState *)c->transport_state)->channels; ch; ch = ch->next) own++;
-    if (own * here <= MAX_CONNECTIONS) return OK;
-    return err_fail(ERR_CONFIG,
-                    "nccl: %d ranks as threads on one GPU use %d queues each; %d in all are the "
-                    "most that run at once; start the ranks as processes (mpirun), or leave "
-                    "run.comm=auto",
-                    here, own, MAX_CONNECTIONS);
-}
-
-static Err transport_prepare(Comm *c, const Transfer *t, int n)
-{
-    ChannelKey *name;
-    NcclChannel *ch;
-    TRY(ARENA_NEW(c->arena, n + 1, &name));
-    for (int i = 0; i < n; i++) name[i] = channel_key(&t[i], c->set.rank);
-    const int channels = channel_keys_unique(name, n);
-    for (int i = 0; i < channels; i++)
-        if (!nccl_channel_find(c, name[i].t)) {
-            TRY(nccl_channel_open(c, &name[i], &ch));
-            if (sends_parts(&name[i], t, n)) TRY(nccl_channel_connect(c, ch, &name[i]));
-        }
-    TRY(check_queues(c));
-    for (int i = 0; i < n; i++) TRY(launch_reserve(c, &t[i], nccl_channel_find(c, &t[i])));
-    return open_events(c);
 }
 
 /* A group of one rank needs no other: its channel is opened on demand. */
@@ -93,7 +38,7 @@ static Err transport_begin(Comm *c, int slot)
         return err_fail(ERR_PEER, "nccl: rank %d: its communicators were aborted", c->set.rank);
     TRY(find_channel(c, &c->pending[slot], &ch));
     TRY(launch_reserve(c, &c->pending[slot].t, ch));
-    TRY(open_event(c, slot));
+    TRY(nccl_open_event(c, slot));
     return c->device.runtime->record(compute(c), n->ready[slot]);
 }
 
@@ -196,7 +141,7 @@ static void transport_release(Comm *c)
 }
 
 const DeviceTransport nccl_transport = {.name = "nccl",
-                                        .prepare = transport_prepare,
+                                        .prepare = nccl_prepare,
                                         .begin = transport_begin,
                                         .launch = transport_launch,
                                         .wait = transport_wait,
