@@ -33,7 +33,7 @@ const char *nccl_text(const char *path, char text[NCCL_TEXT_BYTES])
     char version[NCCL_VERSION_BYTES];
     NcclLibrary l;
     if (nccl_open(path, NULL, &l) == OK)
-        snprintf(text, NCCL_TEXT_BYTES, "nccl: %s, not run on two GPUs yet",
+        snprintf(text, NCCL_TEXT_BYTES, "nccl: %s, run on one GPU, not on several yet",
                  nccl_version_text(l.version, version));
     else
         snprintf(text, NCCL_TEXT_BYTES, "%.*s", NCCL_TEXT_BYTES - 1, err_text());
