@@ -75,7 +75,7 @@ median_ms() { sed -n 's/.*"step_ms": \([0-9.]*\).*/\1/p' "$scratch/$1/metrics.js
 part_transfers() {
     local n test
     for test in comm ranks faults; do
-        "$folder/test_nccl_$test" "$folder/sheaf-cuda.so" || [[ $? == 77 ]] || failed "test_nccl_$test"
+        timeout -k 5 300 "$folder/test_nccl_$test" "$folder/sheaf-cuda.so" || [[ $? == 77 ]] || failed "test_nccl_$test"
     done
     for n in 2 3 4 8; do
         SHEAF_BINARY_DIR=$folder mpirun -n $n "$folder/mpi_test_nccl_comm" "$folder/sheaf-cuda.so" >"$scratch/comm.$n" 2>&1 ||
@@ -114,6 +114,8 @@ part_cover() {
     "$folder/sheaf" verify examples/llama-tiny.yaml data.train=README.md run.device=cuda run.comm=nccl --ranks 4 || failed "covering set"
     "$folder/sheaf" verify examples/llama-tiny.yaml model.name=qwen3-moe-tiny data.train=README.md run.device=cuda run.comm=nccl \
         --layouts "dp=2 ep=2; dp=4 ep=2 zero=3; dp=2 tp=2 ep=4; dp=2 tp=2 ep=2 etp=2" || failed "experts"
+    "$folder/sheaf" verify model.name=stdit-tiny run.device=cuda run.comm=nccl --layouts "cp=2 context=dsp; cp=2 context=ulysses; \
+        cp=2 context=ring; cp=4 context=dsp; cp=2 weights=stream; cp=2 dp=2 zero=3 context=dsp; tp=2 sequence" || failed "clips"
 }
 
 # Steps as graphs: the bits of steps that are walked.
@@ -231,7 +233,7 @@ nccl() {
     libraries || return 77
     scratch=$(mktemp -d)
     trap 'rm -rf "$scratch"' EXIT
-    export NCCL_MULTI_RANK_GPU_ENABLE=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
+    export NCCL_MULTI_RANK_GPU_ENABLE=1 SHEAF_NCCL_THREADS=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
         OMPI_MCA_hwloc_base_binding_policy=none
     shift $(($# < 2 ? $# : 2))
     if ! "$folder/sheaf" --version | grep -qE "NCCL 2\.([3-9][0-9]|[0-9]{3})"; then

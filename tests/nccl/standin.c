@@ -94,7 +94,9 @@ NcclResult ncclCommInitRankConfig(NcclComm **comm, int n, NcclId id, int rank, N
     c->rank = rank;
     c->polls = 3;
     snprintf(c->name, sizeof c->name, "%.60s", id.bytes);
-    if (config->size != sizeof *config || config->magic != NCCL_CONFIG_MAGIC || config->blocking)
+    const bool shared = config->version == NCCL_CONFIG_SHARED;
+    if (config->size != (shared ? sizeof *config : NCCL_CONFIG_BYTES) ||
+        config->magic != NCCL_CONFIG_MAGIC || config->blocking)
         return misuse(c, "a configuration that is none, or one that blocks");
     if (n < 1 || n > MAX_RANKS || rank < 0 || rank >= n) return misuse(c, "rank %d of %d", rank, n);
     pthread_mutex_lock(&all.lock);

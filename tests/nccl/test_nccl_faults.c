@@ -60,6 +60,62 @@ static Err sums(Side *s)
     return OK;
 }
 
+/* A graph with the sum, launched twice by all ranks but rank 1, which fails before its second
+ * launch: the graphs of the others are closed before their communicators are. */
+typedef struct {
+    const Side *s;
+    DeviceGraph *graph;
+} GraphOf;
+
+static GraphOf graph_of[MAX_TEST_RANKS]; /* outlive the body of their rank */
+
+static void drop_graph(void *arg)
+{
+    GraphOf *g = arg;
+    g->s->m->graphs->graph_close(g->graph);
+    g->graph = NULL;
+}
+
+static Err capture_sum(Side *s, GraphOf *g)
+{
+    TestRank *r = s->r;
+    const Transfer t = sum_of(s);
+    const CommTotals none = comm_totals(r->comm);
+    *g = (GraphOf){.s = s};
+    TRY(s->m->graphs->capture_begin(s->queue));
+    comm_capture(r->comm, true);
+    const Err err = comm_do(r->comm, &t);
+    comm_capture(r->comm, false);
+    TRY(s->m->graphs->capture_end(s->queue, &g->graph));
+    comm_graphs(r->comm, drop_graph, g);
+    const CommTotals one = comm_totals(r->comm);
+    comm_repeat(r->comm, &none, &one);
+    const CommTotals two = comm_totals(r->comm);
+    EXPECT(r, one.of_kind[COMM_ALL_REDUCE].transfers == 2);
+    EXPECT(r, two.of_kind[COMM_ALL_REDUCE].transfers == 3);
+    return err;
+}
+
+static Err sums_in_graphs(Side *s)
+{
+    TestRank *r = s->r;
+    const Transfer t = sum_of(s);
+    GraphOf *g = &graph_of[r->rank];
+    setup.fault((StandinFault){FAULT_NONE, 0});
+    TRY(s->m->set(s->queue, s->device, 0, TEST_BYTES));
+    TRY(comm_prepare(r->comm, &t, 1));
+    TRY(comm_do(r->comm, &t));
+    TRY(side_sync(s));
+    TRY(capture_sum(s, g));
+    for (int i = 0; i < 2; i++) {
+        if (i == 1 && r->rank == 1) return err_fail(ERR_IO, "the disk is full");
+        comm_launched(r->comm);
+        TRY(s->m->graphs->graph_run(s->queue, g->graph));
+        TRY(side_sync(s));
+    }
+    return OK;
+}
+
 /* Leaves as the training loop does: the message of the error must survive that. */
 static bool leaves;
 static Err sums_and_leave(Side *s)
@@ -82,9 +138,8 @@ static void nothing_left(bool aborted)
     assert_true(left.contexts == 0 && left.bytes == 0);
 }
 
-static void expect(const char *what, const char *where, double timeout_s)
+static void expect_of(SideBody *body, const char *what, const char *where, double timeout_s)
 {
-    SideBody *body = sums_and_leave;
     const double start_s = now_s();
     ranks_run(&(TestWorld){.ranks = ranks_or(RANKS),
                            .body = with_side,
@@ -99,6 +154,11 @@ static void expect(const char *what, const char *where, double timeout_s)
         assert_true(r->ended_s - start_s < 20);
     }
     nothing_left(fault.what != FAULT_OPEN); /* a rank may learn of it before it opens its own */
+}
+
+static void expect(const char *what, const char *where, double timeout_s)
+{
+    expect_of(sums_and_leave, what, where, timeout_s);
 }
 
 static const char sum_name[] = "all-reduce #3 over {0 1 2}, instruction 41, launched";
@@ -156,6 +216,12 @@ static void a_rank_that_fails_itself(void **state)
     fails_itself = false;
 }
 
+static void a_rank_that_fails_beside_graphs(void **state)
+{
+    (void)state;
+    expect_of(sums_in_graphs, "the disk is full", NULL, 20);
+}
+
 /* Without faults the same library works again. */
 static void none(void **state)
 {
@@ -209,7 +275,7 @@ static Two two_open(void)
 {
     const DeviceRuntime *m = device_shadow.runtime;
     NcclConfig config = {
-        .size = sizeof config, .magic = NCCL_CONFIG_MAGIC, .version = NCCL_CONFIG_VERSION};
+        .size = NCCL_CONFIG_BYTES, .magic = NCCL_CONFIG_MAGIC, .version = NCCL_CONFIG_VERSION};
     NcclId id;
     Two t;
     assert_int_equal(nccl.id(&id), NCCL_OK);
@@ -299,6 +365,7 @@ int main(int argc, char **argv)
                                        cmocka_unit_test(a_gpu_that_stops),
                                        cmocka_unit_test(a_communicator_that_does_not_open),
                                        cmocka_unit_test(a_rank_that_fails_itself),
+                                       cmocka_unit_test(a_rank_that_fails_beside_graphs),
                                        cmocka_unit_test(another_order_is_detected),
                                        cmocka_unit_test(misuse_is_detected)};
     const struct CMUnitTest on_gpu[] = {

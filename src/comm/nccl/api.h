@@ -31,8 +31,8 @@ typedef enum {
 } NcclType;
 typedef enum { NCCL_SUM = 0, NCCL_MAX = 2 } NcclOp;
 
-/* ncclConfig_t as of 2.17; older versions read the members up to `blocking`. Its size and version
- * show NCCL that later members are absent. */
+/* ncclConfig_t as of 2.14, and with the members from cga_size on as of 2.17. Its size and version
+ * show NCCL which members are absent. */
 typedef struct {
     size_t size;
     unsigned magic, version;
@@ -41,7 +41,8 @@ typedef struct {
     const char *net_name;
     int split_share;
 } NcclConfig;
-enum { NCCL_CONFIG_VERSION = 21700, NCCL_MIN_VERSION = 21400, NCCL_SHARED_VERSION = 23000 };
+enum { NCCL_CONFIG_VERSION = 21400, NCCL_CONFIG_SHARED = 21700, NCCL_CONFIG_BYTES = 24 };
+enum { NCCL_MIN_VERSION = 21400, NCCL_SHARED_VERSION = 23000 };
 enum { NCCL_UNSET = INT_MIN };
 #define NCCL_CONFIG_MAGIC 0xcafebeefu
 

@@ -75,12 +75,13 @@ static Err open_queue(Comm *c, NcclChannel *ch)
 
 static Err join(Comm *c, NcclChannel *ch, const ChannelKey *name)
 {
-    NcclConfig config = {.size = sizeof config,
+    const bool shared = nccl_ranks_here(c) > 1;
+    NcclConfig config = {.size = shared ? sizeof config : NCCL_CONFIG_BYTES,
                          .magic = NCCL_CONFIG_MAGIC,
-                         .version = NCCL_CONFIG_VERSION,
+                         .version = shared ? NCCL_CONFIG_SHARED : NCCL_CONFIG_VERSION,
                          .cga_size = NCCL_UNSET,
                          .min_ctas = NCCL_UNSET,
-                         .max_ctas = nccl_ranks_here(c) > 1 ? SHARED_CTAS : NCCL_UNSET,
+                         .max_ctas = shared ? SHARED_CTAS : NCCL_UNSET,
                          .split_share = NCCL_UNSET};
     NcclId id = {{0}};
     if (ch->me == 0) TRY(nccl_ok(c, ch, api_of(c)->GetUniqueId(&id), "make an id"));

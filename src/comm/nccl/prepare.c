@@ -11,6 +11,7 @@
  *     turn of rank 1   {1 2} | {2 1}              the members of each meet before it */
 #include "comm/nccl/channels.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static bool among_threads(const Comm *c)
@@ -52,6 +53,21 @@ static Err check_queues(const Comm *c)
                     here, own, MAX_CONNECTIONS);
 }
 
+/* Sends among three or more threads on one GPU hung with NCCL 2.30.7, before kernels were limited
+ * to SHARED_CTAS and connections made in turns; with both they have not run on a GPU. */
+static Err check_sends(const Comm *c, const ChannelKey *key, int n)
+{
+    const char *tries = getenv("SHEAF_NCCL_THREADS");
+    bool sends = false;
+    for (int i = 0; i < n; i++) sends = sends || key[i].pair[0] >= 0;
+    if (!sends || nccl_ranks_here(c) < 3 || (tries && strcmp(tries, "1") == 0)) return OK;
+    return err_fail(ERR_CONFIG,
+                    "nccl: %d ranks as threads on one GPU send to single ranks, which has not been "
+                    "seen to work; start them as processes (mpirun), leave run.comm=auto, or set "
+                    "SHEAF_NCCL_THREADS=1 to try it",
+                    nccl_ranks_here(c));
+}
+
 static int32_t lowest(RankList members)
 {
     int32_t least = members.rank[0];
@@ -85,6 +101,7 @@ Err nccl_prepare(Comm *c, const Transfer *t, int n)
     TRY(ARENA_NEW(c->arena, n + 1, &key));
     for (int i = 0; i < n; i++) key[i] = channel_key(&t[i], c->set.rank);
     const int channels = channel_keys_unique(key, n);
+    TRY(check_sends(c, key, channels));
     for (int i = 0; i < channels; i++) {
         if (nccl_channel_find(c, key[i].t)) continue;
         TRY(nccl_channel_open(c, &key[i], &ch));
