@@ -24,6 +24,15 @@ SAME("size", offsetof(NcclConfig, size), offsetof(ncclConfig_t, size));
 SAME("magic", offsetof(NcclConfig, magic), offsetof(ncclConfig_t, magic));
 SAME("version", offsetof(NcclConfig, version), offsetof(ncclConfig_t, version));
 SAME("blocking", offsetof(NcclConfig, blocking), offsetof(ncclConfig_t, blocking));
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 17, 0)
+SAME("cga", offsetof(NcclConfig, cga_size), offsetof(ncclConfig_t, cgaClusterSize));
+SAME("ctas", offsetof(NcclConfig, max_ctas), offsetof(ncclConfig_t, maxCTAs));
+SAME("split", offsetof(NcclConfig, split_share), offsetof(ncclConfig_t, splitShare));
+SAME("unset", NCCL_UNSET, NCCL_CONFIG_UNDEF_INT);
+#endif
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 30, 0)
+SAME("total", NCCL_STAT_TOTAL, ncclStatGpuMemTotal);
+#endif
 
 /* Functions: the arguments must agree except for the names of types. */
 typedef ncclResult_t AllReduce(const void *, void *, size_t, ncclDataType_t, ncclRedOp_t,

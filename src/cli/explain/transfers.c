@@ -107,7 +107,8 @@ static void channels_text(const Facts *f, Text *t)
     const ChannelCount *c = &f->channels;
     text_add(t,
              "  channels: %d of groups, %d of pairs; on GPUs NCCL opens a communicator for each, "
-             "with buffers of its\n  own, which MEMORY does not count\n",
+             "with buffers of its\n  own, which MEMORY does not count; train prints their bytes "
+             "after its first step\n",
              c->groups, c->pairs);
 }
 
