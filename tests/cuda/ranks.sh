@@ -102,10 +102,10 @@ part_layouts() {
         # shellcheck disable=SC2086
         train "one$name" -- $(tr ' ' '\n' <<<"$keys" | grep -E '^(model|batch)' | tr '\n' ' ') || failed "one rank of $row"
         # shellcheck disable=SC2086
-        processes "$n" "p$name" $keys && near "one$name" "p$name" || failed "processes: $row"
+        processes "$n" "p$name" $keys && near "one$name" "p$name" && echo "processes: $row: $(sed -n 's/^steps are //p' "$scratch/p$name.out")" ||
+            failed "processes: $row"
         # shellcheck disable=SC2086
-        train "t$name" -- run.comm=nccl run.ranks="$n" $keys && near "one$name" "t$name" || failed "threads: $row"
-        echo "ok: $row, $(sed -n 's/^steps are //p' "$scratch/p$name.out")"
+        train "t$name" -- run.comm=nccl run.ranks="$n" $keys && near "one$name" "t$name" && echo "threads: $row" || failed "threads: $row"
     done
 }
 
