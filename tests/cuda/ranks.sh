@@ -230,7 +230,8 @@ part_trace() {
 }
 
 nccl() {
-    libraries || return 77
+    nvidia-smi -L >/dev/null 2>&1 || { echo "SKIPPED: NCCL: there is no GPU here"; return 77; }
+    libraries
     scratch=$(mktemp -d)
     trap 'rm -rf "$scratch"' EXIT
     export NCCL_MULTI_RANK_GPU_ENABLE=1 SHEAF_NCCL_THREADS=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
@@ -254,6 +255,6 @@ run() {
 
 case ${1-} in
 bundle | run) "$1" ;;
-nccl) nccl "$@" ;;
+nccl) nccl "$@" || exit $? ;;
 *) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
