@@ -68,6 +68,7 @@ typedef struct {
     const char *choice;      /* --explain-choice; NULL: none */
     int n_choice;            /* 0: no plan with this choice fits, or 1 */
     PlanRow with_choice;
+    const char *no_choice; /* why there is none */
 } PlanReport;
 
 /* Local. The choices that arguments fix. ERR_CONFIG for an argument that is not in the space. */

@@ -270,7 +270,7 @@ static Err choice_text(const PlanReport *r, Arena *temp, Text *t)
     if (!r->choice) return OK;
     text_add(t, "\nCHOICE %s\n", r->choice);
     if (r->n_choice == 0) {
-        text_add(t, "  no plan with it fits, or the compiler refuses all of them\n");
+        text_add(t, "  %s\n", r->no_choice);
         return OK;
     }
     TRY(point_text(&with->point, temp, &words));

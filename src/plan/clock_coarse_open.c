@@ -215,6 +215,15 @@ static CostGroup across_stages(const CoarseClock *c, RankList group)
     return g;
 }
 
+/* Seconds to sum the statistics of routers. */
+static double stat_seconds(const CoarseClock *c)
+{
+    const LayoutSummary *l = c->in->layout;
+    if (l->stat_cells <= 0) return 0;
+    return cost_transfer_seconds(&c->in->cluster->rates, COMM_ALL_REDUCE,
+                                 across_stages(c, l->stats), 8.0 * l->stat_cells);
+}
+
 double coarse_norm_seconds(const CoarseClock *c)
 {
     const CostRates *r = &c->in->cluster->rates;
@@ -224,5 +233,7 @@ double coarse_norm_seconds(const CoarseClock *c)
     for (int u = 0; u < c->n_units; u++) cells += c->unit[u]->norm_cells;
     return cost_transfer_seconds(r, COMM_ALL_GATHER, totals, 16.0 * totals.members) +
            cost_transfer_seconds(r, COMM_ALL_GATHER, blocks, 8.0 * cells) +
-           cost_transfer_seconds(r, COMM_ALL_GATHER, cost_group(r, l->squares), 8.0 * l->squares.n);
+           cost_transfer_seconds(r, COMM_ALL_GATHER, cost_group(r, l->squares),
+                                 8.0 * l->squares.n) +
+           stat_seconds(c);
 }

@@ -415,6 +415,8 @@ static Err summarize(Summarizer *s)
     }
     TRY(copy_group(s, lp->scalar[TOTALS].group, &out->totals));
     TRY(copy_group(s, lp->scalar[BLOCKS].group, &out->blocks));
+    TRY(copy_group(s, lp->scalar[STATS].group, &out->stats));
+    out->stat_cells = (double)lp->scalar[STATS].cells;
     return copy_group(s, lp->scalar[SQUARES].group, &out->squares);
 }
 

@@ -58,6 +58,8 @@ typedef struct {
     int live;                /* packs that are gathered per use: most at once */
     RankList totals, blocks, squares; /* of rank 0: ranks that exchange loss and norm, within a
                                          stage; totals and blocks extend along pp too */
+    RankList stats;    /* the same of the statistics of routers, summed at the end; along pp too */
+    double stat_cells; /* of all units; 0: no unit has some */
 } LayoutSummary;
 
 /* Local. Compiles the job's unit kinds once and summarizes them. Of in->job, stages' rules of

@@ -7,7 +7,7 @@
  *                    both ends of a send wait for it; the coarse clock has one order for a stage
  *     uneven nodes   if the axes cut across nodes (tp=3 on nodes of 2), ranks along dp have other
  *                    positions; a summary has those of the first
- *     experts        the loads of routers, summed at the end, are left out
+ *     experts        gathers and reductions of a unit's two packs, over other groups, are one
  *     far apart      tied weights are summarized on neighboring stages, which may be on one node
  *                    although the first and the last are not */
 #include <math.h>
@@ -18,7 +18,7 @@
 #include "plan/clock_coarse.h"
 
 static const double OVERLAPS = 0.005, CARRIED_OUT = 0.05, UNEVEN_NODES = 0.10, FAR_APART = 0.02,
-                    EXPERTS = 0.02;
+                    EXPERTS = 0.025;
 
 /* Clusters with launches by the host, serial axes, and transfers that slow work down: the host runs
  * ahead within a RUN, and slow-downs move waits. */

@@ -194,6 +194,13 @@ static void fixed_keys_and_choices(void **state)
     assert_printed("CHOICE parallel.recompute=full");
     assert_printed("it costs      work +");
     assert_not_printed(" pp=2");
+    assert_int_equal(sheaf_verb(1, "plan", cluster, "--gpus=2", "--explain-choice=mesh.tp=3", NULL),
+                     0);
+    assert_printed("the space has no plan with it for 2 ranks: dp x cp x pp x tp");
+    assert_int_equal(sheaf_verb(1, "plan", cluster, "--gpus=2", "--memory=0.0024",
+                                "--explain-choice=mesh.dp=2", NULL),
+                     0);
+    assert_printed("plans with it fits: each needs at least");
 }
 
 static void written_plans_are_read(void **state)
