@@ -105,8 +105,6 @@ static Err add_layouts(PointList *l, PlanPoint p)
     static const ContextKind ways[] = {CONTEXT_GATHER, CONTEXT_RING, CONTEXT_ULYSSES};
     for (int sp = 0; sp <= (p.mesh.tp > 1); sp++) {
         if (!allows(l->s->fixed.sequence, sp)) continue;
-        /* With parallel.sequence no rank along tp repeats the tokens of a router: not searched. */
-        if (p.mesh.etp > 1 && p.mesh.cp > 1 && !sp) continue;
         p.sequence = sp;
         for (int c = 0; c < (p.mesh.cp > 1 ? 3 : 1); c++) {
             p.context = p.mesh.cp > 1 ? ways[c] : CONTEXT_AUTO;

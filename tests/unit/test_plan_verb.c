@@ -197,7 +197,7 @@ static void fixed_keys_and_choices(void **state)
     assert_int_equal(sheaf_verb(1, "plan", cluster, "--gpus=2", "--explain-choice=mesh.tp=3", NULL),
                      0);
     assert_printed("the space has no plan with it for 2 ranks: dp x cp x pp x tp");
-    assert_int_equal(sheaf_verb(1, "plan", cluster, "--gpus=2", "--memory=0.0024",
+    assert_int_equal(sheaf_verb(1, "plan", cluster, "--gpus=2", "--memory=0.0018",
                                 "--explain-choice=mesh.dp=2", NULL),
                      0);
     assert_printed("plans with it fits: each needs at least");
