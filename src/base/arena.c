@@ -47,16 +47,31 @@ static bool keep_range(const Arena *a)
     return false;
 }
 
+static void return_kept(void)
+{
+    for (int row = 0; row < N_SIZES; row++)
+        for (int i = 0; i < KEPT_EACH; i++) {
+            char *base = atomic_exchange(&kept[row][i], NULL);
+            if (base) munmap(base, (size_t)1 << row);
+        }
+}
+
+static char *reserve(size_t bytes)
+{
+    void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return base == MAP_FAILED ? NULL : base;
+}
+
 Err arena_open(Arena *a, const char *name, size_t cap_bytes)
 {
-    void *base = take_kept(cap_bytes);
-    if (base) {
-        *a = (Arena){.name = name, .base = base, .cap_bytes = cap_bytes};
-        return OK;
+    char *base = take_kept(cap_bytes);
+    if (!base) base = reserve(cap_bytes);
+    if (!base) {
+        return_kept(); /* they count against a limit on virtual memory */
+        base = reserve(cap_bytes);
     }
-    base = mmap(NULL, cap_bytes, PROT_READ | PROT_WRITE,
-                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (base == MAP_FAILED)
+    if (!base)
         return err_fail(ERR_NOMEM,
                         "arena %s: cannot reserve %zu bytes of addresses; is there a "
                         "limit on virtual memory (ulimit -v)?",

@@ -8,12 +8,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 #include <cmocka.h>
 
 #include "base/arena.h"
 #include "base/philox.h"
 #include "base/text.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1 /* sanitizers reserve more addresses than any limit that a test could set */
+#else
+#define SANITIZED 0
+#endif
 
 static Err half(int value, int *out)
 {
@@ -124,6 +131,25 @@ static void arena_is_reopened(void **state)
     for (int i = 0; i < MANY; i++) assert_int_equal(((char *)p)[i], 0);
     arena_close(&a);
     arena_close(&b);
+}
+
+/* Addresses that closed arenas have left are returned where a limit leaves no others. */
+static void arena_opens_within_a_limit(void **state)
+{
+    enum { BITS = 36 };
+    const struct rlimit most = {(rlim_t)3 << (BITS - 1), RLIM_INFINITY};
+    struct rlimit before;
+    Arena a;
+    (void)state;
+    if (SANITIZED) return;
+    assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
+    assert_int_equal(arena_open(&a, "kept", (size_t)1 << BITS), OK);
+    arena_close(&a);
+    assert_int_equal(setrlimit(RLIMIT_AS, &most), 0);
+    const Err err = arena_open(&a, "other", ((size_t)1 << BITS) - 4096);
+    assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
+    assert_int_equal(err, OK);
+    arena_close(&a);
 }
 
 static void allocate_some(Arena *a)
@@ -455,6 +481,7 @@ int main(void)
         cmocka_unit_test(arena_aligns_zeroes_and_stops_at_its_cap),
         cmocka_unit_test(arena_rewinds_and_poisons),
         cmocka_unit_test(arena_is_reopened),
+        cmocka_unit_test(arena_opens_within_a_limit),
         cmocka_unit_test(counting_arena_measures_the_same),
         cmocka_unit_test(text_grows_in_its_arena),
         cmocka_unit_test(text_reads_files_whole),
