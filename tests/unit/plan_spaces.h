@@ -3,6 +3,8 @@
 #ifndef UNIT_PLAN_SPACES_H
 #define UNIT_PLAN_SPACES_H
 
+#include <stdlib.h>
+
 #include "clock_cases.h"
 #include "plan/search.h"
 
@@ -91,35 +93,60 @@ static inline double best_known(const KnownPlan *plan, int n, double limit_bytes
     return best;
 }
 
-/* The search finds the optimum of brute force, at four limits of memory. */
+typedef struct {
+    KnownPlan *plan;
+    int n;
+} KnownPlans;
+
+/* The search finds the optimum of brute force within the limit; returns the bytes of its plan, or
+ * 0 if none fits. */
+static inline double check_limit(SmallSpace *t, const KnownPlans *known, double limit)
+{
+    const double best = best_known(known->plan, known->n, limit);
+    PlanRanking r;
+    DO(plan_search(&t->s, limit, 1, false, &r));
+    assert_int_equal(r.n, best > 0);
+    if (r.n == 0) return 0;
+    const PlanNode *node = &t->s.node[r.node[0]];
+    assert_true(r.complete);
+    if (node->key_s != best || r.bound_s != best)
+        fail_msg("limit %.0f: the search finds %.9g s, all %d plans %.9g s", limit, node->key_s,
+                 known->n, best);
+    assert_true(node->memory_bytes <= limit);
+    return node->memory_bytes;
+}
+
+static inline int by_bytes(const void *a, const void *b)
+{
+    const double x = ((const KnownPlan *)a)->bytes, y = ((const KnownPlan *)b)->bytes;
+    return (x > y) - (x < y);
+}
+
+/* At limits of memory that fall, then at some that rise and are those of plans, or a byte less:
+ * plans that were linked in part are linked again. */
 static inline void check_space(int n, const PlanFixed *fixed)
 {
-    static const double share[] = {1e9, 0.8, 0.6, 0.3};
-    SmallSpace known, t;
-    KnownPlan *plan;
-    double most = 0;
-    open_small(&known, n, fixed);
-    DO(ARENA_NEW(&known.arena, known.s.n, &plan));
-    const int plans = know_all(&known, plan);
-    assert_true(plans > 20);
+    static const double share[] = {0.8, 0.6, 0.3};
+    enum { RISING = 12 };
+    SmallSpace all, t;
+    KnownPlans known;
+    open_small(&all, n, fixed);
+    DO(ARENA_NEW(&all.arena, all.s.n, &known.plan));
+    known.n = know_all(&all, known.plan);
+    assert_true(known.n > 20);
     open_small(&t, n, fixed);
-    for (int i = 0; i < 4; i++) {
-        const double limit = i == 0 ? 1e12 : most * share[i];
-        const double best = best_known(plan, plans, limit);
-        PlanRanking r;
-        DO(plan_search(&t.s, limit, 1, false, &r));
-        assert_int_equal(r.n, best > 0);
-        if (r.n == 0) continue;
-        const PlanNode *node = &t.s.node[r.node[0]];
-        assert_true(r.complete);
-        if (node->key_s != best || r.bound_s != best)
-            fail_msg("space %d, limit %g: the search finds %.9g s, all %d plans %.9g s", n, limit,
-                     node->key_s, plans, best);
-        assert_true(node->memory_bytes <= limit);
-        if (i == 0) most = node->memory_bytes;
+    const double most = check_limit(&t, &known, 1e12);
+    for (int i = 0; i < 3; i++) check_limit(&t, &known, most * share[i]);
+    close_small(&t);
+    open_small(&t, n, fixed);
+    qsort(known.plan, (size_t)known.n, sizeof *known.plan, by_bytes);
+    for (int i = 0; i < RISING; i++) {
+        const double limit = known.plan[(int64_t)i * known.n / RISING].bytes;
+        check_limit(&t, &known, limit - 1);
+        check_limit(&t, &known, limit);
     }
     close_small(&t);
-    close_small(&known);
+    close_small(&all);
 }
 
 #endif

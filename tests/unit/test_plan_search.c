@@ -1,6 +1,8 @@
 /* test_plan_search.c -- the search against brute force, its limits, its order. */
 #include "plan_spaces.h"
 
+#include "plan/search_parts.h"
+
 static void finds_the_optimum(void **state)
 {
     PlanFixed fixed = plan_fixed_none();
@@ -73,6 +75,37 @@ static void is_ordered_and_repeats(void **state)
     close_small(&b);
 }
 
+/* A plan is linked up to the first rank that does not fit: it stays a bound until it fits. */
+static void links_up_to_the_limit(void **state)
+{
+    PlanFixed fixed = plan_fixed_none();
+    SmallSpace t;
+    int linked = 0;
+    (void)state;
+    fixed.micro = 2;
+    fixed.recompute = fixed.by_cost = 0;
+    fixed.schedule = "1f1b";
+    open_small(&t, 0, &fixed);
+    for (int i = 0; i < t.s.n && linked < 20; i += 3) {
+        PlanNode *node = &t.s.node[i];
+        double bytes;
+        while (node->level != LEVEL_TIMED && node->level != LEVEL_REFUSED)
+            DO(search_raise(&t.s, node));
+        if (node->level == LEVEL_REFUSED || plan_link(&t.s, &node->point, &bytes) != OK) continue;
+        t.s.limit_bytes = bytes - 1;
+        DO(search_raise(&t.s, node));
+        assert_int_equal(node->level, LEVEL_TIMED);
+        assert_true(node->memory_bytes > t.s.limit_bytes && node->memory_bytes <= bytes);
+        t.s.limit_bytes = bytes;
+        DO(search_raise(&t.s, node));
+        assert_int_equal(node->level, LEVEL_LINKED);
+        assert_true(node->memory_bytes == bytes);
+        linked++;
+    }
+    assert_int_equal(linked, 20);
+    close_small(&t);
+}
+
 /* What is fixed stays fixed. */
 static void keeps_what_is_fixed(void **state)
 {
@@ -98,6 +131,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(finds_the_optimum), cmocka_unit_test(few_nodes_give_a_gap),
-        cmocka_unit_test(is_ordered_and_repeats), cmocka_unit_test(keeps_what_is_fixed)};
+        cmocka_unit_test(links_up_to_the_limit), cmocka_unit_test(is_ordered_and_repeats),
+        cmocka_unit_test(keeps_what_is_fixed)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
