@@ -1,132 +1,79 @@
-/* experts.cu -- rows of tokens to the rows of their experts, and back; the gate of a shared
- * expert. */
+/* experts.cu -- swiglu of the rows of experts, and the gate of a shared expert.
+ *
+ * A thread has W adjacent elements of a row: 8 if all rows are contiguous and aligned, else 1. */
 #include "device/cuda/value.cuh"
 
-enum { THREADS = 256, MAX_LEVELS = 11 };
-
-static __device__ inline int32_t *choice_at(const Tensor &t, int64_t token, int64_t k)
-{
-    return (int32_t *)t.data + token * t.stride[0] + k * t.stride[1];
-}
-
-typedef struct {
-    Tensor x, at, gate, y, dgate; /* gate: data NULL if there is none */
-    int64_t width;
-} PermuteArgs;
-
-static __device__ inline float gate_of(const PermuteArgs &p, int64_t t, int64_t k)
-{
-    if (!p.gate.data) return 1;
-    return value_get(p.gate.data, p.gate.dtype, t * p.gate.stride[0] + k * p.gate.stride[1]);
-}
+enum { THREADS = 256 };
 
 static __device__ inline float row_get(const Tensor &t, int64_t row, int64_t i)
 {
     return value_get(t.data, t.dtype, row * t.stride[0] + i * t.stride[1]);
 }
 
-static __global__ void __launch_bounds__(THREADS)
-    permute_kernel(const __grid_constant__ PermuteArgs p)
+template <int W>
+static __device__ inline void row_floats(const Tensor &t, int64_t row, int64_t i, float *x)
 {
-    const int64_t t = blockIdx.x;
-    for (int64_t i = threadIdx.x; i < p.width; i += THREADS) {
-        const float x = row_get(p.x, t, i);
-        for (int64_t k = 0; k < p.at.n[1]; k++) {
-            const int32_t row = *choice_at(p.at, t, k);
-            if (row >= 0)
-                value_set(p.y.data, p.y.dtype, row * p.y.stride[0] + i * p.y.stride[1],
-                          gate_of(p, t, k) * x);
-        }
-    }
+    piece_floats<W>(piece_load<W>(t.data, t.dtype, row * t.stride[0] + i * t.stride[1]), t.dtype,
+                    x);
 }
 
-extern "C" Err cuda_permute(const Call *call)
+template <int W>
+static __device__ inline void row_store(const Tensor &t, int64_t row, int64_t i, const float *x)
 {
-    PermuteArgs p = {};
-    TRY(cuda_begin(call, KERNEL_permute));
-    p.x = call->in[0], p.at = call->in[1], p.y = call->out[0], p.width = p.x.n[1];
-    if (call->n_in > 2) p.gate = call->in[2];
-    if (tensor_count(&p.x) == 0) return OK;
-    permute_kernel<<<(unsigned)p.x.n[0], THREADS, 0, call->queue->stream>>>(p);
-    return cuda_launched(KERNEL_permute);
-}
-
-/* Pairwise over choices, as on device ref: sum[level] waits for its pair. */
-static __global__ void __launch_bounds__(THREADS)
-    unpermute_kernel(const __grid_constant__ PermuteArgs p)
-{
-    const int64_t t = blockIdx.x, choices = p.at.n[1];
-    for (int64_t i = threadIdx.x; i < p.width; i += THREADS) {
-        float sum[MAX_LEVELS];
-        for (int64_t k = 0; k < choices; k++) {
-            const int32_t row = *choice_at(p.at, t, k);
-            float x = row < 0 ? 0 : gate_of(p, t, k) * row_get(p.y, row, i);
-            int level = 0;
-            for (; k >> level & 1; level++) x += sum[level];
-            sum[level] = x;
-        }
-        float all = 0;
-        for (int level = 0; level < MAX_LEVELS; level++)
-            if (choices >> level & 1) all += sum[level];
-        value_set(p.x.data, p.x.dtype, t * p.x.stride[0] + i * p.x.stride[1], all);
-    }
-}
-
-extern "C" Err cuda_unpermute(const Call *call)
-{
-    PermuteArgs p = {};
-    TRY(cuda_begin(call, KERNEL_unpermute));
-    p.at = call->in[0], p.y = call->in[1], p.x = call->out[0], p.width = p.x.n[1];
-    if (call->n_in > 2) p.gate = call->in[2];
-    if (tensor_count(&p.x) == 0) return OK;
-    unpermute_kernel<<<(unsigned)p.x.n[0], THREADS, 0, call->queue->stream>>>(p);
-    return cuda_launched(KERNEL_unpermute);
-}
-
-static __global__ void __launch_bounds__(THREADS)
-    dgate_kernel(const __grid_constant__ PermuteArgs p)
-{
-    const int64_t t = blockIdx.x, k = blockIdx.y;
-    const int32_t row = *choice_at(p.at, t, k);
-    float sum = 0;
-    for (int64_t i = threadIdx.x; row >= 0 && i < p.width; i += THREADS)
-        sum += row_get(p.x, t, i) * row_get(p.y, row, i);
-    sum = group_sum<THREADS>(sum);
-    if (threadIdx.x == 0)
-        value_set(p.dgate.data, p.dgate.dtype, t * p.dgate.stride[0] + k * p.dgate.stride[1], sum);
-}
-
-extern "C" Err cuda_permute_dgate(const Call *call)
-{
-    PermuteArgs p = {};
-    TRY(cuda_begin(call, KERNEL_permute_dgate));
-    p.x = call->in[0], p.at = call->in[1], p.y = call->in[2], p.dgate = call->out[0];
-    p.width = p.x.n[1];
-    if (tensor_count(&p.dgate) == 0) return OK;
-    const dim3 grid((unsigned)p.x.n[0], (unsigned)p.at.n[1]);
-    dgate_kernel<<<grid, THREADS, 0, call->queue->stream>>>(p);
-    return cuda_launched(KERNEL_permute_dgate);
+    piece_store<W>(t.data, t.dtype, row * t.stride[0] + i * t.stride[1], x);
 }
 
 typedef struct {
-    Tensor dy, gate, up, offsets, out[2];
+    Tensor dy, gate, up, offsets, out[2]; /* forward: no dy, one out */
 } SwigluArgs;
 
-static __device__ inline bool is_live(const SwigluArgs &s, int64_t row)
+/* The row and first element of the thread; false if the row is not of an expert. */
+template <int W>
+static __device__ inline bool find_elements(const SwigluArgs &s, int64_t *row, int64_t *from)
 {
-    return row < ((const int32_t *)s.offsets.data)[(s.offsets.n[0] - 1) * s.offsets.stride[0]];
+    const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x, pieces = s.gate.n[1] / W;
+    *row = i <= UINT32_MAX ? (uint32_t)i / (uint32_t)pieces : i / pieces;
+    *from = (i - *row * pieces) * W;
+    return *row < ((const int32_t *)s.offsets.data)[(s.offsets.n[0] - 1) * s.offsets.stride[0]];
 }
 
+template <int W>
 static __global__ void __launch_bounds__(THREADS)
     grouped_swiglu_kernel(const __grid_constant__ SwigluArgs s)
 {
-    const int64_t row = blockIdx.x;
-    if (!is_live(s, row)) return;
-    for (int64_t i = threadIdx.x; i < s.gate.n[1]; i += THREADS) {
-        const float g = row_get(s.gate, row, i), u = row_get(s.up, row, i);
-        value_set(s.out[0].data, s.out[0].dtype, row * s.out[0].stride[0] + i * s.out[0].stride[1],
-                  g / (1 + __expf(-g)) * u);
+    int64_t row, i;
+    float gate[W], up[W];
+    if (!find_elements<W>(s, &row, &i)) return;
+    row_floats<W>(s.gate, row, i, gate);
+    row_floats<W>(s.up, row, i, up);
+#pragma unroll
+    for (int e = 0; e < W; e++) up[e] *= gate[e] / (1 + __expf(-gate[e]));
+    row_store<W>(s.out[0], row, i, up);
+}
+
+template <int W>
+static __global__ void __launch_bounds__(THREADS)
+    grouped_swiglu_dx_kernel(const __grid_constant__ SwigluArgs s)
+{
+    int64_t row, i;
+    float dy[W], gate[W], up[W];
+    if (!find_elements<W>(s, &row, &i)) return;
+    row_floats<W>(s.dy, row, i, dy);
+    row_floats<W>(s.gate, row, i, gate);
+    row_floats<W>(s.up, row, i, up);
+#pragma unroll
+    for (int e = 0; e < W; e++) {
+        const float g = gate[e], x = 1 / (1 + __expf(-g));
+        gate[e] = dy[e] * up[e] * x * (1 + g * (1 - x));
+        up[e] = dy[e] * g * x;
     }
+    row_store<W>(s.out[0], row, i, gate);
+    row_store<W>(s.out[1], row, i, up);
+}
+
+static unsigned swiglu_blocks(const SwigluArgs *s, bool wide)
+{
+    return (unsigned)blocks_of(tensor_count(&s->gate) / (wide ? +WIDE_PIECE : 1), THREADS);
 }
 
 extern "C" Err cuda_grouped_swiglu(const Call *call)
@@ -135,23 +82,11 @@ extern "C" Err cuda_grouped_swiglu(const Call *call)
     TRY(cuda_begin(call, KERNEL_grouped_swiglu));
     s.gate = call->in[0], s.up = call->in[1], s.offsets = call->in[2], s.out[0] = call->out[0];
     if (tensor_count(&s.gate) == 0) return OK;
-    grouped_swiglu_kernel<<<(unsigned)s.gate.n[0], THREADS, 0, call->queue->stream>>>(s);
+    const bool wide = wide_rows(&s.gate) && wide_rows(&s.up) && wide_rows(&s.out[0]);
+    (wide ? grouped_swiglu_kernel<WIDE_PIECE>
+          : grouped_swiglu_kernel<1>)<<<swiglu_blocks(&s, wide), THREADS, 0, call->queue->stream>>>(
+        s);
     return cuda_launched(KERNEL_grouped_swiglu);
-}
-
-static __global__ void __launch_bounds__(THREADS)
-    grouped_swiglu_dx_kernel(const __grid_constant__ SwigluArgs s)
-{
-    const int64_t row = blockIdx.x;
-    if (!is_live(s, row)) return;
-    for (int64_t i = threadIdx.x; i < s.gate.n[1]; i += THREADS) {
-        const float dy = row_get(s.dy, row, i), g = row_get(s.gate, row, i);
-        const float u = row_get(s.up, row, i), x = 1 / (1 + __expf(-g));
-        value_set(s.out[0].data, s.out[0].dtype, row * s.out[0].stride[0] + i * s.out[0].stride[1],
-                  dy * u * x * (1 + g * (1 - x)));
-        value_set(s.out[1].data, s.out[1].dtype, row * s.out[1].stride[0] + i * s.out[1].stride[1],
-                  dy * g * x);
-    }
 }
 
 extern "C" Err cuda_grouped_swiglu_dx(const Call *call)
@@ -161,7 +96,11 @@ extern "C" Err cuda_grouped_swiglu_dx(const Call *call)
     s.dy = call->in[0], s.gate = call->in[1], s.up = call->in[2], s.offsets = call->in[3];
     s.out[0] = call->out[0], s.out[1] = call->out[1];
     if (tensor_count(&s.gate) == 0) return OK;
-    grouped_swiglu_dx_kernel<<<(unsigned)s.gate.n[0], THREADS, 0, call->queue->stream>>>(s);
+    const bool wide = wide_rows(&s.dy) && wide_rows(&s.gate) && wide_rows(&s.up) &&
+                      wide_rows(&s.out[0]) && wide_rows(&s.out[1]);
+    (wide ? grouped_swiglu_dx_kernel<WIDE_PIECE>
+          : grouped_swiglu_dx_kernel<
+                1>)<<<swiglu_blocks(&s, wide), THREADS, 0, call->queue->stream>>>(s);
     return cuda_launched(KERNEL_grouped_swiglu_dx);
 }
 

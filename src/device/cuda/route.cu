@@ -2,10 +2,10 @@
  *
  * Logits and scores of a token are in shared memory. The k choices are k maxima over the warp, of
  * equal values the lower expert. load and stat are counts and sums in a fixed order: one block. */
-#include "device/cuda/value.cuh"
+#include "device/cuda/choices.cuh"
 #include "device/route.h"
 
-enum { WARPS = 4, LANES = 32, THREADS = 256 };
+enum { WARPS = 4, LANES = 32, THREADS = 1024 };
 
 typedef struct {
     Attr attr;
@@ -132,21 +132,23 @@ static __global__ void __launch_bounds__(WARPS *LANES)
                   factor * group[i]);
 }
 
-/* A thread per expert counts its tokens; counts are exact in any order. */
-static __global__ void count_kernel(const __grid_constant__ RouteArgs r, Tensor to, int64_t first,
-                                    float keep)
+/* A warp per expert counts its tokens. */
+static __global__ void __launch_bounds__(CHUNK_LANES)
+    load_kernel(const __grid_constant__ ChoiceCounts c, Tensor to, int64_t first, float keep)
 {
-    __shared__ int count;
-    const int64_t e = blockIdx.x;
-    if (threadIdx.x == 0) count = 0;
-    __syncthreads();
-    int mine = 0;
-    for (int64_t i = threadIdx.x; i < r.t * r.k; i += blockDim.x)
-        mine += *choice_at(r.expert, i / r.k, i % r.k) == e;
-    atomicAdd(&count, mine);
-    __syncthreads();
+    const int e = (int)blockIdx.x, count = count_of(c, e);
     if (threadIdx.x == 0)
         value_keep(to.data, to.dtype, (first + e) * to.stride[0], keep, (float)count);
+}
+
+/* to[first + e] = keep to + tokens of expert e. */
+static Err count_loads(const Call *call, const RouteArgs *r, const Tensor *to, int64_t first,
+                       float keep)
+{
+    ChoiceCounts c;
+    TRY(choice_counts(call, &r->expert, r->e, &c));
+    load_kernel<<<(unsigned)r->e, CHUNK_LANES, 0, call->queue->stream>>>(c, *to, first, keep);
+    return OK;
 }
 
 extern "C" Err cuda_route(const Call *call)
@@ -161,7 +163,7 @@ extern "C" Err cuda_route(const Call *call)
     if (r.t > 0)
         route_kernel<<<(unsigned)blocks_of(r.t, WARPS), WARPS * LANES, bytes,
                        call->queue->stream>>>(r);
-    count_kernel<<<(unsigned)r.e, THREADS, 0, call->queue->stream>>>(r, r.load, 0, 0);
+    TRY(count_loads(call, &r, &r.load, 0, 0));
     return cuda_launched(KERNEL_route);
 }
 
@@ -283,7 +285,7 @@ extern "C" Err cuda_route_dx(const Call *call)
     if (call->n_out > 1) {
         const float keep = (float)call->number[1];
         losses_kernel<<<1, THREADS, 0, stream>>>(losses, r.t, call->out[1], keep);
-        count_kernel<<<(unsigned)r.e, THREADS, 0, stream>>>(r, call->out[1], 2, keep);
+        TRY(count_loads(call, &r, &call->out[1], 2, keep));
     }
     return cuda_launched(KERNEL_route_dx);
 }

@@ -154,6 +154,14 @@ template <int G> static __device__ inline float group_max(float x)
     return warp_max(part[threadIdx.x % 32 % (G / 32)]);
 }
 
+/* True if WIDE_PIECE elements of a row of the matrix may be one piece. */
+enum { WIDE_PIECE = 8 };
+static inline bool wide_rows(const Tensor *t)
+{
+    return t->stride[1] == 1 && t->n[1] % WIDE_PIECE == 0 && t->stride[0] % WIDE_PIECE == 0 &&
+           (uintptr_t)t->data % 16 == 0;
+}
+
 static inline int64_t blocks_of(int64_t n, int64_t size) { return (n + size - 1) / size; }
 
 #endif
