@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "device/cuda/attention/cudnn.h"
+#include "device/cuda/gemm/hopper_grouped.h"
 #include "device/cuda/gemm/pingpong.h"
 #include "device/cuda/tensor_map.h"
 
@@ -120,6 +121,7 @@ static Err open_parts(DeviceContext *c)
         return err_fail(ERR_IO, "cuda: cuBLASLt does not start on GPU %d", c->ordinal);
     tensor_map_open(c);
     TRY(pingpong_open(c));
+    TRY(hopper_grouped_open(c));
     c->autotuner = autotuner_open();
     c->cudnn = cudnn_open(c->capability);
     return c->autotuner ? OK : err_fail(ERR_NOMEM, "cuda: no memory for the autotuner");

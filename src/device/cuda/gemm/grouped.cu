@@ -1,7 +1,10 @@
 /* grouped.cu -- GEMMs over the rows of all experts in one launch; offsets stay on the device.
  *
- * The grid covers the most tiles that any offsets can give: rows / TILE + experts. A block finds
- * the expert of its tile by a walk over the offsets; surplus blocks have none and return. */
+ * On Hopper bf16 operands that TMA can read are multiplied by hopper_grouped.cu. All others are
+ * multiplied here, without tensor cores. The grid covers the most tiles that any offsets can give:
+ * rows / TILE + experts. A block finds the expert of its tile by a walk over the offsets; surplus
+ * blocks have none and return. */
+#include "device/cuda/gemm/hopper_grouped.h"
 #include "device/cuda/value.cuh"
 
 enum { TILE = 32, ROWS = 8 };
@@ -78,11 +81,25 @@ static GroupedArgs args_of(const Call *call)
     return p;
 }
 
+/* The call as one of the ping-pong kernel. */
+static ExpertGemm on_hopper(const Call *call, GroupedKind kind)
+{
+    const bool grad = kind == GROUPED_GRAD;
+    ExpertGemm g = {};
+    g.kind = kind;
+    g.w[0] = call->in[grad ? 0 : 1], g.x[0] = call->in[grad ? 1 : 0];
+    g.offsets = call->in[2], g.out[0] = call->out[0];
+    g.keep = (float)call->number[0];
+    return g;
+}
+
 extern "C" Err cuda_grouped_gemm(const Call *call)
 {
     const GroupedArgs p = args_of(call);
+    const ExpertGemm g = on_hopper(call, p.tb ? GROUPED_FORWARD : GROUPED_BACK);
     TRY(cuda_begin(call, KERNEL_grouped_gemm));
     if (tensor_count(&p.c) == 0) return OK;
+    if (hopper_grouped_fits(call->queue->context, &g)) return hopper_grouped_run(call->queue, &g);
     const dim3 grid((unsigned)(blocks_of(p.c.n[0], TILE) + p.offsets.n[0]),
                     (unsigned)blocks_of(p.c.n[1], TILE));
     grouped_kernel<<<grid, dim3(TILE, ROWS), 0, call->queue->stream>>>(p);
@@ -129,8 +146,10 @@ static __global__ void __launch_bounds__(TILE *ROWS)
 extern "C" Err cuda_grouped_gemm_dw(const Call *call)
 {
     const GroupedArgs p = args_of(call);
+    const ExpertGemm g = on_hopper(call, GROUPED_GRAD);
     TRY(cuda_begin(call, KERNEL_grouped_gemm_dw));
     if (tensor_count(&p.c) == 0) return OK;
+    if (hopper_grouped_fits(call->queue->context, &g)) return hopper_grouped_run(call->queue, &g);
     const dim3 grid((unsigned)blocks_of(p.c.n[2], TILE), (unsigned)blocks_of(p.c.n[1], TILE),
                     (unsigned)p.c.n[0]);
     grouped_dw_kernel<<<grid, dim3(TILE, ROWS), 0, call->queue->stream>>>(p);
