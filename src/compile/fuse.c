@@ -25,6 +25,7 @@ static const FusionPattern late[] = {
     {"GEMM and sum", fuse_add},
     {"GEMM and gelu", fuse_gelu},
     {"GEMM and pointwise gradient", fuse_slope},
+    {"GEMMs of experts", fuse_experts},
 };
 
 static Err apply(const FusionPattern *pattern, size_t n, Graph *g)

@@ -69,4 +69,57 @@ static inline Call grouped_live(const Call *call)
     return live;
 }
 
+/* grouped_gemm of a part of a fused call: out = keep out + in[a] in[b]. */
+static inline Call grouped_part(const Call *call, int a, int b, int offsets, Tensor out,
+                                double keep)
+{
+    Call part = *call;
+    const Tensor in[] = {call->in[a], call->in[b], call->in[offsets]};
+    for (int i = 0; i < 3; i++) part.in[i] = in[i];
+    part.n_in = 3;
+    part.out[0] = out;
+    part.n_out = 1;
+    part.number[0] = keep;
+    return part;
+}
+
+/* The fused kernels, part by part with the kernels of a device. */
+typedef Err GroupedKernel(const Call *call);
+
+static inline Err grouped_swiglu_by_parts(const Call *call, GroupedKernel *gemm,
+                                          GroupedKernel *swiglu)
+{
+    const Call gate = grouped_part(call, 0, 1, 3, call->out[0], 0);
+    const Call up = grouped_part(call, 0, 2, 3, call->out[1], 0);
+    Call act = *call;
+    act.in[0] = call->out[0], act.in[1] = call->out[1], act.in[2] = call->in[3];
+    act.n_in = 3;
+    act.out[0] = call->out[2];
+    act.n_out = 1;
+    TRY(gemm(&gate));
+    TRY(gemm(&up));
+    return swiglu(&act);
+}
+
+/* dy has the place of dgate. */
+static inline Err grouped_dswiglu_by_parts(const Call *call, GroupedKernel *gemm,
+                                           GroupedKernel *swiglu_dx)
+{
+    const Call dy = grouped_part(call, 0, 1, 2, call->out[0], 0);
+    Call back = *call;
+    back.in[0] = call->out[0], back.in[1] = call->in[3], back.in[2] = call->in[4];
+    back.in[3] = call->in[2];
+    back.n_in = 4;
+    TRY(gemm(&dy));
+    return swiglu_dx(&back);
+}
+
+static inline Err grouped_pair_by_parts(const Call *call, GroupedKernel *gemm)
+{
+    const Call first = grouped_part(call, 0, 1, 4, call->out[0], 0);
+    const Call second = grouped_part(call, 2, 3, 4, call->out[0], 1);
+    TRY(gemm(&first));
+    return gemm(&second);
+}
+
 #endif

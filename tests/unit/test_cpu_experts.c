@@ -117,6 +117,39 @@ static void few_rows(void **state)
     }
 }
 
+/* Several kernels in one. */
+static void fused_gemms(void **state)
+{
+    CpuBench *c = *state;
+    for (int i = 0; i < 6; i++) {
+        bench_clear(&c->b);
+        const DType type = i % 2 ? BF16 : F32;
+        const int64_t n = 33, k = 70;
+        const Tensor offsets = offsets_of(&c->b, i / 2);
+        Tensor x[2], dy[2], out[3], w[2];
+        for (int m = 0; m < 2; m++) {
+            x[m] = RANDOM(&c->b, type, DENSE, T * K, k);
+            dy[m] = RANDOM(&c->b, type, DENSE, T * K, n);
+            w[m] = RANDOM(&c->b, type, DENSE, E, n, k);
+        }
+        for (int m = 0; m < 3; m++) out[m] = RANDOM(&c->b, type, DENSE, T * K, n);
+        const Tensor dx = RANDOM(&c->b, type, DENSE, T * K, k);
+        const Tensor dgate = RANDOM(&c->b, type, DENSE, T * K, k);
+        const Call swiglu = {.in = {x[0], w[0], w[1], offsets},
+                             .n_in = 4,
+                             .out = {out[0], out[1], out[2]},
+                             .n_out = 3,
+                             .attr.gemm = {.tb = true}};
+        const Call dswiglu = {
+            .in = {dy[0], w[0], offsets, x[0], x[1]}, .n_in = 5, .out = {dgate, dx}, .n_out = 2};
+        const Call pair = {
+            .in = {dy[0], w[0], dy[1], w[1], offsets}, .n_in = 5, .out = {dx}, .n_out = 1};
+        against_ref(c, KERNEL_grouped_gemm_swiglu, &swiglu, 2 * tol_sum(type, (double)k));
+        against_ref(c, KERNEL_grouped_gemm_dswiglu, &dswiglu, 2 * tol_sum(type, (double)n));
+        against_ref(c, KERNEL_grouped_gemm_pair, &pair, tol_sum(type, (double)(2 * n)));
+    }
+}
+
 static void pointwise(void **state)
 {
     CpuBench *c = *state;
@@ -147,7 +180,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(permutes),      cmocka_unit_test(grouped_gemms),
         cmocka_unit_test(large_experts), cmocka_unit_test(few_rows),
-        cmocka_unit_test(pointwise),
+        cmocka_unit_test(fused_gemms),   cmocka_unit_test(pointwise),
     };
     return cmocka_run_group_tests_name("cpu: experts", tests, cpu_setup, cpu_teardown);
 }

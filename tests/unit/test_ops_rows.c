@@ -124,6 +124,7 @@ static Attr attr_of(OpId op)
     case OP_linear_gelu:
     case OP_linear_wide:
     case OP_grouped_linear:
+    case OP_grouped_linear_swiglu:
         return (Attr){.gemm = {.tb = true}};
     case OP_route:
     case OP_route_dx:
@@ -369,7 +370,7 @@ static void rows_hold(void **state)
                 }
             }
     }
-    assert_in_range(n_proofs, 100, 250);
+    assert_in_range(n_proofs, 100, 300);
     bench_close(&b);
 }
 
@@ -401,6 +402,9 @@ static void false_rows_are_found(void **state)
         {OP_route_dx, {'t', 0, 0}},
         {OP_grouped_linear_dw, {'r', 0, 0}},
         {OP_grouped_linear, {'i', 0, 0}},
+        {OP_grouped_linear_swiglu, {'i', 0, '+'}},
+        {OP_grouped_linear_dswiglu, {'o', 0, 0}},
+        {OP_grouped_linear_dx2, {'o', 0, 0}},
         {OP_permute_dgate, {'d', 0, 0}},
         {OP_modulate, {'d', 0, 0}},
         {OP_modulate_dw, {'t', 0, 0}},

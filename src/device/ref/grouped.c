@@ -35,3 +35,18 @@ Err ref_grouped_swiglu_dx(const Call *call)
     const Call live = grouped_live(call);
     return ref_swiglu_dx(&live);
 }
+
+Err ref_grouped_gemm_swiglu(const Call *call)
+{
+    return grouped_swiglu_by_parts(call, ref_grouped_gemm, ref_grouped_swiglu);
+}
+
+Err ref_grouped_gemm_dswiglu(const Call *call)
+{
+    return grouped_dswiglu_by_parts(call, ref_grouped_gemm, ref_grouped_swiglu_dx);
+}
+
+Err ref_grouped_gemm_pair(const Call *call)
+{
+    return grouped_pair_by_parts(call, ref_grouped_gemm);
+}

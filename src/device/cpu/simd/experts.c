@@ -155,6 +155,21 @@ Err CPU_NAME(grouped_swiglu_dx)(const Call *call)
     return CPU_NAME(swiglu_dx)(&live);
 }
 
+Err CPU_NAME(grouped_gemm_swiglu)(const Call *call)
+{
+    return grouped_swiglu_by_parts(call, CPU_NAME(grouped_gemm), CPU_NAME(grouped_swiglu));
+}
+
+Err CPU_NAME(grouped_gemm_dswiglu)(const Call *call)
+{
+    return grouped_dswiglu_by_parts(call, CPU_NAME(grouped_gemm), CPU_NAME(grouped_swiglu_dx));
+}
+
+Err CPU_NAME(grouped_gemm_pair)(const Call *call)
+{
+    return grouped_pair_by_parts(call, CPU_NAME(grouped_gemm));
+}
+
 static float sigmoid(const Tensor *s, int64_t t)
 {
     return (float)(1 / (1 + exp(-tensor_get(s, t))));
