@@ -59,6 +59,11 @@ const DeviceRow device_rows[] = {
      .layers = 2},
     {"clips streamed", "llama", "1f1b", .clips = 2, .cp = 2, .tp = 2, .context = CONTEXT_DSP,
      .micros = 2, .layers = 2, .stream = true},
+    {"ep", "mixtral", "1f1b", .dp = 2, .ep = 2, .micros = 2, .zero = 1, .validate = true},
+    {"ep etp over tp", "qwen2_moe", "1f1b", .dp = 2, .tp = 2, .ep = 2, .etp = 2, .micros = 2,
+     .zero = 3, .sequence = true},
+    {"ep over cp pp", "mixtral", "zbh1", .cp = 2, .pp = 2, .ep = 2, .micros = 2, .layers = 4,
+     .context = CONTEXT_GATHER, .tokens = TOKENS_ZIGZAG},
 };
 const int n_device_rows = sizeof device_rows / sizeof *device_rows;
 
@@ -80,6 +85,7 @@ World device_world(const DeviceRow *row, const Device *device, ModelConfig *conf
     if (row->clips) w.set.batch = (BatchShape){2, FRAMES * PLACES};
     if (row->layers) config->n_layers = row->layers;
     if (row->context == CONTEXT_RSA) config->full_mask = true; /* its plan has all pairs */
+    if (row->ep) config->experts.n = 4;
     w.set.config = config;
     ParallelSettings *p = &w.set.parallel;
     p->mesh = (MeshSizes){.dp_replicate = 1,
@@ -88,7 +94,9 @@ World device_world(const DeviceRow *row, const Device *device, ModelConfig *conf
                           .pp = row->pp,
                           .cp = row->cp,
                           .cp_heads = row->cp_heads,
-                          .stream_weights = row->stream};
+                          .stream_weights = row->stream,
+                          .ep = row->ep,
+                          .etp = row->etp};
     p->tokens = row->tokens;
     p->context = row->context;
     p->cp_inner = row->cp_inner;

@@ -7,7 +7,7 @@
 typedef struct {
     const char *name, *model, *schedule;
     int dp, tp, pp, zero, micros, layers; /* layers 0: the model's */
-    int cp, cp_heads, cp_inner;
+    int cp, cp_heads, cp_inner, ep, etp;
     TokenMap tokens;
     ContextKind context;
     int clips; /* dims of a model of clips (support/clips.h); 0: `model`, of text */
