@@ -34,7 +34,7 @@ enum { MAX_STEPS = 1000, MAX_EVENTS = 1 << 18, COPY_BYTES = 1 << 30 };
 
 typedef struct {
     const char *model, *autotune_file, *recompute, *fp8;
-    int64_t sequences, seq_len, vocab, chunk, steps, warm, deterministic, capture;
+    int64_t sequences, micros, seq_len, vocab, chunk, steps, warm, deterministic, capture;
 } Options;
 
 typedef struct {
@@ -115,8 +115,8 @@ static JobSettings settings_of(const Bench *b)
     return (JobSettings){.kind = JOB_STEP,
                          .config = &b->config,
                          .dtype = BF16,
-                         .batch = {b->o.sequences, b->o.seq_len},
-                         .micros = 1,
+                         .batch = {b->o.sequences / b->o.micros, b->o.seq_len},
+                         .micros = (int)b->o.micros,
                          .causal = true,
                          .schedule = "1f1b",
                          .compile = {.chunk_elements = b->o.chunk,
@@ -141,7 +141,7 @@ static Err open_rank(Bench *b)
                                .trace = &b->trace};
     TRY(rank_open(&b->rank, &rank));
     TRY(rank_init_weights(&b->rank, 1));
-    inputs_fill(&b->rank, b->o.sequences, b->o.seq_len, b->config.vocab);
+    inputs_fill(&b->rank, b->o.sequences / b->o.micros, b->o.seq_len, b->config.vocab);
     return OK;
 }
 
@@ -273,17 +273,12 @@ static bool read_option(const char *word, Options *o)
     const struct {
         const char *key, **text;
         int64_t *number;
-    } table[] = {{"model=", &o->model, NULL},
-                 {"autotune=", &o->autotune_file, NULL},
-                 {"recompute=", &o->recompute, NULL},
-                 {"fp8=", &o->fp8, NULL},
-                 {"sequences=", NULL, &o->sequences},
-                 {"seq_len=", NULL, &o->seq_len},
-                 {"vocab=", NULL, &o->vocab},
-                 {"chunk=", NULL, &o->chunk},
-                 {"steps=", NULL, &o->steps},
-                 {"warm=", NULL, &o->warm},
-                 {"deterministic=", NULL, &o->deterministic},
+    } table[] = {{"model=", &o->model, NULL},         {"autotune=", &o->autotune_file, NULL},
+                 {"recompute=", &o->recompute, NULL}, {"fp8=", &o->fp8, NULL},
+                 {"sequences=", NULL, &o->sequences}, {"micros=", NULL, &o->micros},
+                 {"seq_len=", NULL, &o->seq_len},     {"vocab=", NULL, &o->vocab},
+                 {"chunk=", NULL, &o->chunk},         {"steps=", NULL, &o->steps},
+                 {"warm=", NULL, &o->warm},           {"deterministic=", NULL, &o->deterministic},
                  {"capture=", NULL, &o->capture}};
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         const size_t n = strlen(table[i].key);
@@ -297,12 +292,12 @@ static bool read_option(const char *word, Options *o)
 
 int main(int argc, char **argv)
 {
-    static Bench b = {.o = {"gpt2-124m", NULL, "none", "none", 64, 1024, 0, 0, 20, 10, 0, 1}};
+    static Bench b = {.o = {"gpt2-124m", NULL, "none", "none", 64, 1, 1024, 0, 0, 20, 10, 0, 1}};
     for (int i = 1; i < argc; i++)
         if (!read_option(argv[i], &b.o)) {
             fprintf(stderr,
-                    "cuda_step: \"%s\": there are model= sequences= seq_len= vocab= chunk= steps= "
-                    "warm= deterministic=0|1 capture=0|1 recompute=none|selective|full "
+                    "cuda_step: \"%s\": there are model= sequences= micros= seq_len= vocab= chunk= "
+                    "steps= warm= deterministic=0|1 capture=0|1 recompute=none|selective|full "
                     "fp8=none|auto|PATTERNS autotune=FILE\n",
                     argv[i]);
             return 2;
@@ -311,14 +306,14 @@ int main(int argc, char **argv)
                        strcmp(b.o.recompute, "selective") == 0 ||
                        strcmp(b.o.recompute, "full") == 0;
     if (!known || b.o.steps < 1 || b.o.steps > MAX_STEPS || b.o.warm < 0 || b.o.sequences < 1 ||
-        b.o.seq_len < 1) {
+        b.o.seq_len < 1 || b.o.micros < 1 || b.o.sequences % b.o.micros != 0) {
         fprintf(
             stderr,
-            "cuda_step: recompute=%s steps=%lld warm=%lld sequences=%lld seq_len=%lld: recompute "
-            "is none, selective or full, steps are 1 to %d, seconds to warm up 0 or more, the "
-            "others at least 1\n",
+            "cuda_step: recompute=%s steps=%lld warm=%lld sequences=%lld micros=%lld seq_len=%lld: "
+            "recompute is none, selective or full, steps are 1 to %d, seconds to warm up 0 or "
+            "more, micros a divisor of sequences, the others at least 1\n",
             b.o.recompute, (long long)b.o.steps, (long long)b.o.warm, (long long)b.o.sequences,
-            (long long)b.o.seq_len, MAX_STEPS);
+            (long long)b.o.micros, (long long)b.o.seq_len, MAX_STEPS);
         return 2;
     }
     if (run(&b) == OK) return 0;

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# steps.sh -- training steps of six shapes on a GPU, each compared with PyTorch if it is installed.
+# steps.sh -- training steps of eight shapes on a GPU, beside PyTorch if it is installed.
 #
-#     bench/cuda/steps.sh [SHAPE ...]        all of them, or those with the given numbers: 1 to 6
+#     bench/cuda/steps.sh [SHAPE ...]        all of them, or those with the given numbers: 1 to 8
 #
 # `./x bench cuda [SHAPE ...]` builds first. SHEAF_BUILD names a build folder other than build/cuda
 # and build/release. SHEAF_BENCH_PYTHON names the Python that has PyTorch; SHEAF_BENCH_PEER=0 leaves
@@ -12,10 +12,11 @@ build=${SHEAF_BUILD-} python=${SHEAF_BENCH_PYTHON:-python3}
 shapes=(
     "gpt2-124m 64 1024 50304" "gpt2-350m 32 1024 50304" "gpt2-774m 32 1024 50304"
     "gpt2-1558m 16 1024 50304" "llama3.2-1b 8 4096 128256" "llama3.2-1b 1 32768 128256"
+    "bench/cuda/moe-64x768.json 8 4096 50304 2" "bench/cuda/moe-8x4096.json 8 4096 50304 2" # in two micro-batches
 )
-[[ $# -gt 0 ]] || set -- 1 2 3 4 5 6
+[[ $# -gt 0 ]] || set -- 1 2 3 4 5 6 7 8
 for number in "$@"; do
-    [[ $number == [1-6] ]] || { echo "steps.sh: no shape \"$number\"; the shapes are 1 to 6" >&2; exit 2; }
+    [[ $number == [1-8] ]] || { echo "steps.sh: no shape \"$number\"; the shapes are 1 to 8" >&2; exit 2; }
 done
 for folder in build/cuda build/release; do
     [[ $build || ! -x $folder/bench/cuda_step ]] || build=$folder
@@ -27,11 +28,13 @@ peer=${SHEAF_BENCH_PEER:-1}
 kept=$(mktemp -d)
 trap 'rm -rf "$kept"' EXIT
 for number in "$@"; do
-    read -r model sequences tokens vocab <<<"${shapes[number - 1]}"
-    options=(model="$model" sequences="$sequences" seq_len="$tokens" vocab="$vocab" autotune="$kept/$number")
+    read -r model sequences tokens vocab micros <<<"${shapes[number - 1]}"
+    options=(model="$model" sequences="$sequences" micros="${micros:-1}" seq_len="$tokens" vocab="$vocab" autotune="$kept/$number")
     echo "== $model, $sequences x $tokens"
     "$build/bench/cuda_step" "${options[@]}"
     "$build/bench/cuda_step" "${options[@]}" steps=1 warm=0 | sed -n 's/^first step/again, algorithms kept: first step/p'
     "$build/bench/cuda_step" "${options[@]}" steps=5 deterministic=1 | sed -n 's/^step:/deterministic:/p'
-    [[ $peer == 0 ]] || "$python" bench/cuda/torch_step.py "$model" "$sequences" "$tokens"
+    script=torch_step.py
+    [[ $model != *.json ]] || script=torch_moe_step.py
+    [[ $peer == 0 ]] || "$python" "bench/cuda/$script" "$model" "$sequences" "$tokens"
 done
