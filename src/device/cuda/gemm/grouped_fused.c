@@ -1,5 +1,7 @@
 /* grouped_fused.c -- GEMMs over the rows of experts that end in a swiglu, or that are added: one
- * launch of the ping-pong kernel on Hopper, else one kernel after the other. */
+ * launch of the ping-pong kernel on Hopper, else one kernel after the other. A swiglu that is
+ * recomputed for backward is rounded by its own kernel, so in deterministic mode it is never fused:
+ * results must not depend on what is recomputed. */
 #include "device/cuda/gemm/hopper_grouped.h"
 #include "device/grouped.h"
 
@@ -17,7 +19,8 @@ Err cuda_grouped_gemm_swiglu(const Call *call)
                           .out = {call->out[0], call->out[1], call->out[2]}};
     TRY(cuda_begin(call, KERNEL_grouped_gemm_swiglu));
     if (tensor_count(&call->out[0]) == 0) return OK;
-    if (call->attr.gemm.tb && fits(call, &g)) return hopper_grouped_run(call->queue, &g);
+    if (call->queue->context->any_order && call->attr.gemm.tb && fits(call, &g))
+        return hopper_grouped_run(call->queue, &g);
     return grouped_swiglu_by_parts(call, cuda_grouped_gemm, cuda_grouped_swiglu);
 }
 

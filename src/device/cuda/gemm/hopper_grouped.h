@@ -9,7 +9,8 @@
 extern "C" {
 #endif
 
-/* Rows r of expert e are offsets[e] .. offsets[e + 1], read on the device. bf16; GRAD stores f32.
+/* Rows r of expert e are offsets[e] .. offsets[e + 1], read on the device; up to 384 experts. bf16;
+ * GRAD stores f32.
  *
  *     GROUPED_FORWARD   out[r,n] = keep out + x[r,k] w[e,n,k]'
  *     GROUPED_BACK      out[r,n] = keep out + x[r,k] w[e,k,n] (+ x2[r,k] w2[e,k,n])
