@@ -212,6 +212,6 @@ typedef struct DeviceRuntime {
 } DeviceRuntime;
 
 /* Version of the text that `save` writes; shapes of an older file are measured again. */
-enum { AUTOTUNE_VERSION = 5 };
+enum { AUTOTUNE_VERSION = 6 };
 
 #endif

@@ -95,6 +95,17 @@ static Err enable_peer_access(const DeviceContext *c)
     return OK;
 }
 
+enum { QUEUE_COUNTERS = 64 };
+
+/* The ticket, and the counts of tiles after it (attention/attention.cuh). */
+static Err open_counters(DeviceQueue *q)
+{
+    const size_t bytes = QUEUE_COUNTERS * sizeof *q->ticket;
+    CUDA_TRY(cudaMalloc((void **)&q->ticket, bytes));
+    CUDA_TRY(cudaMemsetAsync(q->ticket, 0, bytes, q->stream));
+    return OK;
+}
+
 static Err open_parts(DeviceContext *c)
 {
     int major = 0, minor = 0, low = 0, high = 0;
@@ -111,9 +122,7 @@ static Err open_parts(DeviceContext *c)
         /* Queues that others wait for have priority over compute. */
         CUDA_TRY(cudaStreamCreateWithPriority(&c->queue[i].stream, cudaStreamNonBlocking,
                                               i == QUEUE_COMPUTE ? low : high));
-        CUDA_TRY(cudaMalloc((void **)&c->queue[i].ticket, sizeof *c->queue[i].ticket));
-        CUDA_TRY(
-            cudaMemsetAsync(c->queue[i].ticket, 0, sizeof *c->queue[i].ticket, c->queue[i].stream));
+        TRY(open_counters(&c->queue[i]));
     }
     void *scratch;
     TRY(cuda_scratch(&c->queue[QUEUE_COMPUTE], BLAS_SCRATCH, &scratch));
@@ -196,12 +205,6 @@ Err cuda_info(DeviceContext *c, DeviceInfo *out)
              cudnn_text(c->cudnn));
     *out = info;
     return OK;
-}
-
-void cuda_attention_choice(const DeviceContext *c, const Call *call, bool backward, char *out,
-                           size_t bytes)
-{
-    cudnn_choice(c->cudnn, call, backward, out, bytes);
 }
 
 Err cuda_identify(int ordinal, uint64_t *out)

@@ -178,8 +178,7 @@ static __device__ inline void named_arrive(int barrier, int threads)
     asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
-/* ---- ldmatrix and stmatrix: four transposed 8 x 8 matrices of 16 bits, in the accumulator layout
- * ---- */
+/* ---- ldmatrix and stmatrix: four 8 x 8 matrices of 16 bits, in the accumulator layout ---- */
 
 static __device__ inline void ldmatrix_trans(uint32_t at, uint32_t *x)
 {

@@ -1,33 +1,66 @@
 /* attention.cu -- the entries of attention: arguments, hulls, delta, merge; and the choice of the
  * kernel.
  *
+ *     ours, wgmma              bf16 on sm_90, if the call fits (hopper_forward.h, hopper_backward.h)
  *     cuDNN's fused kernels    if the call fits them (cudnn_fit.h)
- *     ours, wgmma              gradients in bf16 on sm_90, if the call fits (hopper_backward.h)
  *     ours, tensor cores       bf16
  *     ours, plain f32          f32
  *
- * All kernels write (o, lse); the gradients read the lse over all blocks of keys. */
+ * choice.h chooses. All kernels write (o, lse); the gradients read the lse over all blocks of
+ * keys. */
 #include "device/cuda/attention/along.h"
 #include "device/cuda/attention/attention.cuh"
+#include "device/cuda/attention/choice.h"
 #include "device/cuda/attention/cudnn.h"
 #include "device/cuda/attention/hopper_backward.h"
+#include "device/cuda/attention/hopper_forward.h"
+#include "device/cuda/attention/tiles.cuh"
 
 extern "C" {
+#include "device/cuda/context.h"
 #include "device/heads.h"
 }
 
-/* One block computes the hull of HULL_ROWS rows. */
+/* Bit k is set if range k of both rows is not empty and the two touch. */
+static __device__ inline int rows_touch(const BlockHull &a, const BlockHull &b)
+{
+    int solid = 0;
+    for (int k = 0; k < 2; k++)
+        if (!range_empty(&a.any[2 * k]) && !range_empty(&b.any[2 * k]) &&
+            max(a.any[2 * k], b.any[2 * k]) <= min(a.any[2 * k + 1], b.any[2 * k + 1]))
+            solid |= 1 << k;
+    return solid;
+}
+
+enum { MAX_TILE_ROWS = 192 };
+
+/* A block computes the hulls of its rows, one for HULL_ROWS, and orders a tile of these rows. A
+ * union has no gap if the ranges of each two neighboring rows touch, or if it is empty. */
 static __global__ void hull_kernel(const __grid_constant__ Attention a, BlockHull *hull)
 {
-    __shared__ BlockHull part[HULL_ROWS];
-    const int row = blockIdx.x * HULL_ROWS + threadIdx.x;
-    part[threadIdx.x] = row_hull(a, row, row_ranges(a, row));
+    __shared__ BlockHull part[MAX_TILE_ROWS];
+    const int row = blockIdx.x * blockDim.x + threadIdx.x, i = threadIdx.x % HULL_ROWS;
+    BlockHull u = row_hull(a, row, row_ranges(a, row));
+    part[threadIdx.x] = u;
+    __syncthreads();
+    if (i < HULL_ROWS - 1 && row < a.t - 1) u.solid = rows_touch(u, part[threadIdx.x + 1]);
+    __syncthreads();
+    part[threadIdx.x] = u;
     for (int step = HULL_ROWS / 2; step > 0; step /= 2) {
         __syncthreads();
-        if (threadIdx.x < step)
-            part[threadIdx.x] = hull_join(part[threadIdx.x], part[threadIdx.x + step]);
+        if (i < step) part[threadIdx.x] = hull_join(part[threadIdx.x], part[threadIdx.x + step]);
     }
-    if (threadIdx.x == 0) hull[blockIdx.x] = part[0];
+    if (i == 0) {
+        for (int k = 0; k < 2; k++)
+            if (range_empty(&part[threadIdx.x].any[2 * k])) part[threadIdx.x].solid |= 1 << k;
+        hull[row / HULL_ROWS] = part[threadIdx.x];
+    }
+    if (!a.order.tile_rows) return;
+    __syncthreads();
+    if (threadIdx.x > 0) return;
+    u = part[0];
+    for (int k = HULL_ROWS; k < blockDim.x; k += HULL_ROWS) u = hull_append(u, part[k]);
+    tile_append(a.order, row, u);
 }
 
 /* Eight threads per row (t, h) of x[t, h, c]. */
@@ -182,20 +215,27 @@ void attention_arguments(const Call *call, bool backward, bool several, Attentio
     *out = a;
 }
 
-Err attention_open(const Call *call, KernelId id, bool backward, bool several, Attention *out)
+Err attention_open(const Call *call, KernelId id, bool backward, bool several, int tile_rows,
+                   Attention *out)
 {
     Attention a;
     void *hull;
     TRY(check_sizes(call, id));
     attention_arguments(call, backward, several, &a);
-    const int64_t hulls = blocks_of(a.t, HULL_ROWS);
+    const int rows = tile_rows ? tile_rows : HULL_ROWS;
+    const int64_t tiles = blocks_of(a.t, rows), hulls = tiles * rows / HULL_ROWS;
     const size_t hull_bytes = sizeof(BlockHull) * (size_t)(hulls + 1);
+    const size_t list_bytes = tile_rows ? sizeof(TileRows) * WORK_CLASSES * (size_t)tiles : 0;
     const size_t delta_bytes = backward ? sizeof(float) * (size_t)a.t * (size_t)a.h : 0;
-    TRY(cuda_scratch(call->queue, hull_bytes + delta_bytes, &hull));
+    TRY(cuda_scratch(call->queue, hull_bytes + list_bytes + delta_bytes, &hull));
+    char *list = (char *)hull + hull_bytes;
     a.hull = (const BlockHull *)hull;
-    if (backward) TRY(delta_find(call, a, (float *)((char *)hull + hull_bytes), &a.delta));
+    a.order = {(TileRows *)list, (int *)call->queue->ticket + TILE_COUNTS_AT, (int)tiles,
+               tile_rows};
+    if (backward) TRY(delta_find(call, a, (float *)(list + list_bytes), &a.delta));
     if (hulls > 0)
-        hull_kernel<<<(unsigned)hulls, HULL_ROWS, 0, call->queue->stream>>>(a, (BlockHull *)hull);
+        hull_kernel<<<(unsigned)tiles, (unsigned)rows, 0, call->queue->stream>>>(a,
+                                                                                 (BlockHull *)hull);
     *out = a;
     return cuda_launched(id);
 }
@@ -203,56 +243,69 @@ Err attention_open(const Call *call, KernelId id, bool backward, bool several, A
 static Err forward(const Call *call, bool several)
 {
     Attention a;
-    if (call->in[0].n[0] == 0 || call->in[0].n[1] == 0) return OK;
-    TRY(attention_open(call, KERNEL_attention, false, several, &a));
+    TRY(attention_open(call, KERNEL_attention, false, several, 0, &a));
     return a.q.dtype == BF16 ? attention_bf16(call, a) : attention_f32(call, a);
 }
 
 static Err backward(const Call *call, bool several)
 {
     Attention a;
-    if (call->in[0].n[2] == 0) return OK;
-    TRY(attention_open(call, KERNEL_attention_dx, true, several, &a));
+    TRY(attention_open(call, KERNEL_attention_dx, true, several, 0, &a));
     return a.q.dtype == BF16 ? attention_dx_bf16(call, a) : attention_dx_f32(call, a);
+}
+
+static Err generic(const Call *call) { return forward(call, false); }
+static Err generic_dx(const Call *call) { return backward(call, false); }
+
+extern "C" AttentionRun attention_run_by(AttentionKernels by, const Call *call, bool dx)
+{
+    if (by == BY_HOPPER && dx) return hopper_backward_fits(call) ? hopper_backward : NULL;
+    if (by == BY_HOPPER) return hopper_forward_fits(call) ? hopper_forward : NULL;
+    if (by == BY_GENERIC) return dx ? generic_dx : generic;
+    if (!cudnn_takes(call->queue->context->cudnn, call, dx)) return NULL;
+    return dx ? cudnn_attention_dx : cudnn_attention;
 }
 
 extern "C" Err cuda_attention(const Call *call)
 {
-    Err err = OK;
     TRY(cuda_begin(call, KERNEL_attention));
-    if (call->in[0].n[0] > 0 && call->in[0].n[1] > 0 && cudnn_attention(call, &err)) return err;
-    return forward(call, false);
+    if (call->in[0].n[0] == 0 || call->in[0].n[1] == 0) return OK;
+    return attention_choice_run(call, false);
 }
 
 extern "C" Err cuda_attention_dx(const Call *call)
 {
-    Err err = OK;
     TRY(cuda_begin(call, KERNEL_attention_dx));
-    if (call->in[0].n[2] > 0 && cudnn_attention_dx(call, &err)) return err;
-    return hopper_backward_fits(call) ? hopper_backward(call) : backward(call, false);
+    if (call->in[0].n[2] == 0) return OK;
+    return attention_choice_run(call, true);
+}
+
+/* By measurement, if several fit: the text is that of a call that was not yet measured. */
+extern "C" void cuda_attention_choice(const DeviceContext *c, const Call *call, bool dx, char *out,
+                                      size_t bytes)
+{
+    Call queued = *call;
+    queued.queue = (DeviceQueue *)&c->queue[QUEUE_COMPUTE];
+    if (attention_choice(&queued, dx) != BY_HOPPER)
+        cudnn_choice(c->cudnn, call, dx, out, bytes);
+    else if (attention_run_by(BY_CUDNN, &queued, dx))
+        snprintf(out, bytes, "our own kernels for sm_90, or cuDNN if it measures faster");
+    else
+        snprintf(out, bytes, "our own kernels for sm_90");
 }
 
 extern "C" Err cuda_attention_sequences(const Call *call)
 {
     TRY(cuda_begin(call, KERNEL_attention_along));
+    if (call->in[0].n[0] == 0 || call->in[0].n[1] == 0) return OK;
     return forward(call, true);
 }
 
 extern "C" Err cuda_attention_sequences_dx(const Call *call)
 {
     TRY(cuda_begin(call, KERNEL_attention_along_dx));
+    if (call->in[0].n[2] == 0) return OK;
     return backward(call, true);
-}
-
-/* Shares of two parts with sums exp(a) and exp(b); returns the log of the total. A part without
- * keys (-inf) has share 0; both may be such. */
-static __device__ inline float merge_shares(float a, float b, float share[2])
-{
-    const bool no_a = a == -INFINITY, no_b = b == -INFINITY;
-    share[0] = no_a ? 0 : no_b ? 1 : 1 / (1 + expf(b - a));
-    share[1] = no_b ? 0 : no_a ? 1 : 1 / (1 + expf(a - b));
-    if (no_a || no_b) return fmaxf(a, b);
-    return fmaxf(a, b) + log1pf(expf(-fabsf(a - b)));
 }
 
 /* The outputs may alias the first part: a thread reads its elements and the lse before it

@@ -21,10 +21,27 @@ enum { HULL_ROWS = 64, MAX_CHANNELS = 256 };
 #define LOG2E 1.44269504088896340736f
 
 /* Two ranges each, relative to the first key of this block of keys. any: [lo, hi) of the union over
- * the rows; all: of the intersection. */
+ * the rows; all: of the intersection. solid: bit k is set if the union of range k has no gap. */
 typedef struct {
     int any[4], all[4];
-} BlockHull;
+    int solid;
+} __align__(16) BlockHull;
+
+/* Rows of tiles in the order in which a persistent kernel takes them (tiles.cuh). */
+enum { WORK_CLASSES = 16, ORDER_NEXT = WORK_CLASSES, ORDER_DONE, ORDER_COUNTS };
+enum { TILE_COUNTS_AT = 32 }; /* of a queue's counters, of which the ticket is the first */
+typedef struct {
+    int row, solid; /* the first row; solid and any: of the hull of the rows */
+    int pad[2];
+    int any[4];
+} __align__(16) TileRows;
+
+typedef struct {
+    TileRows *list; /* [WORK_CLASSES, tiles] */
+    int *count;     /* [ORDER_COUNTS]: of each class; tiles taken; blocks done. 0 between kernels */
+    int tiles;      /* rows of tiles */
+    int tile_rows;  /* 0: no order */
+} TileOrder;
 
 typedef struct {
     Tensor q, k, v, ranges, o, lse, dout, dq, dk, dv;
@@ -36,13 +53,16 @@ typedef struct {
     bool carry;            /* o and lse hold those of other blocks of keys */
     bool wide;             /* rows of q, k, v, dout can be copied 16 bytes at a time */
     const BlockHull *hull; /* one per HULL_ROWS queries */
+    TileOrder order;
 } Attention;
 
 /* attention.cu: the arguments of a call, without hulls and delta. `several`: the heads of an
  * operand x[t,h,c] are those of h / n[3] sequences, stride[3] apart. */
 void attention_arguments(const Call *call, bool backward, bool several, Attention *out);
-/* attention.cu: also computes the hulls, and delta, in scratch. */
-Err attention_open(const Call *call, KernelId id, bool backward, bool several, Attention *out);
+/* attention.cu: also computes the hulls, and delta, in scratch, and the order of tiles of some
+ * rows, a multiple of HULL_ROWS; 0: no order. */
+Err attention_open(const Call *call, KernelId id, bool backward, bool several, int tile_rows,
+                   Attention *out);
 /* f32.cu: f32, without tensor cores. */
 Err attention_f32(const Call *call, const Attention &a);
 Err attention_dx_f32(const Call *call, const Attention &a);
@@ -69,9 +89,16 @@ template <int BN> static __device__ inline int hull_next_tile(const BlockHull &u
     return key;
 }
 
+/* The hull of no rows. */
+static __device__ inline BlockHull hull_nothing()
+{
+    return {{INT_MAX, 0, INT_MAX, 0}, {0, INT_MAX, 0, INT_MAX}, 3};
+}
+
 static __device__ inline BlockHull hull_join(const BlockHull &a, const BlockHull &b)
 {
     BlockHull u;
+    u.solid = a.solid & b.solid;
     for (int r = 0; r < 4; r += 2) {
         u.any[r] = min(a.any[r], b.any[r]);
         u.any[r + 1] = max(a.any[r + 1], b.any[r + 1]);
@@ -104,6 +131,7 @@ static __device__ inline BlockHull row_hull(const Attention &a, int row, const i
 {
     BlockHull u;
     const int lo[2] = {r.x, r.z}, hi[2] = {r.y, r.w};
+    u.solid = 3;
     for (int k = 0; k < 2; k++) {
         const bool some = lo[k] < hi[k], past = row >= a.t;
         u.any[2 * k] = some ? lo[k] : INT_MAX;
@@ -130,6 +158,17 @@ static __device__ inline float exp2_fast(float x)
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
+}
+
+/* Shares of two parts with sums exp(a) and exp(b); returns the log of the total. A part without
+ * keys (-inf) has share 0; both may be such. */
+static __device__ inline float merge_shares(float a, float b, float share[2])
+{
+    const bool no_a = a == -INFINITY, no_b = b == -INFINITY;
+    share[0] = no_a ? 0 : no_b ? 1 : 1 / (1 + expf(b - a));
+    share[1] = no_b ? 0 : no_a ? 1 : 1 / (1 + expf(a - b));
+    if (no_a || no_b) return fmaxf(a, b);
+    return fmaxf(a, b) + log1pf(expf(-fabsf(a - b)));
 }
 
 static __device__ inline int64_t head_offset(const Tensor &x, int row, int head)

@@ -5,8 +5,7 @@
  * are [B, h, L], ours are [T, h]; they are transposed in scratch, which is small.
  *
  * cuDNN is loaded at run time, and a plan is built once per shape. A shape that cuDNN refuses is
- * stored as such, reported once, and runs on our own kernels, like a promised call that does not
- * fit. */
+ * stored as such and runs on our own kernels, like a call that does not fit. */
 #ifdef SHEAF_CUDNN
 #define NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING
 #define CUDNN_FRONTEND_SKIP_JSON_LIB
@@ -306,24 +305,29 @@ static Err execute(const Call *call, CudnnPlan *plan)
     return cuda_launched(backward ? KERNEL_attention_dx : KERNEL_attention);
 }
 
-static bool run(const Call *call, bool backward, Err *err)
+extern "C" bool cudnn_takes(CudnnPlans *f, const Call *call, bool backward)
 {
-    CudnnPlans *f = call->queue->context->cudnn;
-    if (!f || call->attr.attention.causal <= 0) return false;
-    try {
-        const char *misses = cudnn_misfit(call, backward, f->version);
-        CudnnPlan *plan = misses ? NULL : find_plan(f, shape_of(call, backward));
-        if (misses || !plan->graph) {
-            report_misfit(f, call, backward, misses ? misses : plan->refusal);
-            return false;
-        }
-        *err = execute(call, plan);
-    } catch (const std::exception &e) {
-        *err = err_fail(ERR_IO, "cuda: cuDNN's attention: %s", e.what());
-    }
-    return true;
+    return f && !cudnn_misfit(call, backward, f->version) &&
+           find_plan(f, shape_of(call, backward))->graph;
 }
 
-extern "C" bool cudnn_attention(const Call *call, Err *err) { return run(call, false, err); }
-extern "C" bool cudnn_attention_dx(const Call *call, Err *err) { return run(call, true, err); }
+static Err run(const Call *call, bool backward)
+{
+    try {
+        return execute(call, find_plan(call->queue->context->cudnn, shape_of(call, backward)));
+    } catch (const std::exception &e) {
+        return err_fail(ERR_IO, "cuda: cuDNN's attention: %s", e.what());
+    }
+}
+
+extern "C" Err cudnn_attention(const Call *call) { return run(call, false); }
+extern "C" Err cudnn_attention_dx(const Call *call) { return run(call, true); }
+
+extern "C" void cudnn_report(CudnnPlans *f, const Call *call, bool backward)
+{
+    if (!f || call->attr.attention.causal <= 0) return;
+    const char *misses = cudnn_misfit(call, backward, f->version);
+    const std::string why = misses ? misses : find_plan(f, shape_of(call, backward))->refusal;
+    if (!why.empty()) report_misfit(f, call, backward, why);
+}
 #endif

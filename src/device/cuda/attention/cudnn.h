@@ -1,7 +1,6 @@
 /* cudnn.h -- attention by cuDNN's fused kernels for calls that fit them; attention.cu has our own.
  *
- * cudnn_fit.h defines which calls fit. A call that is promised to be causal but runs on our own
- * kernels is reported on standard error, once per reason. */
+ * cudnn_fit.h defines which calls fit. */
 #ifndef DEVICE_CUDA_ATTENTION_CUDNN_H
 #define DEVICE_CUDA_ATTENTION_CUDNN_H
 
@@ -21,9 +20,14 @@ void cudnn_search(const char *path);
 const char *cudnn_text(const CudnnPlans *f);
 /* Local. "cuDNN 9.19.0", or "our own kernels" and the reason; f may be NULL. */
 void cudnn_choice(const CudnnPlans *f, const Call *call, bool backward, char *out, size_t bytes);
-/* Local. False if the call does not fit; nothing was launched then. */
-bool cudnn_attention(const Call *call, Err *err);
-bool cudnn_attention_dx(const Call *call, Err *err);
+/* Local. True if the call fits and cuDNN has a plan for it, which is built now; f may be NULL. */
+bool cudnn_takes(CudnnPlans *f, const Call *call, bool backward);
+/* Local. Runs a call that cuDNN takes. */
+Err cudnn_attention(const Call *call);
+Err cudnn_attention_dx(const Call *call);
+/* Local. Reports on standard error, once per reason, why a call that is promised to be causal runs
+ * on the generic kernels. */
+void cudnn_report(CudnnPlans *f, const Call *call, bool backward);
 
 #ifdef __cplusplus
 }

@@ -29,17 +29,26 @@ void cudnn_choice(const CudnnPlans *f, const Call *call, bool backward, char *ou
     snprintf(out, bytes, "our own kernels (built without cudnn-frontend)");
 }
 
-bool cudnn_attention(const Call *call, Err *err)
+bool cudnn_takes(CudnnPlans *f, const Call *call, bool backward)
 {
+    (void)f;
     (void)call;
-    (void)err;
+    (void)backward;
     return false;
 }
 
-bool cudnn_attention_dx(const Call *call, Err *err)
+Err cudnn_attention(const Call *call)
 {
     (void)call;
-    (void)err;
-    return false;
+    return err_fail(ERR_CHECK, "cuda: built without cudnn-frontend");
+}
+
+Err cudnn_attention_dx(const Call *call) { return cudnn_attention(call); }
+
+void cudnn_report(CudnnPlans *f, const Call *call, bool backward)
+{
+    (void)f;
+    (void)call;
+    (void)backward;
 }
 #endif

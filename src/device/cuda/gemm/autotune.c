@@ -24,6 +24,7 @@ void autotuner_close(Autotuner *c)
         (void)cublasLtMatrixLayoutDestroy(entry->d);
         if (entry->c) (void)cublasLtMatrixLayoutDestroy(entry->c);
     }
+    if (c) attention_choice_close(&c->attention);
     if (c) free(c->entry);
     free(c);
 }

@@ -11,6 +11,7 @@
 #ifndef DEVICE_CUDA_GEMM_AUTOTUNE_H
 #define DEVICE_CUDA_GEMM_AUTOTUNE_H
 
+#include "device/cuda/attention/choice.h"
 #include "device/cuda/cuda.h"
 
 /* Pointwise work on the result of a GEMM before it is stored. GELU: aux = u, the result, and d =
@@ -82,6 +83,7 @@ struct Autotuner {
     bool measuring;
     TimedRun timed[MAX_TIMED_RUNS]; /* [n_timed]: launches whose events are still to be read */
     int n_timed;
+    AttentionTable attention;
 };
 
 /* Local. Returns the entry of a shape; a new shape gets its algorithm now, measured if the context
