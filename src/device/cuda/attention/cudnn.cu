@@ -100,7 +100,7 @@ extern "C" CudnnPlans *cudnn_open(int capability)
         CudnnPlans *f = new CudnnPlans();
         f->handle = handle;
         f->version = version;
-        snprintf(f->text, sizeof f->text, "causal attention by cuDNN %d.%d.%d",
+        snprintf(f->text, sizeof f->text, "attention by our own kernels or cuDNN %d.%d.%d",
                  (int)version / 10000, (int)version / 100 % 100, (int)version % 100);
         return f;
     } catch (...) { /* a libcudnn without the functions that we need */

@@ -16,7 +16,7 @@ void cudnn_close(CudnnPlans *f);
 /* Local. Folders, as in PATH, whose Python packages may hold a newer cuDNN than the loader finds;
  * NULL: none. Effective before the first cudnn_open; the text must stay valid. */
 void cudnn_search(const char *path);
-/* Local. "causal attention by cuDNN 9.19.0", or the reason against it; f may be NULL. */
+/* Local. "attention by our own kernels or cuDNN 9.19.0", or why only by ours; f may be NULL. */
 const char *cudnn_text(const CudnnPlans *f);
 /* Local. "cuDNN 9.19.0", or "our own kernels" and the reason; f may be NULL. */
 void cudnn_choice(const CudnnPlans *f, const Call *call, bool backward, char *out, size_t bytes);
