@@ -77,6 +77,7 @@ static inline int graph_test_open(int argc, char **argv)
     char words[NCCL_VERSION_BYTES];
     printf("%s on device %s\n", nccl_version_text(setup.nccl.version, words), setup.device->name);
     if (!setup.on_shadow) share_gpu();
+    if (setup.on_shadow) setenv("SHEAF_NCCL_THREADS", "1", 1); /* it has two devices */
     if (!setup.on_shadow) return 0;
     void *standin = dlopen(STANDIN_OBJECT, RTLD_NOW | RTLD_NOLOAD);
     *(void **)(void *)&setup.fault = dlsym(standin, "standin_fault");

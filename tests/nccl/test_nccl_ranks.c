@@ -157,6 +157,24 @@ static void as_graphs(void **state)
     assert_true(rows > 0 || !setup.on_shadow);
 }
 
+/* Sends among more than two threads on a GPU need the user's word. */
+static void sends_of_threads_are_refused(void **state)
+{
+    (void)state;
+    ModelConfig config;
+    WorldResult got;
+    int row = 0;
+    while (row < n_device_rows && strcmp(device_rows[row].name, "mix") != 0) row++;
+    World w = device_world(&device_rows[row], setup.device, &config);
+    if (!setup.on_shadow) skip();
+    w.nccl = &setup.nccl;
+    unsetenv("SHEAF_NCCL_THREADS");
+    assert_int_equal(world_run_job(&w, &got), ERR_CONFIG);
+    setenv("SHEAF_NCCL_THREADS", "1", 1);
+    assert_non_null(strstr(err_text(), "4 ranks as threads on one GPU send to single ranks"));
+    (void)setup.count();
+}
+
 /* Several ranks cannot go on without a graph that one of them has not: the run ends, and the
  * message has the way out. */
 static void a_refused_graph_ends_the_run(void **state)
@@ -204,10 +222,12 @@ static void any_timing(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_layout), cmocka_unit_test(nothing_is_loaded_between_transfers),
-        cmocka_unit_test(as_graphs), cmocka_unit_test(a_refused_graph_ends_the_run),
-        cmocka_unit_test(any_timing)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_layout),
+                                       cmocka_unit_test(nothing_is_loaded_between_transfers),
+                                       cmocka_unit_test(as_graphs),
+                                       cmocka_unit_test(a_refused_graph_ends_the_run),
+                                       cmocka_unit_test(sends_of_threads_are_refused),
+                                       cmocka_unit_test(any_timing)};
     const int status = graph_test_open(argc, argv);
     if (status != 0) return status;
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
