@@ -26,9 +26,20 @@ typedef struct {
 static double larger(double a, double b) { return a > b ? a : b; }
 static double smaller(double a, double b) { return a < b ? a : b; }
 
+/* State comes from as far as all of it reaches, which is at least its own bytes: no slower than the
+ * fastest point of the curve from there on. */
+static double fastest_Bps(const CostRates *r, double bytes)
+{
+    if (!r->memory) return r->memory_Bps;
+    double most = cost_curve_at(r->memory, bytes);
+    for (int i = 0; i < r->memory->n; i++)
+        if (r->memory->x[i] >= bytes) most = larger(most, r->memory->y[i]);
+    return most;
+}
+
 static double memory_seconds(const CostRates *r, double bytes)
 {
-    return bytes > 0 ? r->launch_s + bytes / r->memory_Bps : 0;
+    return bytes > 0 ? r->launch_s + bytes / fastest_Bps(r, bytes) : 0;
 }
 
 /* Groups of a pack: ranks that sum its gradients, and those of them that share its state. */

@@ -16,6 +16,22 @@ typedef struct {
     PlanSearch s;
 } SmallSpace;
 
+/* Every second cluster has tables, as a profile has: caches that are faster than memory, kernels
+ * that reach a part of its rate, attention by keys, epilogues. */
+static inline void add_tables(CostRates *r, int n)
+{
+    static const CostCurve caches = {4, {1e3, 1e4, 1e5, 1e6}, {30e9, 20e9, 6e9, 3e9}};
+    static const CostAttention keyed = {.n = 1,
+                                        .width = {8},
+                                        .forward = {{2, {2, 8}, {2e8, 6e8}}},
+                                        .backward = {{2, {2, 8}, {1e8, 4e8}}}};
+    if (n % 2) return;
+    r->memory = &caches;
+    r->keyed[BF16] = &keyed;
+    r->epilogue = 0.5;
+    for (int i = 0; i < N_REACHES; i++) r->reach[i] = 0.7 + 0.1 * i;
+}
+
 /* Space number n: ranks, layers, batch, links and overlap vary. The space is open. */
 static inline void open_small(SmallSpace *t, int n, const PlanFixed *fixed)
 {
@@ -35,6 +51,7 @@ static inline void open_small(SmallSpace *t, int n, const PlanFixed *fixed)
     t->cluster.rates.level[1].Bps *= 1 + n % 5;
     t->cluster.rates.level[0].ranks = n % 5 == 3 ? 3 : 4;
     t->cluster.host_memory = n % 4 == 1;
+    add_tables(&t->cluster.rates, n);
     t->s = (PlanSearch){.space = {.base = &t->job,
                                   .cluster = &t->cluster,
                                   .global = 5 + n % 7,
