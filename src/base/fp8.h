@@ -84,4 +84,39 @@ static inline Fp8Scale fp8_scale(DType t, float amax)
     return (Fp8Scale){a / max, max / a};
 }
 
+/* Delayed scaling: the scale of a value follows from its largest magnitudes in steps before, of
+ * which the exponents are marked. A site is a value of a unit that is quantized so; it has a mark
+ * for each exponent: 1 if a micro-batch of the last step had it, half as much after each step since.
+ * Marks below FP8_OLDEST are forgotten.
+ *
+ *     exponent   -40 .. 23        marks  0 0 1/2 1 1 0 0        the largest marked decides
+ *
+ * Marks are sums, so ranks and micro-batches add theirs as they add gradients, and the result does
+ * not depend on how many there are. A scale is a power of two that leaves room for a magnitude 3.5
+ * times the largest. A site without marks, in the first step, has room for activations up to 28 and
+ * gradients of sums of losses up to 224. */
+enum { FP8_BINS = 64, FP8_LEAST_EXPONENT = -40, FP8_SITES = 32 };
+#define FP8_OLDEST 0x1p-7f
+
+/* The bin of a magnitude; -1: 0 and NaN have none. */
+static inline int fp8_bin(float amax)
+{
+    const int exponent = (int)(fp8_bits_of(amax) >> 23 & 0xff) - 127 - FP8_LEAST_EXPONENT;
+    if (!(amax > 0)) return -1;
+    return exponent < 0 ? 0 : exponent >= FP8_BINS ? FP8_BINS - 1 : exponent;
+}
+
+/* The scale of a site, from its bins. */
+static inline float fp8_delayed_scale(DType t, const float *mark)
+{
+    int bin = FP8_BINS - 1;
+    while (bin >= 0 && !(mark[bin] >= FP8_OLDEST)) bin--;
+    if (bin < 0) return t == E4M3 ? 0x1p-4f : 0x1p-8f;
+    const int exponent = bin + FP8_LEAST_EXPONENT + 1 - (t == E4M3 ? 7 : 14);
+    return fp8_float_of((uint32_t)(127 + exponent) << 23);
+}
+
+/* The mark after a step, from the sum over its micro-batches. */
+static inline float fp8_mark(float mark, float sum) { return sum > 0 ? 1 : 0.5f * mark; }
+
 #endif

@@ -66,7 +66,8 @@ static double larger(double a, double b) { return a > b ? a : b; }
 /* The type by which a GEMM is rated: for operands of 8 bits FP8, if a rate of that is known. */
 static DType rated_type(const CostRates *r, const CostWork *w)
 {
-    const bool fp8 = op_info(w->op)->kernel == KERNEL_scaled_gemm;
+    const KernelId kernel = op_info(w->op)->kernel;
+    const bool fp8 = kernel == KERNEL_scaled_gemm || kernel == KERNEL_scaled_gemm_add;
     return fp8 && r->flops_per_s[WORK_GEMM][E4M3] > 0 ? E4M3 : w->dtype;
 }
 

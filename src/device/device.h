@@ -50,6 +50,14 @@ typedef union {
         int32_t block[2]; /* of quantize_blocks: the elements that share a scale, along each dim */
     } quantize;
     struct {
+        DType type; /* as of quantize */
+        double eps;
+    } by; /* of kernels that write values of 8 bits by a given scale */
+    struct {
+        int32_t first;      /* of mark_amax: the site of the first amax */
+        uint32_t gradients; /* of delayed_scales: a bit for each site that is e5m2 */
+    } sites;
+    struct {
         double eps;
     } norm;
     struct {

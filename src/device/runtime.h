@@ -52,6 +52,7 @@ typedef struct {
     int64_t n;
     double decay; /* weight decay */
     DType grad_type;
+    bool marks;       /* kernel age_marks, and nothing else */
     double sign_rate; /* > 0: master -= sign_rate * sign(grad), and nothing else */
 } UpdatePiece;
 

@@ -54,7 +54,7 @@ Value graph_param(Graph *g, ParamInfo info)
     g->param[g->n_params] = info;
     Dims dims = {.ndim = info.ndim};
     for (int i = 0; i < info.ndim; i++) dims.dim[i] = dim_of(info.n[i]);
-    const DType dtype = info.rule == PARAM_BY_SIGN ? dtype_wide(g->dtype) : g->dtype;
+    const DType dtype = info.rule != PARAM_BY_OPTIMIZER ? dtype_wide(g->dtype) : g->dtype;
     const Value v = graph_value(g, ROLE_PARAM, info.name, dtype, dims);
     if (v == NO_VALUE) return v;
     g->value[v].index = g->n_params++;

@@ -115,8 +115,9 @@ typedef enum { INIT_NORMAL, INIT_ZEROS, INIT_ONES } Init;
 /* The update of a parameter, and its type. */
 typedef enum {
     PARAM_BY_OPTIMIZER, /* the run's optimizer; the graph's type */
-    PARAM_BY_SIGN       /* against the sign of its gradient, which has no part in the norm; in the
+    PARAM_BY_SIGN,      /* against the sign of its gradient, which has no part in the norm; in the
                          * wide type: the selection bias of a router */
+    PARAM_BY_MARKS      /* marks of amaxes (base/fp8.h), aged; as above: of delayed scaling */
 } ParamRule;
 
 typedef struct {

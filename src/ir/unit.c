@@ -64,7 +64,7 @@ static Err pack_of(Model *m, int unit, const ParamInfo *info, Pack **out)
         }
     }
     const DType wide = dtype_wide(m->kind[u->kind].dtype);
-    const DType use = info->rule == PARAM_BY_SIGN ? wide : m->kind[u->kind].dtype;
+    const DType use = info->rule != PARAM_BY_OPTIMIZER ? wide : m->kind[u->kind].dtype;
     u->n_packs++;
     *out = &m->pack[m->n_packs++];
     **out = (Pack){.unit = unit, .view = info->view, .rule = info->rule, .type = {use, wide}};

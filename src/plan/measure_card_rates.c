@@ -272,7 +272,7 @@ static Err measure_state(Measurer *m)
     StateLists s = {.clip = {.sums = at, .n = 1, .mean = at + 3, .max_norm = 1, .out = at + 1},
                     .numbers = {0.9, 0.95, 1e-8, (const UpdateRates *)(void *)(at + 4), at + 1}};
     const UpdatePiece piece = {t[0].data, t[1].data, t[2].data, t[3].data, t[4].data,
-                               n,         0.1,       F32,       0};
+                               n,         0.1,       F32,       false,     0};
     const SquaresPiece square = {t[0].data, n, at, 0, F32};
     TRY(m->rt->set(m->queue, t[3].data, 0, (size_t)n * 4)); /* no root of a negative */
     TRY(m->rt->copy(m->queue, at + 3, &number, sizeof number));

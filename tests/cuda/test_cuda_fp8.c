@@ -201,7 +201,80 @@ static void multiplies(void **state)
             }
 }
 
+/* Kernels of delayed scaling. A code of a norm or a swiglu may be ref's neighbour, where a fast
+ * function rounds to the other bf16. */
+static void writes_by_a_scale(void **state)
+{
+    static const int64_t shape[][2] = {{7, 130}, {129, 304}, {64, 1024}, {259, 264}};
+    static const KernelId id[] = {KERNEL_quantize_by, KERNEL_rmsnorm_by, KERNEL_swiglu_by,
+                                  KERNEL_swiglu_dx_by};
+    (void)state;
+    for (int k = 0; k < 4; k++)
+        for (int form = 0; form < 4; form++)
+            for (int type = E4M3; type <= E5M2; type++) {
+                const int n_in = (const int[]){1, 2, 2, 3}[form], m = form == 1 ? 2 : 1;
+                const int64_t t = shape[k][0], i = shape[k][1], width = form == 3 ? 2 * i : i;
+                Call c = {.n_in = n_in + 1, .n_out = m + 2};
+                for (int o = 0; o < n_in; o++) c.in[o] = RANDOM(&gpu.b, BF16, DENSE, t, i);
+                if (form == 1) c.in[1] = RANDOM(&gpu.b, BF16, DENSE, i);
+                c.in[n_in] = NEW(&gpu.b, F32, DENSE, 1);
+                put(&c.in[n_in], 0, ldexp(1, type == E4M3 ? -7 : -14));
+                c.out[0] = NEW(&gpu.b, (DType)type, DENSE, t, width);
+                if (form == 1) c.out[1] = NEW(&gpu.b, F32, DENSE, t);
+                c.out[m] = NEW(&gpu.b, F32, DENSE, 1);
+                c.out[m + 1] = NEW(&gpu.b, (DType)type, DENSE, width, t + 16 - t % 16);
+                c.out[m + 1].n[1] = t;
+                c.attr.by.type = (DType)type;
+                c.attr.by.eps = 1e-5;
+                const Tensor y = c.out[0], z = c.out[m + 1];
+                const Values want = run_both(id[form], &c);
+                int64_t differ = 0;
+                for (int64_t e = 0; e < t * width; e++) {
+                    const double got = get(&y, e), ref = want.value[0][e];
+                    if (get(&z, e % width * t + e / width) != got)
+                        fail_msg("%s: z differs from y at %d", kernel_name(id[form]), (int)e);
+                    differ += got != ref;
+                    if (!(fabs(got - ref) <= ldexp(fabs(ref), type == E4M3 ? -3 : -2) + 1e-2))
+                        fail_msg("%s [%d]: %.9g, on ref %.9g", kernel_name(id[form]), (int)e, got,
+                                 ref);
+                }
+                if (differ > (form == 0 ? 0 : t * width / 50 + 2))
+                    fail_msg("%s: %d codes of %d differ", kernel_name(id[form]), (int)differ,
+                             (int)(t * width));
+                if (!(fabs(get(&c.out[m], 0) - want.value[m][0]) <= ldexp(want.value[m][0], -7)))
+                    fail_msg("%s: amax %.9g, on ref %.9g", kernel_name(id[form]), get(&c.out[m], 0),
+                             want.value[m][0]);
+                values_free(&c, want);
+                bench_clear(&gpu.b);
+            }
+}
+
+static void marks(void **state)
+{
+    const int64_t bins = FP8_SITES * FP8_BINS;
+    (void)state;
+    for (int keep = 0; keep < 2; keep++) {
+        Call c = {.n_in = 4, .n_out = 1, .number = {keep}, .attr.sites.first = 6};
+        for (int i = 0; i < 4; i++) {
+            c.in[i] = NEW(&gpu.b, F32, DENSE, 1);
+            put(&c.in[i], 0, i == 2 ? 0 : ldexp(1.3, 21 * i - 40));
+        }
+        c.out[0] = accumulator(&gpu.b, NEW(&gpu.b, F32, DENSE, bins), keep);
+        expect_values(KERNEL_mark_amax, &c, 0);
+    }
+    Call c = {.n_in = 1, .n_out = 1, .attr.sites.gradients = 0x5a};
+    c.in[0] = RANDOM(&gpu.b, F32, DENSE, bins);
+    for (int64_t i = 0; i < bins; i++) /* few bins are marked, some sites have none */
+        if (i % 37 || i / FP8_BINS % 5 == 0) put(&c.in[0], i, 0.001);
+    c.out[0] = NEW(&gpu.b, F32, DENSE, FP8_SITES);
+    expect_values(KERNEL_delayed_scales, &c, 0);
+    c = (Call){.in = {RANDOM(&gpu.b, F32, DENSE, 700)}, .n_in = 1, .n_out = 1};
+    c.out[0] = RANDOM(&gpu.b, F32, DENSE, 700);
+    expect_values(KERNEL_age_marks, &c, 0);
+}
+
 static const struct CMUnitTest tests[] = {cmocka_unit_test(quantizes), cmocka_unit_test(converts),
-                                          cmocka_unit_test(multiplies)};
+                                          cmocka_unit_test(writes_by_a_scale),
+                                          cmocka_unit_test(marks), cmocka_unit_test(multiplies)};
 
 GPU_MAIN(tests)

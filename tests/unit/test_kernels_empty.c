@@ -38,11 +38,12 @@ static Tensor new_tensor(Bench *b, const Operand *o, char empty, DType type)
 
 static Attr attr_of(OpId op)
 {
-    if (op_quantizes(op) || op == OP_quantize_blocks)
+    if (op_quantizes(op) || op == OP_quantize_blocks || op == OP_rmsnorm_by || op == OP_swiglu_by ||
+        op == OP_swiglu_dx_by)
         return (Attr){.quantize = {.type = E4M3, .block = {1, 128}}};
-    if (op == OP_linear || op == OP_linear_fp8 || op == OP_linear_fp8_dx ||
-        op == OP_linear_fp8_dw || op == OP_linear_add || op == OP_linear_gelu ||
-        op == OP_linear_wide || op == OP_linear_part)
+    if (op == OP_linear || op == OP_linear_fp8 || op == OP_linear_fp8_add ||
+        op == OP_linear_fp8_dx || op == OP_linear_fp8_dw || op == OP_linear_add ||
+        op == OP_linear_gelu || op == OP_linear_wide || op == OP_linear_part)
         return (Attr){.gemm = {.tb = true}};
     if (op == OP_linear_dw || op == OP_linear_part_dw) return (Attr){.gemm = {.ta = true}};
     if (op == OP_rope) return (Attr){.rope = {.theta = 100}};
@@ -64,8 +65,9 @@ static double wanted(OpId op, int out, char empty)
     if ((op == OP_attention_scores || op == OP_attention_weigh_dx) && empty == 'c')
         return (double)NAN;
     if ((op_quantizes(op) || op == OP_quantize_blocks) && out % 2 == 1)
-        return (double)NAN;                                      /* a scale of nothing */
-    if (op == OP_linear_add && empty == 'i') return (double)NAN; /* the addend */
+        return (double)NAN; /* a scale of nothing */
+    if ((op == OP_linear_add || op == OP_linear_fp8_add) && empty == 'i')
+        return (double)NAN; /* the addend */
     if (empty == 'c' &&
         (op == OP_attention || op == OP_attention_along || op == OP_attention_merge))
         return (double)NAN;
@@ -149,7 +151,9 @@ static void letters_of(OpId op, char letters[16])
 static bool is_never_empty(OpId op, char letter)
 {
     if (op == OP_route) return letter == 'e' || letter == 'k';
-    if (op == OP_quantize_blocks) return true; /* its blocks follow from the other extents */
+    if (op == OP_quantize_blocks || op == OP_swiglu_dx_by || op == OP_delayed_scales)
+        return true; /* blocks, halves and sites follow from the other extents */
+    if (op == OP_rmsnorm_by) return letter == 'd';
     if (op == OP_square_loss || op == OP_square_loss_dx) return letter == 'c';
     if (letter == 'b' && (op == OP_modulate || op == OP_modulate_dx || op == OP_gate_add))
         return true;

@@ -132,6 +132,109 @@ static void quantizes_turned(void **state)
             }
 }
 
+/* Fused kernels of delayed scaling have the bits of the kernels that they replace, then
+ * quantize_by. */
+static void writes_by_a_scale(void **state)
+{
+    static const struct {
+        KernelId by, plain;
+        int n_in, stats;
+        bool halves;
+    } kernel[] = {{KERNEL_rmsnorm_by, KERNEL_rmsnorm, 2, 1, false},
+                  {KERNEL_swiglu_by, KERNEL_swiglu, 2, 0, false},
+                  {KERNEL_swiglu_dx_by, KERNEL_swiglu_dx, 3, 0, true}};
+    CpuBench *c = *state;
+    const int64_t t = 37, i = 150;
+    for (int k = 0; k < 3; k++)
+        for (int d = 0; d < N_DEVICES; d++) {
+            const Device *device = device_at(d);
+            const int64_t width = kernel[k].halves ? 2 * i : i;
+            const int n_in = kernel[k].n_in, m = 1 + kernel[k].stats;
+            if (!device) continue;
+            bench_clear(&c->b);
+            Call by = {.n_in = n_in + 1, .n_out = m + 2, .team = c->team[3]};
+            for (int o = 0; o < n_in; o++) by.in[o] = spread(&c->b, BF16, DENSE, t, i);
+            if (k == 0) by.in[1] = RANDOM(&c->b, BF16, DENSE, i);
+            const Tensor s = by.in[n_in] = NEW(&c->b, F32, DENSE, 1);
+            put(&s, 0, ldexp(1, -9));
+            by.out[0] = NEW(&c->b, E4M3, DENSE, t, width);
+            if (kernel[k].stats) by.out[1] = NEW(&c->b, F32, DENSE, t);
+            by.out[m] = NEW(&c->b, F32, DENSE, 1);
+            by.out[m + 1] = NEW(&c->b, E4M3, DENSE, width, t);
+            by.attr.by.type = E4M3;
+            by.attr.by.eps = 1e-5;
+            assert_int_equal(device->kernel[kernel[k].by](&by), OK);
+            const Tensor whole = NEW(&c->b, BF16, DENSE, t, width);
+            Call plain = by, quantize = by;
+            plain.n_in = n_in;
+            plain.n_out = 1 + kernel[k].stats + kernel[k].halves;
+            plain.attr = (Attr){.norm = {1e-5}};
+            plain.out[0] = whole;
+            if (kernel[k].stats) plain.out[1] = NEW(&c->b, F32, DENSE, t);
+            if (kernel[k].halves) {
+                plain.out[0].n[1] = i;
+                plain.out[1] = plain.out[0];
+                plain.out[1].data = (uint16_t *)whole.data + i;
+            }
+            assert_int_equal(device->kernel[kernel[k].plain](&plain), OK);
+            quantize.n_in = 2, quantize.n_out = 3;
+            quantize.in[0] = whole, quantize.in[1] = s;
+            quantize.out[0] = NEW(&c->b, E4M3, DENSE, t, width);
+            quantize.out[1] = NEW(&c->b, F32, DENSE, 1);
+            quantize.out[2] = NEW(&c->b, E4M3, DENSE, width, t);
+            assert_int_equal(device->kernel[KERNEL_quantize_by](&quantize), OK);
+            expect_same("y", device, &by.out[0], &quantize.out[0]);
+            expect_same("amax", device, &by.out[m], &quantize.out[1]);
+            expect_same("z", device, &by.out[m + 1], &quantize.out[2]);
+            assert_true(get(&by.out[m], 0) == largest(&whole, 0, t, 0, width));
+            for (int64_t e = 0; e < t * width; e++) {
+                const float x = (float)(get(&whole, e) * ldexp(1, 9));
+                assert_true(get(&by.out[0], e) == (double)fp8_get(E4M3, fp8_of(E4M3, x)));
+                assert_true(get(&by.out[m + 1], e % width * t + e / width) == get(&by.out[0], e));
+            }
+        }
+}
+
+/* Marks of two micro-batches, aged twice; the scale is that of the largest mark that is not
+ * forgotten. */
+static void marks_give_scales(void **state)
+{
+    CpuBench *c = *state;
+    const int64_t bins = FP8_SITES * FP8_BINS;
+    for (int d = 0; d < N_DEVICES; d++) {
+        const Device *device = device_at(d);
+        if (!device) continue;
+        bench_clear(&c->b);
+        const Tensor mark = NEW(&c->b, F32, DENSE, bins), sum = NEW(&c->b, F32, DENSE, bins);
+        const Tensor s = NEW(&c->b, F32, DENSE, FP8_SITES);
+        for (int64_t i = 0; i < bins; i++) put(&mark, i, 0);
+        for (int step = 0; step < 11; step++) {
+            Call age = {.in = {sum}, .n_in = 1, .out = {mark}, .n_out = 1};
+            Call scales = {.in = {mark}, .n_in = 1, .out = {s}, .n_out = 1};
+            scales.attr.sites.gradients = 1u << 4;
+            for (int micro = 0; micro < 2; micro++) {
+                Call call = {.in = {NEW(&c->b, F32, DENSE, 1), NEW(&c->b, F32, DENSE, 1)},
+                             .n_in = 2,
+                             .out = {sum},
+                             .n_out = 1,
+                             .number = {micro},
+                             .attr.sites.first = 3};
+                put(&call.in[0], 0, step == 0 && micro == 1 ? 100 : 3); /* an outlier */
+                put(&call.in[1], 0, 0);
+                if (step == 2) put(&call.in[1], 0, 0.75e-3);
+                assert_int_equal(device->kernel[KERNEL_mark_amax](&call), OK);
+            }
+            assert_int_equal(device->kernel[KERNEL_age_marks](&age), OK);
+            assert_int_equal(device->kernel[KERNEL_delayed_scales](&scales), OK);
+            /* 100 is below 2^7, 3 below 2^2, 0.00075 below 2^-10 */
+            assert_true(get(&s, 3) == ldexp(1, (step <= 7 ? 7 : 2) - 7));
+            assert_true(get(&s, 4) == (step < 2 || step > 9 ? ldexp(1, -8) : ldexp(1, -10 - 14)));
+            assert_true(get(&s, 0) == ldexp(1, -4));
+        }
+        expect_gaps(&c->b);
+    }
+}
+
 static void quantizes_blocks(void **state)
 {
     CpuBench *c = *state;
@@ -253,10 +356,9 @@ static void multiplies(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(quantizes),
-        cmocka_unit_test(quantizes_turned),
-        cmocka_unit_test(quantizes_blocks),
-        cmocka_unit_test(multiplies),
+        cmocka_unit_test(quantizes),         cmocka_unit_test(quantizes_turned),
+        cmocka_unit_test(writes_by_a_scale), cmocka_unit_test(marks_give_scales),
+        cmocka_unit_test(quantizes_blocks),  cmocka_unit_test(multiplies),
     };
     return cmocka_run_group_tests(tests, cpu_setup, cpu_teardown);
 }

@@ -117,6 +117,7 @@ static Attr attr_of(OpId op)
     switch (op) {
     case OP_linear:
     case OP_linear_fp8:
+    case OP_linear_fp8_add:
     case OP_linear_fp8_dx:
     case OP_linear_fp8_dw:
     case OP_linear_part:

@@ -139,6 +139,25 @@ extern "C" Err cuda_scaled_gemm(const Call *call)
     bool done;
     TRY(cuda_begin(call, KERNEL_scaled_gemm));
     if (tensor_count(&call->out[0]) == 0) return OK;
-    TRY(fp8_gemm_by_cublaslt(call, &done));
+    TRY(fp8_gemm_by_cublaslt(call, false, &done));
     return done ? OK : run_tiles(call);
+}
+
+/* On tiles the addend is c already. */
+extern "C" Err cuda_scaled_gemm_add(const Call *call)
+{
+    Call copy = {}, sum = *call;
+    bool done;
+    TRY(cuda_begin(call, KERNEL_scaled_gemm_add));
+    if (tensor_count(&call->out[0]) == 0) return OK;
+    TRY(fp8_gemm_by_cublaslt(call, true, &done));
+    if (done) return OK;
+    copy.n_in = copy.n_out = 1;
+    copy.in[0] = call->in[4], copy.out[0] = call->out[0];
+    copy.queue = call->queue;
+    if (call->in[4].data != call->out[0].data) TRY(cuda_copy(&copy));
+    sum.n_in = call->n_in - 1;
+    sum.in[4] = call->in[5];
+    sum.number[0] = 1;
+    return run_tiles(&sum);
 }

@@ -15,6 +15,10 @@ static __device__ inline void sgd_step(const UpdatePiece &p, const AdamwNumbers 
                                        int64_t at)
 {
     const float g = value_get(p.grad, p.grad_type, at), w = p.master[at];
+    if (p.marks) {
+        p.master[at] = g > 0 ? 1 : 0.5f * w;
+        return;
+    }
     if (p.sign_rate > 0) {
         p.master[at] = w - (float)p.sign_rate * (float)((g > 0) - (g < 0));
         return;

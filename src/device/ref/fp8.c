@@ -52,17 +52,27 @@ Err ref_amax(const Call *call)
     return OK;
 }
 
+typedef struct {
+    const Call *call;
+    Fp8Scale scale;
+} ScaledRows;
+
 static void quantize_tile(void *work, int64_t tile)
 {
-    const Call *call = work;
-    const Fp8Scale s = fp8_scale(call->attr.quantize.type, (float)tensor_get(&call->in[1], 0));
-    quantize_block(call, (MatrixBlock){tile, 0, {1, call->in[0].n[1]}}, s);
+    const ScaledRows *rows = work;
+    quantize_block(rows->call, (MatrixBlock){tile, 0, {1, rows->call->in[0].n[1]}}, rows->scale);
+}
+
+static void quantize_rows(const Call *call, Fp8Scale s)
+{
+    ScaledRows rows = {call, s};
+    if (call->in[0].n[0] > 0) team_run(call->team, call->in[0].n[0], quantize_tile, &rows);
 }
 
 Err ref_quantize(const Call *call)
 {
     const Fp8Scale s = fp8_scale(call->attr.quantize.type, (float)tensor_get(&call->in[1], 0));
-    ref_tiles(call, call->in[0].n[0], quantize_tile);
+    quantize_rows(call, s);
     tensor_set(&call->out[1], 0, (double)s.scale);
     return OK;
 }

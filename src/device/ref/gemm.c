@@ -125,23 +125,35 @@ static void keep_tile(const Call *call, Tile *t, GemmTileBounds at)
 Err ref_gemm(const Call *call) { return gemm_with(call, 2, keep_tile); }
 
 /* in: a, b, sa, sb, bias? */
-Err ref_scaled_gemm(const Call *call)
-{
-    return run_tiles((TiledGemm){call, 4, keep_tile, true});
-}
+Err ref_scaled_gemm(const Call *call) { return run_tiles((TiledGemm){call, 4, keep_tile, true}); }
 
-/* in: a, b, addend, bias? */
-static void add_tile(const Call *call, Tile *t, GemmTileBounds at)
+/* in: a, b, addend, bias?; or a, b, sa, sb, addend, bias? */
+static void add_tile_of(const Call *call, const Tensor *to_add, Tile *t, GemmTileBounds at)
 {
     for (int64_t i = 0; i < at.m; i++) {
         double addend[N_TILE];
-        row_load(formula_row(&call->in[2], false, at.row + i, at.column), 0, at.n, addend);
+        row_load(formula_row(to_add, false, at.row + i, at.column), 0, at.n, addend);
         for (int64_t j = 0; j < at.n; j++) t->c[i][j] += addend[j];
         row_store(formula_row(&call->out[0], false, at.row + i, at.column), 0, at.n, t->c[i]);
     }
 }
 
+static void add_tile(const Call *call, Tile *t, GemmTileBounds at)
+{
+    add_tile_of(call, &call->in[2], t, at);
+}
+
+static void scaled_add_tile(const Call *call, Tile *t, GemmTileBounds at)
+{
+    add_tile_of(call, &call->in[4], t, at);
+}
+
 Err ref_gemm_add(const Call *call) { return gemm_with(call, 3, add_tile); }
+
+Err ref_scaled_gemm_add(const Call *call)
+{
+    return run_tiles((TiledGemm){call, 5, scaled_add_tile, true});
+}
 
 /* out: h, u.   h is computed from u as it is stored: the same bits as kernel gelu on u. */
 static void gelu_tile(const Call *call, Tile *t, GemmTileBounds at)

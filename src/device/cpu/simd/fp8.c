@@ -7,6 +7,7 @@
 #include "base/fp8.h"
 
 #include <math.h>
+#include "device/by.h"
 #include "device/cpu/simd/gemm/gemm.h"
 #include "device/cpu/workspace.h"
 
@@ -95,6 +96,57 @@ Err CPU_NAME(quantize_both)(const Call *call)
     const Call z = call_quantize_turned(call);
     TRY(CPU_NAME(quantize)(call));
     return CPU_NAME(quantize_turned)(&z);
+}
+
+/* ---- delayed scaling ---- */
+
+Err CPU_NAME(delayed_scales)(const Call *call) { return ref_delayed_scales(call); }
+Err CPU_NAME(mark_amax)(const Call *call) { return ref_mark_amax(call); }
+Err CPU_NAME(age_marks)(const Call *call) { return ref_age_marks(call); }
+
+/* The call of quantize with an amax that gives the scale. */
+static Err quantize_with(const Call *call, Tensor y)
+{
+    const DType type = call->attr.by.type;
+    float amax = (float)tensor_get(&call->in[1], 0) * fp8_format(type).max, scale;
+    Call q = *call;
+    q.n_out = 2;
+    q.out[0] = y;
+    q.attr.quantize.type = type;
+    q.in[1] = (Tensor){.data = &amax, .dtype = F32, .ndim = 1, .n = {1}, .stride = {1}};
+    q.out[1] = (Tensor){.data = &scale, .dtype = F32, .ndim = 1, .n = {1}, .stride = {1}};
+    return CPU_NAME(quantize)(&q);
+}
+
+Err CPU_NAME(quantize_by_turned)(const Call *call)
+{
+    return quantize_with(call, tensor_transposed(&call->out[0]));
+}
+
+Err CPU_NAME(quantize_by)(const Call *call)
+{
+    Call amax = *call;
+    amax.n_in = amax.n_out = 1;
+    amax.out[0] = call->out[1];
+    TRY(CPU_NAME(amax)(&amax));
+    TRY(quantize_with(call, call->out[0]));
+    return call->n_out > 2 ? quantize_with(call, tensor_transposed(&call->out[2])) : OK;
+}
+
+static Err in_parts(const Call *call, ByForm form, Kernel make)
+{
+    Workspace *w;
+    TRY(workspace_take(by_scratch_bytes(call), "values before quantization", &w));
+    const Err err = by_parts(call, form, w->at, make, CPU_NAME(quantize_by));
+    workspace_give(w);
+    return err;
+}
+
+Err CPU_NAME(rmsnorm_by)(const Call *call) { return in_parts(call, by_rmsnorm, CPU_NAME(rmsnorm)); }
+Err CPU_NAME(swiglu_by)(const Call *call) { return in_parts(call, by_swiglu, CPU_NAME(swiglu)); }
+Err CPU_NAME(swiglu_dx_by)(const Call *call)
+{
+    return in_parts(call, by_swiglu_dx, CPU_NAME(swiglu_dx));
 }
 
 /* The columns [at, at + n) of one row of blocks, at most a piece. Rows are walked in order, so that
@@ -188,7 +240,8 @@ static void widen(const Call *call, int operand, float *to, Tensor *out)
     *out = w.to;
 }
 
-Err CPU_NAME(scaled_gemm)(const Call *call)
+/* Runs a GEMM of f32 on the widened operands. The other operands follow the scales. */
+static Err scaled_with(const Call *call, Kernel gemm)
 {
     const int64_t a = tensor_count(&call->in[0]), b = tensor_count(&call->in[1]);
     Workspace *w;
@@ -196,10 +249,13 @@ Err CPU_NAME(scaled_gemm)(const Call *call)
     float *at = w->at;
     Call plain = *call;
     plain.n_in = call->n_in - 2;
-    plain.in[2] = call->in[4]; /* the bias */
+    for (int i = 2; i < plain.n_in; i++) plain.in[i] = call->in[2 + i];
     widen(call, 0, at, &plain.in[0]);
     widen(call, 1, at + (a + 15) / 16 * 16, &plain.in[1]);
-    const Err err = CPU_NAME(gemm)(&plain);
+    const Err err = gemm(&plain);
     workspace_give(w);
     return err;
 }
+
+Err CPU_NAME(scaled_gemm)(const Call *call) { return scaled_with(call, CPU_NAME(gemm)); }
+Err CPU_NAME(scaled_gemm_add)(const Call *call) { return scaled_with(call, CPU_NAME(gemm_add)); }

@@ -1,4 +1,4 @@
-/* fp8_gemm.c -- c = keep c + a b' sa sb (+ bias) by cuBLASLt, for operands of 8 bits with one scale
+/* fp8_gemm.c -- c = keep c + a b' sa sb (+ addend, bias) by cuBLASLt, for operands of 8 bits with one scale
  * each. The autotuner chooses the algorithm.
  *
  * Tensor cores of Hopper read operands of 8 bits along k only: to cuBLASLt, whose matrices are
@@ -35,15 +35,19 @@ static bool takes_bias(const Tensor *bias, const Tensor *c)
 }
 
 /* cuBLASLt multiplies two operands of e4m3, or one of e5m2 by one of e4m3, into bf16 or f32. */
-static bool fits(const Call *call)
+static bool fits(const Call *call, const Tensor *addend, const Tensor *bias)
 {
     const Tensor *a = &call->in[0], *b = &call->in[1], *c = &call->out[0];
+    if (addend && (addend->dtype != c->dtype || !is_written(addend) ||
+                   (addend->data == c->data && addend->stride[0] != c->stride[0])))
+        return false;
     return call->queue->context->capability >= MIN_CAPABILITY && call->attr.gemm.a_block[0] == 0 &&
            !call->attr.gemm.ta && call->attr.gemm.tb && b->dtype == E4M3 && is_along_k(a) &&
-           is_along_k(b) && is_written(c) && (call->n_in < 5 || takes_bias(&call->in[4], c));
+           is_along_k(b) && is_written(c) && (!bias || takes_bias(bias, c));
 }
 
-static void describe(const Call *call, LtShape *s, LtOperands *operands)
+static void describe(const Call *call, const Tensor *addend, const Tensor *bias, LtShape *s,
+                     LtOperands *operands)
 {
     const Tensor *a = &call->in[0], *b = &call->in[1], *c = &call->out[0];
     *s = (LtShape){.rows = c->n[1],
@@ -55,28 +59,33 @@ static void describe(const Call *call, LtShape *s, LtOperands *operands)
                    .x_transposed = 1,
                    .type = a->dtype,
                    .out_type = c->dtype,
-                   .bias = call->n_in > 4,
-                   .accumulates = call->number[0] != 0,
+                   .bias = bias != NULL,
+                   .accumulates = addend || call->number[0] != 0,
                    .x_align = ALIGN,
                    .y_align = ALIGN,
-                   .d_align = ALIGN};
+                   .d_align = ALIGN,
+                   .c_align = addend ? ALIGN : 0,
+                   .c_ld = addend ? addend->stride[0] : 0};
     *operands = (LtOperands){.x = b->data,
                              .y = a->data,
                              .d = c->data,
                              .x_scale = call->in[3].data,
                              .y_scale = call->in[2].data,
-                             .bias = call->n_in > 4 ? call->in[4].data : NULL,
-                             .keep = (float)call->number[0]};
+                             .bias = bias ? bias->data : NULL,
+                             .c = addend ? addend->data : NULL,
+                             .keep = addend ? 1 : (float)call->number[0]};
 }
 
-Err fp8_gemm_by_cublaslt(const Call *call, bool *done)
+Err fp8_gemm_by_cublaslt(const Call *call, bool adds, bool *done)
 {
+    const Tensor *addend = adds ? &call->in[4] : NULL;
+    const Tensor *bias = call->n_in > 4 + adds ? &call->in[4 + adds] : NULL;
     LtShape shape;
     LtOperands operands;
     GemmEntry *entry;
-    *done = fits(call);
+    *done = fits(call, addend, bias);
     if (!*done) return OK;
-    describe(call, &shape, &operands);
+    describe(call, addend, bias, &shape, &operands);
     TRY(autotuner_find(call->queue, &shape, &operands, &entry));
     *done = entry->possible;
     return *done ? gemm_entry_run(call->queue, entry, &operands) : OK;

@@ -8,9 +8,9 @@
 extern "C" {
 #endif
 
-/* Local. Runs a call of scaled_gemm with one scale for each operand if cuBLASLt can; *done is then
- * true. */
-Err fp8_gemm_by_cublaslt(const Call *call, bool *done);
+/* Local. Runs a call of scaled_gemm, or scaled_gemm_add, with one scale for each operand if cuBLASLt
+ * can; *done is then true. */
+Err fp8_gemm_by_cublaslt(const Call *call, bool adds, bool *done);
 
 #ifdef __cplusplus
 }
