@@ -21,4 +21,5 @@ train() { # NAME KEY=VALUE...
 
 train bf16 precision.compute=bf16
 train fp8-tensor precision.compute=fp8
+train fp8-delayed precision.compute=fp8 precision.scaling=delayed
 train fp8-block precision.compute=fp8 precision.scaling=block

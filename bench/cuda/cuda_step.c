@@ -7,7 +7,7 @@
  * tokens, whole sequences. The lower bound of an op is its flops at the rate of a large GEMM, or
  * its bytes at the rate of a copy, both measured first; the remaining time of the step is between
  * ops. fp8=auto runs GEMMs of layers in FP8, as precision.compute=fp8 does, fp8=* those of all
- * layers, fp8=mlp.* some. Steps are timed after ten seconds of warm-up (warm=), when the GPU has
+ * layers, fp8=mlp.* some; delayed=1: with delayed scaling. Steps are timed after ten seconds of warm-up (warm=), when the GPU has
  * reached its sustained clock. They are captured as one graph (capture=0: launched op by op). The
  * op times are those of one more step, launched op by op. autotune=FILE keeps the algorithms of
  * GEMMs. */
@@ -35,6 +35,7 @@ enum { MAX_STEPS = 1000, MAX_EVENTS = 1 << 18, COPY_BYTES = 1 << 30 };
 typedef struct {
     const char *model, *autotune_file, *recompute, *fp8;
     int64_t sequences, micros, seq_len, vocab, chunk, steps, warm, deterministic, capture;
+    int64_t delayed;
 } Options;
 
 typedef struct {
@@ -104,7 +105,7 @@ static Fp8Options fp8_options(const Bench *b)
     return (Fp8Options){.names = spare ? "*" : b->o.fp8,
                         .compute = row->compute,
                         .gradient = row->gradient,
-                        .scaling = SCALING_TENSOR,
+                        .scaling = b->o.delayed ? SCALING_DELAYED : SCALING_TENSOR,
                         .spare_ends = spare};
 }
 
@@ -247,6 +248,7 @@ static Err run(Bench *b)
     snprintf(vocab, sizeof vocab, "%lld", (long long)b->o.vocab);
     TRY(model_config_load(b->o.model, &field, b->o.vocab > 0, &b->arena, &b->config));
     TRY(ARENA_NEW(&b->arena, MAX_EVENTS, &b->trace.at));
+    b->config.fp8_marks = is_fp8(b) && b->o.delayed;
     device_cuda_search(getenv("PATH"));
     TRY(device_open("cuda", BENCH_CUDA_OBJECT, &b->device));
     TRY(measure_card(b));
@@ -279,7 +281,7 @@ static bool read_option(const char *word, Options *o)
                  {"seq_len=", NULL, &o->seq_len},     {"vocab=", NULL, &o->vocab},
                  {"chunk=", NULL, &o->chunk},         {"steps=", NULL, &o->steps},
                  {"warm=", NULL, &o->warm},           {"deterministic=", NULL, &o->deterministic},
-                 {"capture=", NULL, &o->capture}};
+                 {"capture=", NULL, &o->capture},     {"delayed=", NULL, &o->delayed}};
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         const size_t n = strlen(table[i].key);
         if (strncmp(word, table[i].key, n) != 0) continue;
@@ -292,13 +294,13 @@ static bool read_option(const char *word, Options *o)
 
 int main(int argc, char **argv)
 {
-    static Bench b = {.o = {"gpt2-124m", NULL, "none", "none", 64, 1, 1024, 0, 0, 20, 10, 0, 1}};
+    static Bench b = {.o = {"gpt2-124m", NULL, "none", "none", 64, 1, 1024, 0, 0, 20, 10, 0, 1, 0}};
     for (int i = 1; i < argc; i++)
         if (!read_option(argv[i], &b.o)) {
             fprintf(stderr,
                     "cuda_step: \"%s\": there are model= sequences= micros= seq_len= vocab= chunk= "
                     "steps= warm= deterministic=0|1 capture=0|1 recompute=none|selective|full "
-                    "fp8=none|auto|PATTERNS autotune=FILE\n",
+                    "fp8=none|auto|PATTERNS delayed=0|1 autotune=FILE\n",
                     argv[i]);
             return 2;
         }

@@ -63,7 +63,7 @@ static Err check_keys(const InferContext *ctx)
 }
 
 /* Loads the configuration: the given keys, the model's folder as model.name, and the element type
- * of the checkpoint if none is given. */
+ * of the checkpoint if none is given, bf16 for FP8. */
 static Err read_keys(InferContext *ctx, const Args *args)
 {
     Args with = {.n_set = args->n_set};
@@ -81,8 +81,9 @@ static Err read_keys(InferContext *ctx, const Args *args)
                             ctx->source.dir);
     }
     snprintf(name, room, "model.name=%s", ctx->source.dir);
-    snprintf(type, 64, "precision.compute=%.30s",
-             ctx->source.kind == SOURCE_HF ? "f32" : ctx->source.manifest.scalars.dtype);
+    const char *trained =
+        ctx->source.kind == SOURCE_HF ? "f32" : ctx->source.manifest.scalars.dtype;
+    snprintf(type, 64, "precision.compute=%.30s", strcmp(trained, "fp8") == 0 ? "bf16" : trained);
     with.set[with.n_set++] = name;
     if (!typed) with.set[with.n_set++] = type;
     TRY(launch_config(&ctx->launch, &with, &ctx->arena, &ctx->config));

@@ -20,7 +20,10 @@ const char *precision_word(DType dtype, const Fp8Options *fp8)
 void fp8_text(const JobSettings *s, Text *t)
 {
     const Fp8Options *o = &s->compile.fp8;
-    const bool block = o->scaling == SCALING_BLOCK;
+    static const char *const scale[] = {[SCALING_TENSOR] = "each tensor",
+                                        [SCALING_BLOCK] =
+                                            "1 x 128 elements, and for 128 x 128 of weights",
+                                        [SCALING_DELAYED] = "each tensor, by earlier steps"};
     if (!dtype_is_fp8(o->compute)) return;
     text_add(t, "  fp8        GEMMs of layers with %s%s%s: %s, gradients %s, a scale for %s\n",
              o->spare_ends ? "all weights"
@@ -28,8 +31,7 @@ void fp8_text(const JobSettings *s, Text *t)
                            : "no weights",
              o->spare_ends && s->config->n_layers > 2 ? ", but not of the first and the last" : "",
              s->parallel.units ? ", and rules of layers" : "", dtype_name(o->compute),
-             dtype_name(o->gradient),
-             block ? "1 x 128 elements, and for 128 x 128 of weights" : "each tensor");
+             dtype_name(o->gradient), scale[o->scaling]);
 }
 
 static const char *names_or_none(const char *names) { return names ? names : "none"; }

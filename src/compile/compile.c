@@ -44,6 +44,11 @@ static bool has_block_scales(const CompileOptions *o)
     return o->fp8.names && o->fp8.scaling == SCALING_BLOCK;
 }
 
+static bool has_delayed_scales(const CompileOptions *o)
+{
+    return o->fp8.names && o->fp8.scaling == SCALING_DELAYED;
+}
+
 static bool has_slices(const CompileOptions *o) { return o->slice_rows > 0; }
 static bool has_session(const CompileOptions *o) { return o->session_rows > 0; }
 static bool has_backward(const CompileOptions *o) { return o->backward; }
@@ -156,6 +161,7 @@ static const Pass passes[] = {
     {"context", run_context, has_context, false},
     {"quantize", run_quantize, has_block_scales, false},
     {"fuse", run_fuse, NULL, false},
+    {"quantize", run_quantize, has_delayed_scales, false},
     {"chunk", run_chunk, NULL, false},
     {"slice", run_slice, has_slices, false},
     {"session", run_session, has_session, false},

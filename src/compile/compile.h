@@ -1,8 +1,8 @@
 /* compile.h -- the compiler: from the graph of a unit to its program, pass by pass.
  *
  *   differentiate -> quantize -> place -> balance -> route -> weights -> context
- *                 -> quantize (blocks) -> fuse -> chunk -> slice or session -> recompute
- *                 -> epilogues -> phases -> lower -> prepack
+ *                 -> quantize (blocks) -> fuse -> quantize (delayed) -> chunk
+ *                 -> slice or session -> recompute -> epilogues -> phases -> lower -> prepack
  *
  * Each pass up to phases is a file that rewrites the graph, followed by graph_check. `lower` orders
  * the nodes of each phase (order.c) and makes the program; `prepack` adds the prepacked weights to
@@ -18,7 +18,7 @@
 typedef enum { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL, RECOMPUTE_NAMED } Recompute;
 
 /* Scales of the GEMMs in FP8. */
-typedef enum { SCALING_TENSOR, SCALING_BLOCK } Scaling;
+typedef enum { SCALING_TENSOR, SCALING_BLOCK, SCALING_DELAYED } Scaling;
 
 /* GEMMs in FP8: those whose weight has a name that a pattern matches. */
 typedef struct {

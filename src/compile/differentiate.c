@@ -26,6 +26,26 @@ static Err finish_stream(Grad *d)
     return graph_err(g);
 }
 
+/* Marks of amaxes (base/fp8.h) are sums as gradients are: of nothing, until the pass quantize adds
+ * the amaxes. They are counted in W. */
+static Err add_marks(Graph *g)
+{
+    for (Value v = 0; v < g->n_values; v++) {
+        const int p = g->value[v].index;
+        if (g->value[v].role != ROLE_PARAM || g->param[p].rule != PARAM_BY_MARKS) continue;
+        const Dims dims = g->value[v].dims;
+        Node *n = graph_node(g, OP_mark_amax, NULL, 0, NULL, &dims, 1);
+        if (!n) return graph_err(g);
+        n->keep[0] = SLOT_PORT + p;
+        ValueInfo *sum = &g->value[n->out[0]];
+        sum->role = ROLE_DPARAM;
+        sum->index = p;
+        sum->span = 1;
+        (void)graph_name(g, n->out[0], "d.%s", g->param[p].name);
+    }
+    return graph_err(g);
+}
+
 Err differentiate(Graph *g)
 {
     Grad d = {.g = g};
@@ -41,6 +61,7 @@ Err differentiate(Graph *g)
     }
     for (int i = n_forward - 1; i >= 0; i--) TRY(grad_apply(&d, i));
     TRY(finish_stream(&d));
+    TRY(add_marks(g));
     grad_names(&d);
     return graph_check(g);
 }

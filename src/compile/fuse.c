@@ -26,6 +26,7 @@ static const FusionPattern late[] = {
     {"GEMM and gelu", fuse_gelu},
     {"GEMM and pointwise gradient", fuse_slope},
     {"GEMMs of experts", fuse_experts},
+    {"values of 8 bits", fuse_quantized},
 };
 
 static Err apply(const FusionPattern *pattern, size_t n, Graph *g)

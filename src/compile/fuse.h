@@ -14,6 +14,7 @@ Err fuse_add(Graph *g, bool *found);
 Err fuse_gelu(Graph *g, bool *found);
 Err fuse_slope(Graph *g, bool *found);
 Err fuse_experts(Graph *g, bool *found);
+Err fuse_quantized(Graph *g, bool *found);
 
 /* Local. The GEMM of this kind that makes v, if it can become one node with a reader of v: both are
  * recomputed or neither, in one chunk. NO_NODE: there is none. */

@@ -53,6 +53,7 @@ static const struct {
     {OP_layernorm_back, OP_bias_dw, OP_layernorm_back_bias, sums_residual, false},
     {OP_linear_dgelu, OP_bias_dw, OP_linear_dgelu_bias, sums_output, false},
     {OP_quantize, OP_quantize_turned, OP_quantize_both, quantizes_same, true},
+    {OP_quantize_by, OP_quantize_by_turned, OP_quantize_by, quantizes_same, true},
 };
 enum { N_PAIRS = sizeof pair / sizeof *pair };
 

@@ -65,7 +65,8 @@ Err phases(Graph *g)
     mark_makers(g, before_dx);
     for (int i = 0; i < g->n_nodes; i++) {
         Node *n = &g->node[i];
-        const bool backward = any_out(n, after_dy) || n->recomputed;
+        const bool backward =
+            any_out(n, after_dy) || n->recomputed || n->op == OP_mark_amax; /* a sum of W */
         n->phase = !backward ? PHASE_F : any_out(n, before_dx) ? PHASE_I : PHASE_W;
     }
     arena_rewind(g->arena, before);

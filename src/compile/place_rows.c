@@ -326,6 +326,16 @@ static int64_t row_choices(const RowTrial *t)
     return 0;
 }
 
+/* Marks are made on every rank, of its own part, and summed as gradients are. */
+static Err marks_choice(PlaceContext *p, int node, RowChoice *out, int *n)
+{
+    *out = (RowChoice){.flops = p->flops[node]};
+    TRY(placement_intern(&p->placements, (Placement){.kind = PLACEMENT_SUM}, &out->out[0]));
+    price(p, node, out, 1);
+    *n = 1;
+    return OK;
+}
+
 Err rows_of_node(PlaceContext *p, int node, const PlacementId avail[][MAX_AVAIL],
                  const int *n_avail, RowChoice *out, int *n)
 {
@@ -334,6 +344,7 @@ Err rows_of_node(PlaceContext *p, int node, const PlacementId avail[][MAX_AVAIL]
     OpRow row[MAX_ROWS];
     const int n_rows = op_rows(t.n->op, row);
     const RowChoice whole = {.flops = t.flops};
+    if (t.n->op == OP_mark_amax) return marks_choice(p, node, out, n);
     t.choices = row_choices(&t);
     if (is_legal(&t, &whole)) TRY(add_choice(&choices, &whole));
     for (int r = 0; r < n_rows; r++) {

@@ -13,14 +13,24 @@
  * has 8 bits. With scales of blocks it runs after `place`, on the rank's part, since no block
  * crosses ranks.
  *
+ * With delayed scales it runs after `fuse`, on the rank's part: scales follow from marks of earlier
+ * steps, a parameter of the unit (base/fp8.h), so nothing waits for an amax, and GEMMs that were
+ * fused stay so. Amaxes of this step become marks in W, which ranks sum as they sum gradients.
+ *
+ *     s = delayed_scales marks;  x.fp8, m = quantize_by x s.0;  d.marks += mark_amax marks m
+ *
+ * Weights keep a scale from their own amax: they are few.
+ *
  * With one scale, both operands of a GEMM have the dim of the sum last, as tensor cores read 8
  * bits: .t are transposed copies. F keeps x.fp8.t for the gradient of w, half the bytes of x. A
  * weight is quantized again in the backward phases: its copy would be kept for every micro-batch.
  */
 #include <string.h>
 
+#include "base/fp8.h"
 #include "compile/compile.h"
 #include "compile/names.h"
+#include "ir/build.h"
 
 typedef enum { ACTIVATION, GRADIENT, WEIGHT } OperandKind;
 
@@ -56,6 +66,10 @@ typedef struct {
     Quantized *done;
     Value *largest; /* [values before]: the amax of each, or NO_VALUE */
     int n_done;
+    /* Of delayed scaling: the site of each value before, or -1; scales and amaxes of the sites. */
+    int *site, n_sites;
+    Value marks, scales, scale[FP8_SITES], amax[FP8_SITES], of[FP8_SITES];
+    uint32_t gradients;
 } Quantizer;
 
 static const QuantizedGemm *gemm_row(OpId op)
@@ -76,7 +90,13 @@ static const char *weight_name(const Graph *g, const Node *n)
 
 bool quantize_chooses(const Graph *g, const Node *n, const char *patterns)
 {
-    return gemm_row(n->op) && names_listed(patterns, weight_name(g, n));
+    const QuantizedGemm *row = gemm_row(n->op);
+    if (!row || !names_listed(patterns, weight_name(g, n))) return false;
+    const ValueInfo *w = &g->value[n->op == OP_linear_dw ? n->out[0] : n->in[1]];
+    bool all = true; /* of weights back to back, which `fuse` made one */
+    for (int p = w->index; p < w->index + w->span; p++)
+        all = all && names_listed(patterns, g->param[p].name);
+    return all;
 }
 
 static Dim blocks_along(Dim d, int32_t size) { return dim_of((d.cap + size - 1) / size); }
@@ -95,12 +115,89 @@ static Value largest_of(Quantizer *q, Value x)
     return n ? q->largest[x] = n->out[0] : NO_VALUE;
 }
 
+/* The site of x, a new one if it has none. */
+static Err site_of(Quantizer *q, Value x, OperandKind kind, int *out)
+{
+    Graph *g = q->g;
+    *out = q->site[x];
+    if (*out >= 0) return OK;
+    if (q->n_sites == FP8_SITES)
+        return err_fail(ERR_CONFIG,
+                        "graph %s: more than %d values are quantized with delayed scaling; set "
+                        "precision.scaling=tensor, or fewer weights in precision.fp8",
+                        g->kind, FP8_SITES);
+    if (q->marks == NO_VALUE)
+        return err_fail(ERR_CHECK, "graph %s: delayed scaling needs marks, a parameter", g->kind);
+    if (q->scales == NO_VALUE) {
+        const Dims dims = {.ndim = 1, .dim = {dim_of(FP8_SITES)}};
+        const Node *n = graph_node(g, OP_delayed_scales, NULL, 1, &q->marks, &dims, 1);
+        if (!n) return graph_err(g);
+        q->scales = n->out[0];
+    }
+    const int site = q->site[x] = *out = q->n_sites++;
+    if (kind == GRADIENT) q->gradients |= 1u << site;
+    q->of[site] = x;
+    q->amax[site] = NO_VALUE;
+    q->scale[site] = part(g, q->scales, 0, site, dim_of(1));
+    return graph_err(g);
+}
+
+/* Quantizes a value by the scale of its site. */
+static Err quantized_by(Quantizer *q, Value x, OperandKind kind, bool turned, Quantized *out)
+{
+    Graph *g = q->g;
+    const OpAttr attr = {
+        .kernel.by = {.type = kind == GRADIENT ? q->o->fp8.gradient : q->o->fp8.compute}};
+    int site;
+    TRY(site_of(q, x, kind, &site));
+    const Value in[] = {x, q->scale[site]};
+    const Node *n = graph_node(g, turned ? OP_quantize_by_turned : OP_quantize_by, &attr, 2, in,
+                               NULL, turned ? 1 : 2);
+    if (!n) return graph_err(g);
+    if (!turned) q->amax[site] = n->out[1];
+    *out = (Quantized){x, n->out[0], q->scale[site], turned, false};
+    return OK;
+}
+
+/* Gives the marks their amaxes: the first node is that of `differentiate`, others add to its
+ * sums. */
+static Err add_amaxes(Quantizer *q)
+{
+    enum { EACH = 8 }; /* operands of the op */
+    Graph *g = q->g;
+    int first = NO_NODE;
+    for (int i = 0; i < g->n_nodes; i++)
+        if (g->node[i].op == OP_mark_amax) first = i;
+    if (q->scales != NO_VALUE)
+        g->node[graph_maker(g, q->scales)].attr.kernel.sites.gradients = q->gradients;
+    for (int from = 0; from < q->n_sites && first != NO_NODE; from += EACH) {
+        Node n = g->node[first], *made;
+        TRY(ARENA_NEW(g->arena, EACH, &n.in));
+        n.n_in = 0;
+        for (int i = from; i < q->n_sites && i < from + EACH; i++) {
+            if (q->amax[i] == NO_VALUE) { /* it is quantized for d.w alone */
+                const Node *amax = graph_node(g, OP_amax, NULL, 1, &q->of[i], NULL, 1);
+                if (!amax) return graph_err(g);
+                q->amax[i] = amax->out[0];
+            }
+            n.in[n.n_in++] = q->amax[i];
+        }
+        n.attr.kernel.sites.first = from;
+        if (from > 0) n.keep[0] = SLOT_ONE;
+        if (from == 0)
+            g->node[first] = n;
+        else
+            TRY(graph_append(g, &n, &made));
+    }
+    return OK;
+}
+
 static const Node *quantize_node(Quantizer *q, Value x, OperandKind kind, bool turned)
 {
     Graph *g = q->g;
     OpAttr attr = {
         .kernel.quantize = {.type = kind == GRADIENT ? q->o->fp8.gradient : q->o->fp8.compute}};
-    if (q->o->fp8.scaling == SCALING_TENSOR) {
+    if (q->o->fp8.scaling != SCALING_BLOCK) {
         const Value in[] = {x, largest_of(q, x)};
         const OpId op = turned ? OP_quantize_turned : OP_quantize;
         return g->err == OK ? graph_node(g, op, &attr, 2, in, NULL, 2) : NULL;
@@ -130,9 +227,13 @@ static Err quantized(Quantizer *q, Value x, OperandKind kind, const Node *reader
             *out = q->done[i];
             return OK;
         }
-    const Node *n = quantize_node(q, x, kind, turned);
-    if (!n) return graph_err(g);
-    *out = (Quantized){x, n->out[0], n->out[1], turned, backward};
+    if (q->o->fp8.scaling == SCALING_DELAYED && kind != WEIGHT) {
+        TRY(quantized_by(q, x, kind, turned, out));
+    } else {
+        const Node *n = quantize_node(q, x, kind, turned);
+        if (!n) return graph_err(g);
+        *out = (Quantized){x, n->out[0], n->out[1], turned, backward};
+    }
     g->node[g->n_nodes - 1].recomputed = backward;
     name_quantized(g, out);
     q->done[q->n_done++] = *out;
@@ -193,15 +294,26 @@ Err quantize_check(const char *patterns, const Graph *kind, int n_kinds, Arena *
     return names_check_in("precision.fp8", patterns, name, n, temp);
 }
 
+/* The value of the marks of delayed scaling, or NO_VALUE. */
+static Value marks_of(const Graph *g)
+{
+    for (Value v = 0; v < g->n_values; v++)
+        if (g->value[v].role == ROLE_PARAM && g->param[g->value[v].index].rule == PARAM_BY_MARKS)
+            return v;
+    return NO_VALUE;
+}
+
 Err quantize(Graph *g, const CompileOptions *options)
 {
     const int n_nodes = g->n_nodes;
-    Quantizer q = {.g = g, .o = options};
+    Quantizer q = {.g = g, .o = options, .marks = marks_of(g), .scales = NO_VALUE};
     TRY(ARENA_NEW(g->arena, 2 * n_nodes + 1, &q.done));
     TRY(ARENA_NEW(g->arena, g->n_values + 1, &q.largest));
-    for (Value v = 0; v < g->n_values; v++) q.largest[v] = NO_VALUE;
+    TRY(ARENA_NEW(g->arena, g->n_values + 1, &q.site));
+    for (Value v = 0; v < g->n_values; v++) q.largest[v] = NO_VALUE, q.site[v] = -1;
     for (int i = 0; i < n_nodes; i++)
         if (quantize_chooses(g, &g->node[i], options->fp8.names)) TRY(replace(&q, i));
+    if (options->fp8.scaling == SCALING_DELAYED) TRY(add_amaxes(&q));
     TRY(graph_tidy(g));
     return graph_check(g);
 }

@@ -43,7 +43,8 @@ static void mark_backward(RecomputePlan *p)
     after[dy] = true;
     for (int i = 0; i < p->n_nodes; i++) { /* makers precede readers */
         const Node *n = &p->g->node[i];
-        p->backward[i] = n->recomputed; /* of the pass context: its readers depend on dy anyway */
+        /* of the pass context, whose readers depend on dy anyway; or a sum of W */
+        p->backward[i] = n->recomputed || n->op == OP_mark_amax;
         for (int j = 0; j < n->n_in; j++) p->backward[i] = p->backward[i] || after[n->in[j]];
         for (int j = 0; j < n->n_out && p->backward[i]; j++) after[n->out[j]] = true;
     }
@@ -112,7 +113,7 @@ static void mark_listed(RecomputePlan *p)
         if (fuses_into_listed(p, n)) p->listed[n->out[0]] = true;
         if (n->op == OP_linear_part && makes_listed(p, n)) p->listed[n->in[1]] = true;
         if (n->op == OP_wait && makes_listed(p, n)) p->listed[n->in[0]] = true;
-        if (n->op == OP_quantize || n->op == OP_quantize_turned || n->op == OP_quantize_blocks)
+        if (op_quantizes(n->op) || n->op == OP_quantize_blocks)
             p->listed[n->out[0]] = p->listed[n->out[0]] || p->listed[n->in[0]];
         if (op_info(n->op)->class != CLASS_VIEW) continue;
         for (int j = 0; j < n->n_in && makes_listed(p, n); j++) p->listed[n->in[j]] = true;
@@ -266,10 +267,11 @@ static Err drop_unread(RecomputePlan *p)
     for (int i = p->n_nodes - 1; i >= 0; i--) { /* readers before makers */
         Node *n = &g->node[i];
         const bool moves = op_transfers(n->op) || n->op == OP_pack || n->op == OP_wait;
-        const bool drops = moves ? n->n_out == 1 : n->op == OP_quantize_turned;
+        const bool drops =
+            moves ? n->n_out == 1 : n->op == OP_quantize_turned || n->op == OP_quantize_by_turned;
         if (!drops || g->value[n->out[0]].role != ROLE_LOCAL) continue;
         if (p->backward[i] || !p->recomputed[i] || graph_readers(g, n->out[0])) continue;
-        if (!moves && graph_readers(g, n->out[1])) continue;
+        if (n->n_out > 1 && graph_readers(g, n->out[1])) continue;
         n->n_out = n->n_in = 0;
         dropped = true;
     }

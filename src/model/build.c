@@ -9,6 +9,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include "base/fp8.h"
 #include "base/math.h"
 #include "ir/pairs.h"
 
@@ -80,6 +81,17 @@ static int find_kind(const ModelKinds *kinds, int of)
 }
 
 /* Builds the graphs of the kinds that the units have, in the order of their first units. */
+/* The marks of delayed scaling (base/fp8.h), which the pass quantize reads and whose sums it
+ * makes. */
+static void add_marks(Graph *g)
+{
+    (void)graph_param(g, (ParamInfo){.name = "fp8.marks",
+                                     .ndim = 1,
+                                     .n = {FP8_SITES * FP8_BINS},
+                                     .init = INIT_ZEROS,
+                                     .rule = PARAM_BY_MARKS});
+}
+
 static Err build_kinds(const ModelBuilder *b, DType dtype, Arena *arena, ModelKinds *kinds)
 {
     const ModelConfig *c = b->config;
@@ -92,6 +104,7 @@ static Err build_kinds(const ModelBuilder *b, DType dtype, Arena *arena, ModelKi
         if (k < kinds->n) continue;
         graph_init(&kinds->graph[k], f->kind[of].name, dtype, arena);
         f->kind[of].build(&kinds->graph[k], b);
+        if (c->fp8_marks && !end) add_marks(&kinds->graph[k]);
         TRY(graph_check(&kinds->graph[k]));
         kinds->of[kinds->n++] = of;
     }

@@ -24,7 +24,7 @@ static void pack_pieces(const Rank *r, int pack, SquaresRounds *s)
     const Tensor home = rank_home(r, pack, PART_GRAD);
     int64_t begun = -1;
     int round = 0;
-    if (lp->model->pack[pack].rule == PARAM_BY_SIGN) return;
+    if (lp->model->pack[pack].rule != PARAM_BY_OPTIMIZER) return;
     for (int i = 0; i < at->n_owned; i++)
         for (int64_t lo = at->owned[i].lo, hi; lo < at->owned[i].hi; lo = hi) {
             const int64_t b = lo / lp->block;
@@ -82,8 +82,9 @@ static UpdatePiece update_piece(const Rank *r, const RankPiece *p)
     const OptimSettings *o = &r->settings.optim;
     const Model *m = r->settings.program->model;
     const Tensor grad = rank_piece_data(r, p, PART_GRAD);
-    const bool by_sign = m->pack[p->pack].rule == PARAM_BY_SIGN;
-    const bool adamw = o->kind == OPTIM_ADAMW && !by_sign,
+    const ParamRule rule = m->pack[p->pack].rule;
+    const bool by_sign = rule == PARAM_BY_SIGN, marks = rule == PARAM_BY_MARKS;
+    const bool adamw = o->kind == OPTIM_ADAMW && !by_sign && !marks,
                narrow = m->pack[p->pack].type.use != grad.dtype;
     return (UpdatePiece){.grad = grad.data,
                          .master = rank_piece_data(r, p, PART_MASTER).data,
@@ -93,6 +94,7 @@ static UpdatePiece update_piece(const Rank *r, const RankPiece *p)
                          .n = grad.n[0],
                          .decay = m->param[p->param].info.decay ? o->weight_decay : 0.0,
                          .grad_type = grad.dtype,
+                         .marks = marks,
                          .sign_rate = by_sign ? o->bias_rate : 0};
 }
 

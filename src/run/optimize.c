@@ -125,7 +125,7 @@ static Err pack_squares(Rank *r, int pack)
     double *cell = optimize_blocks(r) + at->cell[at->me];
     int64_t begun = -1; /* the last block that has a summand */
     TRY(rank_fill(r, cell, 0, (size_t)blocks_of(lp, home.n[0]) * sizeof *cell));
-    if (lp->model->pack[pack].rule == PARAM_BY_SIGN) return OK; /* no gradient of the loss */
+    if (lp->model->pack[pack].rule != PARAM_BY_OPTIMIZER) return OK; /* no gradient of the loss */
     for (int i = 0; i < at->n_owned; i++)
         for (int64_t lo = at->owned[i].lo, hi; lo < at->owned[i].hi; lo = hi) {
             const int64_t b = lo / lp->block;
@@ -246,6 +246,14 @@ static Err update_by_sign(Rank *r, const RankPiece *p)
     return r->settings.device->kernel[KERNEL_sign_sgd](&c);
 }
 
+static Err age_marks(Rank *r, const RankPiece *p)
+{
+    Call c = {.n_in = 1, .n_out = 1, .team = r->settings.team, .queue = r->queue};
+    c.in[0] = rank_piece_data(r, p, PART_GRAD);
+    c.out[0] = rank_piece_data(r, p, PART_MASTER);
+    return r->settings.device->kernel[KERNEL_age_marks](&c);
+}
+
 static Err update_piece(Rank *r, const RankPiece *p)
 {
     const OptimSettings *o = &r->settings.optim;
@@ -279,11 +287,13 @@ Err optimize_update(Rank *r, int pack)
     if (lists_available(r) && r->step.decision == CLIP_UNDECIDED) TRY(send_factor(r));
     if (r->step.skipped) return OK;
     if (lists_available(r)) return lists_update(r, pack); /* which also writes the weights */
-    const bool by_sign = r->settings.program->model->pack[pack].rule == PARAM_BY_SIGN;
+    const ParamRule rule = r->settings.program->model->pack[pack].rule;
     if (optimize_is_constant(r, pack)) return OK;
     for (int i = 0; i < rank_pieces(r, pack); i++) {
         const RankPiece piece = rank_piece(r, pack, i);
-        TRY(by_sign ? update_by_sign(r, &piece) : update_piece(r, &piece));
+        TRY(rule == PARAM_BY_SIGN    ? update_by_sign(r, &piece)
+            : rule == PARAM_BY_MARKS ? age_marks(r, &piece)
+                                     : update_piece(r, &piece));
     }
     return optimize_publish(r, pack);
 }

@@ -86,7 +86,9 @@ Err hf_layout(const HfWriteSettings *w, Arena *a, HfShards *out)
     HfShards s = {0};
     int64_t most = 0;
     int n = 0;
-    TRY(model_build(&w->from->model, F32, (BatchShape){1, 1}, a, &model));
+    ModelConfig config = w->from->model;
+    config.fp8_marks = false; /* state of training */
+    TRY(model_build(&config, F32, (BatchShape){1, 1}, a, &model));
     for (int p = 0; p < model.n_params; p++) most += hf_tensors(&model.param[p]);
     TRY(ARENA_NEW(a, most, &list));
     for (int p = 0; p < model.n_params; p++)

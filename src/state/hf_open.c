@@ -271,8 +271,10 @@ Err hf_open(const char *dir, const ModelConfig *c, DType wide, Arena *a, Manifes
         return err_fail(ERR_CONFIG,
                         "%s: %s has no Hugging Face form; give a run folder or a checkpoint", dir,
                         family_name(c->family));
+    ModelConfig plain = *c;
+    plain.fp8_marks = false; /* state of training */
     TRY(hf_files_open(dir, a, &o.files));
-    TRY(model_build(c, F32, (BatchShape){1, 1}, a, &o.model));
+    TRY(model_build(&plain, F32, (BatchShape){1, 1}, a, &o.model));
     *out = (Manifest){.dir = o.files.dir, .n_files = o.files.n_files};
     TRY(ARENA_NEW(a, o.model.n_params, &out->tensors.tensor));
     for (int p = 0; p < o.model.n_params; p++) parts += hf_tensors(&o.model.param[p]);

@@ -174,7 +174,7 @@ static Err list_work(HfWriter *x)
     TRY(ARENA_NEW(a, m->n_parts + 1, &x->first));
     for (int i = 0; i < m->tensors.n; i++) {
         const StateTensor *t = &m->tensors.tensor[i];
-        if (t->role != STATE_WEIGHT) continue;
+        if (t->role != STATE_WEIGHT || state_is_marks(t)) continue;
         x->place[i] = place_of(x, t->name, weights++);
         if (!x->place[i])
             return err_fail(ERR_CHECK, "%s: %s is no parameter of its model", m->dir, t->name);

@@ -23,6 +23,12 @@ static int find_tensor(const StateTensors *in, const StateTensor *t, int guess)
     return -1;
 }
 
+/* True for state that weights may lack or have in addition. */
+static bool is_optional(const StateTensor *t, LoadScope scope)
+{
+    return scope == LOAD_WEIGHTS && state_is_marks(t);
+}
+
 static Err shapes_differ(const char *dir, const StateTensor *has, const StateTensor *want)
 {
     char text[2][128];
@@ -44,7 +50,8 @@ Err load_match(const Manifest *m, const StateTensors *want, LoadScope scope, int
     const StateTensors *has = &m->tensors;
     for (int i = 0; i < want->n; i++) {
         const StateTensor *t = &want->tensor[i];
-        if (find_tensor(has, t, i) >= 0 || (scope == LOAD_WEIGHTS && t->role != STATE_WEIGHT))
+        if (find_tensor(has, t, i) >= 0 || (scope == LOAD_WEIGHTS && t->role != STATE_WEIGHT) ||
+            is_optional(t, scope))
             continue;
         return err_fail(ERR_CONFIG,
                         "%s has no %s of %s, which this model and optimizer need; it was made "
@@ -56,7 +63,7 @@ Err load_match(const Manifest *m, const StateTensors *want, LoadScope scope, int
         const bool skipped = scope == LOAD_WEIGHTS && t->role != STATE_WEIGHT;
         const int at = skipped ? -1 : find_tensor(want, t, i);
         if (to) to[i] = at;
-        if (skipped) continue;
+        if (skipped || (at < 0 && is_optional(t, scope))) continue;
         if (at < 0)
             return err_fail(ERR_CONFIG,
                             "%s has %s of %s, which this model and optimizer do not have; it "

@@ -42,6 +42,8 @@ static Err read_step(const char *dir, Arena *a, Source *out)
     TRY(err);
     const char *model = out->manifest.scalars.model;
     TRY(model_config_parse(out->dir, model, strlen(model), a, &out->model));
+    for (int i = 0; i < out->manifest.tensors.n; i++)
+        if (state_is_marks(&out->manifest.tensors.tensor[i])) out->model.fp8_marks = true;
     return find_extra_dir(out->dir, a, &out->extra_dir);
 }
 

@@ -1,6 +1,15 @@
 /* tensors.c -- lists the tensors of a job. */
 #include "state/tensors.h"
 
+#include <string.h>
+
+bool state_is_marks(const StateTensor *t)
+{
+    static const char marks[] = "fp8.marks";
+    const size_t n = strlen(t->name), k = sizeof marks - 1;
+    return n >= k && strcmp(t->name + n - k, marks) == 0;
+}
+
 Err state_tensors(const LinkedProgram *lp, Arena *a, StateTensors *out)
 {
     const Model *m = lp->model;

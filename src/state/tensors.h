@@ -49,6 +49,8 @@ Err state_tensors(const LinkedProgram *lp, Arena *a, StateTensors *out);
  * writes. The linked program may be another rank's. */
 Err state_parts(const LinkedProgram *lp, int rank, bool owned, Arena *a, StateParts *out);
 
+/* Local. True for the marks of delayed scaling (base/fp8.h), state of training that models lack. */
+bool state_is_marks(const StateTensor *t);
 /* The names "weight", "moment1", "moment2"; -1: unknown role. */
 const char *state_role_name(StateRole role);
 int state_role_of(const char *name);

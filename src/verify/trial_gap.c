@@ -41,6 +41,7 @@ static double params_gap(const Trial *one, const double *a, const double *b, con
     *name = "";
     for (int p = 0; p < one->model->n_params; p++) {
         const int64_t n = one->at[p + 1] - one->at[p];
+        if (one->model->param[p].info.rule == PARAM_BY_MARKS) continue; /* no weights */
         const bool still = largest(one->gradient + one->at[p], n) <= NEGLIGIBLE * steep;
         const double least = (still && a == one->weight ? 1 : SMALL) * all;
         const double gap = tensor_gap(a + one->at[p], b + one->at[p], n, least);
@@ -111,6 +112,7 @@ static double params_error(const Trial *exact, const double *x, const double *a,
     *name = "";
     for (int p = 0; p < exact->model->n_params; p++) {
         const int64_t at = exact->at[p], n = exact->at[p + 1] - at;
+        if (exact->model->param[p].info.rule == PARAM_BY_MARKS) continue;
         const double size = norm_of(exact, x, p);
         const double e = distance(x + at, a + at, n) / size, f = distance(x + at, b + at, n) / size;
         one += e * e;

@@ -2,6 +2,7 @@
  * backward phases. */
 #include "support/graph_test.h"
 
+#include "base/fp8.h"
 #include "support/models.h"
 
 static int count(const Graph *g, OpId op)
@@ -12,16 +13,23 @@ static int count(const Graph *g, OpId op)
 }
 
 /* y = x + b(gelu(a(x))): two GEMMs, of which patterns choose. */
-static void build(GraphTest *b)
+static void build_with(GraphTest *b, bool marks)
 {
     graph_test_open(b, "u");
     b->g.dtype = BF16;
+    if (marks)
+        (void)graph_param(&b->g, (ParamInfo){.name = "fp8.marks",
+                                             .ndim = 1,
+                                             .n = {FP8_SITES * FP8_BINS},
+                                             .rule = PARAM_BY_MARKS});
     const Value x = graph_test_x(b);
     const Value h = gelu(&b->g, linear(&b->g, x, graph_test_w(b, "a.weight", F, D), NO_VALUE));
     stream_out(&b->g, linear(&b->g, h, graph_test_w(b, "b.weight", D, F), NO_VALUE));
     DO(graph_err(&b->g));
     DO(differentiate(&b->g));
 }
+
+static void build(GraphTest *b) { build_with(b, false); }
 
 static CompileOptions choosing(const char *names, Scaling scaling)
 {
@@ -80,11 +88,70 @@ static void blocks_have_scales_of_their_own(void **state)
     graph_test_close(&b);
 }
 
+/* Four values have sites, two of them gradients; one node makes marks of their amaxes, in W. */
+static void marks_give_scales(void **state)
+{
+    GraphTest b;
+    (void)state;
+    build_with(&b, true);
+    const CompileOptions all = choosing("*", SCALING_DELAYED);
+    DO(quantize(&b.g, &all));
+    assert_int_equal(count(&b.g, OP_linear_fp8), 2);
+    assert_int_equal(count(&b.g, OP_linear_fp8_dx), 2);
+    assert_int_equal(count(&b.g, OP_linear_fp8_dw), 2);
+    assert_int_equal(count(&b.g, OP_quantize_by), 4);
+    assert_int_equal(count(&b.g, OP_quantize_by_turned), 4);
+    assert_int_equal(count(&b.g, OP_amax), 2); /* of weights */
+    assert_int_equal(count(&b.g, OP_mark_amax), 1);
+    for (int i = 0; i < b.g.n_nodes; i++) {
+        const Node *n = &b.g.node[i];
+        if (n->op == OP_delayed_scales)
+            assert_int_equal(__builtin_popcount(n->attr.kernel.sites.gradients), 2);
+        if (n->op != OP_mark_amax) continue;
+        assert_int_equal(n->n_in, 4);
+        assert_int_equal(n->keep[0], SLOT_PORT + b.g.value[n->out[0]].index);
+        for (int k = 0; k < n->n_in; k++)
+            assert_int_equal(b.g.node[graph_maker(&b.g, n->in[k])].op, OP_quantize_by);
+    }
+    graph_test_close(&b);
+}
+
+/* A norm whose result only GEMMs in FP8 read writes it in 8 bits, with its transposed copy. */
+static void makers_write_8_bits(void **state)
+{
+    GraphTest b;
+    (void)state;
+    graph_test_open(&b, "u");
+    b.g.dtype = BF16;
+    (void)graph_param(&b.g, (ParamInfo){.name = "fp8.marks",
+                                        .ndim = 1,
+                                        .n = {FP8_SITES * FP8_BINS},
+                                        .rule = PARAM_BY_MARKS});
+    const Value x = graph_test_x(&b);
+    const Value w = graph_param(&b.g, (ParamInfo){.name = "norm.weight", .ndim = 1, .n = {D}});
+    const Value a = rmsnorm(&b.g, x, w, 1e-5);
+    stream_out(&b.g, linear(&b.g, a, graph_test_w(&b, "b.weight", D, D), NO_VALUE));
+    DO(graph_err(&b.g));
+    DO(differentiate(&b.g));
+    const CompileOptions all = choosing("*", SCALING_DELAYED);
+    DO(quantize(&b.g, &all));
+    DO(epilogues(&b.g));
+    assert_int_equal(count(&b.g, OP_rmsnorm), 0);
+    assert_int_equal(count(&b.g, OP_rmsnorm_by), 1);
+    assert_int_equal(count(&b.g, OP_quantize_by), 1); /* d.y */
+    assert_int_equal(count(&b.g, OP_quantize_by_turned), 1);
+    for (int i = 0; i < b.g.n_nodes; i++)
+        if (b.g.node[i].op == OP_rmsnorm_by) assert_int_equal(b.g.node[i].n_out, 4);
+    graph_test_close(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(patterns_choose),
         cmocka_unit_test(blocks_have_scales_of_their_own),
+        cmocka_unit_test(marks_give_scales),
+        cmocka_unit_test(makers_write_8_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -356,6 +356,7 @@ Err config_model(Config *c, Arena *a, ModelConfig *out)
                               .ignore = {c->model_ignore.at, c->model_ignore.n}};
     TRY(model_config_open(&from, a, &m));
     TRY(set_experts(c, &m));
+    m.fp8_marks = c->precision_compute == COMPUTE_FP8 && c->precision_scaling == SCALES_DELAYED;
     if (m.frames) TRY(set_clips(c, &m));
     if (c->data_seq_len > m.max_positions)
         return err_fail(ERR_CONFIG,

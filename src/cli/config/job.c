@@ -68,9 +68,11 @@ static Fp8Options fp8_options(const Config *c)
 {
     const PrecisionRow *p = config_precision(c);
     const bool block = c->precision_scaling == SCALES_BLOCK;
-    Fp8Options o = {.compute = p->compute,
-                    .gradient = block ? p->compute : p->gradient,
-                    .scaling = block ? SCALING_BLOCK : SCALING_TENSOR};
+    const Scaling scaling = block                                    ? SCALING_BLOCK
+                            : c->precision_scaling == SCALES_DELAYED ? SCALING_DELAYED
+                                                                     : SCALING_TENSOR;
+    Fp8Options o = {
+        .compute = p->compute, .gradient = block ? p->compute : p->gradient, .scaling = scaling};
     if (!dtype_is_fp8(p->compute) || is_word(&c->precision_fp8, "none")) return o;
     o.spare_ends = is_word(&c->precision_fp8, "auto");
     o.names = o.spare_ends ? "*" : c->precision_fp8.text;
@@ -149,6 +151,12 @@ Err config_device(const Config *c, Option *out)
             ERR_CONFIG,
             "%s: precision.compute=bf16: ref computes in f32 and f64; set run.device=cpu",
             c->origin[KEY_precision_compute]);
+    if (c->run_device == DEVICE_CUDA && c->precision_compute == COMPUTE_FP8 &&
+        c->precision_scaling == SCALES_DELAYED)
+        return err_fail(ERR_CONFIG,
+                        "%s: precision.scaling=delayed: its kernels have not run on a GPU yet; set "
+                        "precision.scaling=tensor, or run.device=cpu, which emulates it",
+                        c->origin[KEY_precision_scaling]);
     if (!ref && f64)
         return err_fail(
             ERR_CONFIG,

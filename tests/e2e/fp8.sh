@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# fp8.sh BINARY -- delayed scaling as a user runs it: its marks pass through checkpoints, to other
+# layouts too, and stay out of Hugging Face folders; models trained in FP8 are evaluated in bf16.
+. tests/support/e2e.sh
+cp LICENSE "$top/text"
+common=(examples/llama-tiny.yaml data.train="$top/text" data.valid= run.valid_every=0 run.threads=1
+    run.device=cpu precision.compute=fp8 "precision.fp8=*")
+train() { "$sheaf" train "${common[@]}" precision.scaling=delayed "$@" >"$top/out" 2>"$top/train.err"; }
+losses() { grep -o '"loss": [0-9.]*, "grad_norm": [0-9.]*' "$top/$1/metrics.jsonl"; }
+same() { [ "$(losses "$1" | wc -l)" = 6 ] && diff <(losses "$1") <(losses "$2"); }
+refused() { # part of the message, command...
+    "${@:2}" >"$top/printed" 2>&1
+    [ $? = 2 ] && grep -q -- "$1" "$top/printed" || { cat "$top/printed"; return 1; }
+}
+
+ok "six steps" train run.steps=6 run.dir="$top/one"
+ok "three steps" train run.steps=3 run.dir="$top/two"
+ok "three more on two ranks" train run.steps=6 run.dir="$top/two" mesh.dp=2
+ok "the same losses and norms" same one two
+ok "three steps" train run.steps=3 run.dir="$top/three"
+ok "resharded" "$sheaf" reshape "$top/three" "$top/four" mesh.dp=2 parallel.zero=3
+ok "three more with ZeRO 3" train run.steps=6 run.dir="$top/four" mesh.dp=2 parallel.zero=3
+ok "the losses of steps 4 to 6" diff <(losses one | tail -3 | cut -d, -f1) <(losses four | cut -d, -f1)
+ok "a Hugging Face folder" "$sheaf" reshape "$top/one" --hf "$top/hf"
+ok "it has no marks" test "$(grep -c 'fp8.marks' "$top/hf/model.safetensors")" = 0
+ok "training starts from it" train run.steps=2 run.dir="$top/five" model.init="$top/hf"
+ok "a checkpoint trained in FP8 is evaluated" "$sheaf" eval "$top/one" --text "$top/text" --limit 300
+ok "tensor scaling does not resume it" refused fp8.marks \
+    "$sheaf" train "${common[@]}" precision.scaling=tensor run.steps=7 run.dir="$top/one"
+counted
