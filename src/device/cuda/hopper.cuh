@@ -127,15 +127,6 @@ static __device__ inline void bulk_load(uint32_t to, const void *from, int bytes
                  : "memory");
 }
 
-/* Adds f32 values to those in device memory, one after the other in any order. */
-static __device__ inline void bulk_add(float *to, uint32_t from, int bytes)
-{
-    asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;\n"
-                 "cp.async.bulk.commit_group;" ::"l"(to),
-                 "r"(from), "r"(bytes)
-                 : "memory");
-}
-
 /* Waits until all but the last N stores of this thread have read shared memory; or until all are
  * done. */
 template <int N> static __device__ inline void tma_stores_read()

@@ -69,6 +69,8 @@ Err attention_dx_f32(const Call *call, const Attention &a);
 /* bf16.cu, dx_bf16.cu: on the tensor cores. */
 Err attention_bf16(const Call *call, const Attention &a);
 Err attention_dx_bf16(const Call *call, const Attention &a);
+/* dx_bf16.cu: dq alone. */
+Err attention_dq_bf16(const Call *call, const Attention &a);
 
 static __device__ inline bool hull_sees(const BlockHull &u, int from, int to)
 {

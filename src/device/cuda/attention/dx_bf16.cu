@@ -277,28 +277,40 @@ static __global__ void __launch_bounds__(THREADS) dkv_kernel(const __grid_consta
     }
 }
 
-/* BN: keys per tile in the dq sweep; BM: queries per tile in the dk, dv sweep. */
-template <int D, int BN, int BM, int C> static Err launch(const Call *call, const Attention &a)
+/* BN: keys per tile. */
+template <int D, int BN> static Err launch_dq(const Call *call, const Attention &a)
 {
-    const cudaStream_t stream = call->queue->stream;
-    const size_t dq_bytes = sizeof(DqShared<D, BN>), dkv_bytes = sizeof(DkvShared<D, BM>);
+    const size_t bytes = sizeof(DqShared<D, BN>);
+    const dim3 blocks((unsigned)blocks_of(a.t, OWN), (unsigned)a.h);
     CUDA_TRY(cudaFuncSetAttribute(dq_kernel<D, BN>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  (int)dq_bytes));
-    CUDA_TRY(cudaFuncSetAttribute(dkv_kernel<D, BM, C>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  (int)dkv_bytes));
-    if (a.t > 0 && a.h > 0)
-        dq_kernel<D, BN>
-            <<<dim3((unsigned)blocks_of(a.t, OWN), (unsigned)a.h), THREADS, dq_bytes, stream>>>(a);
-    if (a.k.n[0] > 0 && a.g > 0)
-        dkv_kernel<D, BM, C><<<dim3((unsigned)blocks_of(a.k.n[0], OWN), (unsigned)a.g, D / C),
-                               THREADS, dkv_bytes, stream>>>(a);
+                                  (int)bytes));
+    if (a.t > 0 && a.h > 0) dq_kernel<D, BN><<<blocks, THREADS, bytes, call->queue->stream>>>(a);
     return cuda_launched(KERNEL_attention_dx);
+}
+
+/* BM: queries per tile; C: channels of a block. */
+template <int D, int BM, int C> static Err launch_dkv(const Call *call, const Attention &a)
+{
+    const size_t bytes = sizeof(DkvShared<D, BM>);
+    const dim3 blocks((unsigned)blocks_of(a.k.n[0], OWN), (unsigned)a.g, D / C);
+    CUDA_TRY(cudaFuncSetAttribute(dkv_kernel<D, BM, C>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  (int)bytes));
+    if (a.k.n[0] > 0 && a.g > 0)
+        dkv_kernel<D, BM, C><<<blocks, THREADS, bytes, call->queue->stream>>>(a);
+    return cuda_launched(KERNEL_attention_dx);
+}
+
+Err attention_dq_bf16(const Call *call, const Attention &a)
+{
+    if (a.c <= 64) return launch_dq<64, 64>(call, a);
+    if (a.c <= 80) return launch_dq<80, 64>(call, a);
+    return a.c <= 128 ? launch_dq<128, 64>(call, a) : launch_dq<256, 32>(call, a);
 }
 
 Err attention_dx_bf16(const Call *call, const Attention &a)
 {
-    if (a.c <= 64) return launch<64, 64, 32, 64>(call, a);
-    if (a.c <= 80) return launch<80, 64, 64, 80>(call, a);
-    if (a.c <= 128) return launch<128, 64, 64, 128>(call, a);
-    return launch<256, 32, 32, 128>(call, a);
+    TRY(attention_dq_bf16(call, a));
+    if (a.c <= 64) return launch_dkv<64, 32, 64>(call, a);
+    if (a.c <= 80) return launch_dkv<80, 64, 80>(call, a);
+    return a.c <= 128 ? launch_dkv<128, 64, 128>(call, a) : launch_dkv<256, 32, 128>(call, a);
 }

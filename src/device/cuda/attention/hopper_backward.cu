@@ -17,7 +17,7 @@ static __device__ inline void scores_begin(BackwardShared<B> &m, const GroupStat
     const int at = ring_at(n);
     mbarrier_wait(shared_at(&m.q_full[at]), ring_phase(n));
     wgmma_fence();
-    channels_multiply<B>(r.s, shared_at(m.k) + g.mine, shared_at(m.q[at]));
+    channels_multiply<B>(r.s, g.k + g.mine, shared_at(m.q[at]));
 }
 
 /* Begins dp = v dout' of tile n. */
@@ -39,18 +39,18 @@ static __device__ inline void dq_begin(float (&dq)[32], BackwardShared<B> &m, co
 {
     mbarrier_wait(shared_at(&m.ds_full[ring_at(n)]), ring_phase(n));
     wgmma_fence();
-    keys_multiply<B>(dq, shared_at(m.ds[ring_at(n)]), shared_at(m.k), g.group);
+    keys_multiply<B>(dq, shared_at(m.ds[ring_at(n)]), g.k, g.group);
 }
 
-/* Hands the dq of tile n to the adding warp, all but the last PENDING multiplications later. */
+/* Adds the dq of tile n to sum `at`, once all but the last PENDING multiplications are done. */
 template <class B, int PENDING>
 static __device__ inline void dq_end(float (&dq)[32], BackwardShared<B> &m, const GroupState &g,
-                                     int n, int at)
+                                     int n, float *sums, int at)
 {
     wgmma_wait<PENDING>();
     accumulators_fence(dq);
     warp_arrive(&m.ds_empty[ring_at(n)]);
-    dq_hand<B>(dq, m, g, n, at);
+    dq_add(dq, sums + (2 * (int64_t)at + g.group) * DQ_PART);
 }
 
 /* The groups multiply in turns: while one does, the other computes weights. */
@@ -78,19 +78,21 @@ static __device__ inline int tile_run(const BackwardArgs &args, BackwardShared<B
     wgmma_wait<0>();
     accumulators_fence(r.dp);
     if (LAST) warp_arrive(&m.v_empty);
-    slopes_of<B>(r.s, r.dp, m.delta[at], note.partial);
+    slopes_of<B>(r.s, r.dp, m.delta[at], g.unseen);
     operands_of(r.s, p);
     operands_of(r.dp, ds);
-    mbarrier_wait(shared_at(&m.ds_empty[ring_at(n)]), ring_phase(n) ^ 1);
-    slopes_store<B>(ds, m.ds[ring_at(n)], g);
-    tma_store_fence();
-    warp_arrive(&m.ds_full[ring_at(n)]);
+    if (B::SUMS) {
+        mbarrier_wait(shared_at(&m.ds_empty[ring_at(n)]), ring_phase(n) ^ 1);
+        slopes_store<B>(ds, m.ds[ring_at(n)], g);
+        tma_store_fence();
+        warp_arrive(&m.ds_full[ring_at(n)]);
+    }
     turn_take(g);
-    if (!FIRST) dq_begin<B>(dq, m, g, n - 1);
+    if (!FIRST && B::SUMS) dq_begin<B>(dq, m, g, n - 1);
     wgmma_fence();
     queries_multiply<B>(r.dv, p, shared_at(m.dout[at]), !FIRST);
     queries_multiply<B>(r.dk, ds, shared_at(m.q[at]), !FIRST);
-    if (!FIRST) dq_end<B, 2>(dq, m, g, n - 1, previous);
+    if (!FIRST && B::SUMS) dq_end<B, 2>(dq, m, g, n - 1, args.sum, previous);
     wgmma_wait<1>();
     warp_arrive(&m.dout_empty[at]);
     if (!LAST) {
@@ -132,8 +134,9 @@ static __device__ inline void tiles_run(const BackwardArgs &args, BackwardShared
         last = tile_run<B, false, true>(args, m, g, r, key, last);
     } else
         last = tile_run<B, true, true>(args, m, g, r, key, last);
+    if (!B::SUMS) return;
     dq_begin<B>(dq, m, g, g.n - 1);
-    dq_end<B, 0>(dq, m, g, g.n - 1, last);
+    dq_end<B, 0>(dq, m, g, g.n - 1, args.sum, last);
 }
 
 /* All items of a block. */
@@ -145,12 +148,15 @@ static __device__ inline void group_run(const BackwardArgs &args, BackwardShared
 #pragma unroll 1
     for (;; g.items++) {
         GroupSums<B> r;
-        mbarrier_wait(shared_at(&m.k_full), g.items % 2);
-        ItemNote item = m.item;
+        const int at = ring_at(g.items);
+        mbarrier_wait(shared_at(&m.k_full[at]), ring_phase(g.items));
+        ItemNote item = m.item[at];
         item.tiles = __shfl_sync(~0u, item.tiles, 0);
         if (item.tiles < 0) break;
         const int row = item.tile * KEYS + 64 * g.group;
-        if (!item.all_seen) unseen_clear<B>(m.k, args.seen[item.tile]);
+        g.k = shared_at(m.k[at]);
+        g.unseen = !item.all_seen;
+        if (g.unseen) unseen_clear<B>(m.k[at], args.seen[item.tile]);
         mbarrier_wait(shared_at(&m.v_full), g.items % 2);
         if (item.tiles > 0) {
             tiles_run<B>(args, m, g, r, item.tiles, row + 16 * g.warp + g.lane / 4);
@@ -159,14 +165,11 @@ static __device__ inline void group_run(const BackwardArgs &args, BackwardShared
 #pragma unroll
             for (int i = 0; i < B::D / 2; i++) r.dk[i] = r.dv[i] = 0;
         }
-        warp_arrive(&m.k_empty);
+        warp_arrive(&m.k_empty[at]);
         sums_store(r.dk, args.a.dk, row, item.head, 0, args.a.scale, args.a.keep[1]);
         sums_store(r.dv, args.a.dv, row, item.head, 0, 1, args.a.keep[2]);
     }
     if (g.group == 0) turn_take(g);
-    mbarrier_wait(shared_at(&m.dq_empty[g.group]), g.n % 2 ^ 1);
-    if (threadIdx.x % GROUP_THREADS == 0) m.dq_at[g.group] = -1;
-    warp_arrive(&m.dq_full[g.group]);
 }
 
 template <class B>
@@ -182,10 +185,11 @@ static __global__ void __launch_bounds__(BACKWARD_THREADS, 1)
     if (group == GROUPS) {
         setmaxnreg_dec<24>();
         if (warp == 0) produce<B>(args, m);
-        if (warp > 0 && warp <= GROUPS && threadIdx.x % 32 == 0) add_sums<B>(args, m, warp - 1);
+        if (warp == 1 && threadIdx.x % 32 == 0) items_take<B>(args, m);
     } else {
         setmaxnreg_inc<240>();
-        GroupState g = {group, warp, (int)(threadIdx.x % 32), 0, 0, 64 * 128 * (uint32_t)group};
+        GroupState g = {group, warp, (int)(threadIdx.x % 32),   0, 0,
+                        false, 0,    64 * 128 * (uint32_t)group};
         group_run<B>(args, m, g);
     }
 }
@@ -200,8 +204,14 @@ template <class B> static Err backward_launch(const Call *call, const BackwardAr
     return pdl_launch(backward_kernel<B>, shape, call->queue, args);
 }
 
+template <int D, int BM> static Err backward_choose(const Call *call, const BackwardArgs &args)
+{
+    return args.sum ? backward_launch<Backward<D, BM, true>>(call, args)
+                    : backward_launch<Backward<D, BM, false>>(call, args);
+}
+
 Err backward_kernel_run(const Call *call, const BackwardArgs &args)
 {
-    return args.a.c == 64 ? backward_launch<Backward<64, 128>>(call, args)
-                          : backward_launch<Backward<128, 64>>(call, args);
+    return args.a.c == 64 ? backward_choose<64, 128>(call, args)
+                          : backward_choose<128, 64>(call, args);
 }

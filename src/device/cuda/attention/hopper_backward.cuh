@@ -1,15 +1,16 @@
 /* hopper_backward.cuh -- arguments, shared memory and barriers of the backward kernel
  * (hopper_backward.cu), and its producer roles.
  *
- * A work item is a tile of 128 keys of one key head. A block takes items from a counter:
+ * A work item is a tile of 128 keys of one key head. Items are taken from a counter:
  *
+ *     taking thread    the next item, while the last one is loaded
  *     producer warp    K and V of the item; Q, dO, lse and delta of each tile of queries that sees
  *                      a key of it, for all heads that share the key head
  *     2 warpgroups     64 keys each:  p = exp(k q' - lse)    ds = p (v dout' - delta)
  *                                     dv += p dout           dk += ds q
  *                      and half of dq = ds' k, from the ds of both, one tile of queries later, so
- *                      that the groups do not wait for each other
- *     2 adding warps   add the halves of dq to sums in device memory */
+ *                      that the groups do not wait for each other. It is added to f32 sums in
+ *                      device memory. */
 #ifndef DEVICE_CUDA_ATTENTION_HOPPER_BACKWARD_CUH
 #define DEVICE_CUDA_ATTENTION_HOPPER_BACKWARD_CUH
 
@@ -19,10 +20,7 @@
 
 enum { KEYS = 128, STAGES = 2, GROUPS = 2, GROUP_THREADS = 128, GROUP_WARPS = 4 };
 enum { BACKWARD_THREADS = (GROUPS + 1) * GROUP_THREADS };
-enum {
-    DQ_PART = 64 * 64,
-    DQ_PART_BYTES = 4 * DQ_PART
-};                                /* half of a tile of dq: 64 rows, 64 channels */
+enum { DQ_PART = 64 * 64 };       /* half of a tile of dq: 64 rows, 64 channels */
 enum { COLUMN_BOX = 128 * KEYS }; /* bytes of a box of 64 columns and KEYS rows */
 
 /* Tiles of queries that see a tile of keys: their first and last, their number, and whether all
@@ -48,7 +46,7 @@ typedef struct {
     Attention a;
     int query_tiles, key_tiles, items, blocks;
     int cache_heads;   /* key heads whose queries fit into the L2 cache */
-    float *sum;        /* [heads][query_tiles][2 parts], as a warpgroup holds them */
+    float *sum;        /* [heads][query_tiles][2 parts] of dq, as a warpgroup holds them; or NULL */
     float *row;        /* [heads][query_tiles][lse log2(e), delta][rows of a tile] */
     int4 *range;       /* [query_tiles][rows]: first key and length of both ranges */
     BlockHull *hull;   /* [query_tiles] */
@@ -59,60 +57,67 @@ typedef struct {
     unsigned *ticket;
 } BackwardArgs;
 
-/* D channels; tiles of BM queries. */
-template <int D_, int BM_> struct Backward {
-    enum { D = D_, BM = BM_ };
+/* D channels; tiles of BM queries; whether dq is summed. */
+template <int D_, int BM_, bool SUMS_> struct Backward {
+    enum { D = D_, BM = BM_, SUMS = SUMS_ };
     enum { BOXES = D / 64, QUERY_BOX = 128 * BM, QUERY_BYTES = BOXES * QUERY_BOX };
     enum { KEY_BYTES = BOXES * COLUMN_BOX, DS_BOXES = BM / 64, DS_BYTES = DS_BOXES * COLUMN_BOX };
 };
 
 /* The stage of count n, and the parity of its phase. */
 static __device__ inline int ring_at(int n) { return n % STAGES; }
-static __device__ inline int ring_phase(int n) { return n / STAGES % 2; }
+static __device__ inline int ring_phase(int n) { return n / STAGES & 1; }
 
 /* What the producer says about a tile of queries, an item. */
 typedef struct {
-    int sum, partial, blind; /* index of its sums of dq; needs a mask; some rows see nothing */
+    int sum;            /* index of its sums of dq */
+    int partial, blind; /* needs a mask: of one range, or of 2; some rows see nothing */
 } TileNote;
 typedef struct {
     int tile, head, tiles,
         all_seen; /* key tile, key head, query tiles to come; -1: no more items */
 } ItemNote;
 
+/* An item that has been taken; the query heads that read its key head. */
+typedef struct {
+    ItemNote item;
+    KeyColumn column;
+    int2 heads;
+} ItemFound;
+
 template <class B> struct BackwardShared {
-    alignas(1024) char k[B::KEY_BYTES];
+    alignas(1024) char k[STAGES][B::KEY_BYTES];
     char v[B::KEY_BYTES];
     char q[STAGES][B::QUERY_BYTES], dout[STAGES][B::QUERY_BYTES], ds[STAGES][B::DS_BYTES];
-    float dq[GROUPS][DQ_PART];
     float lse[STAGES][B::BM], delta[STAGES][B::BM];
     int4 range[STAGES][B::BM];
-    uint64_t k_full, k_empty, v_full, v_empty;
-    uint64_t q_full[STAGES], q_empty[STAGES], dout_full[STAGES], dout_empty[STAGES];
-    uint64_t ds_full[STAGES], ds_empty[STAGES], dq_full[GROUPS], dq_empty[GROUPS];
+    uint64_t found_full[STAGES], found_empty[STAGES], v_full, v_empty;
+    uint64_t k_full[STAGES], k_empty[STAGES], q_full[STAGES], q_empty[STAGES];
+    uint64_t dout_full[STAGES], dout_empty[STAGES], ds_full[STAGES], ds_empty[STAGES];
+    ItemFound found[STAGES];
+    ItemNote item[STAGES];
     TileNote note[STAGES];
-    ItemNote item;
-    int dq_at[GROUPS];
 };
+
+/* Barriers of a ring: arrivals that fill a stage, and that empty it. */
+static __device__ inline void ring_init(uint64_t *full, uint64_t *empty, int fill, int drain,
+                                        int stages)
+{
+    for (int i = 0; i < stages; i++) {
+        mbarrier_init(shared_at(&full[i]), fill);
+        mbarrier_init(shared_at(&empty[i]), drain);
+    }
+}
 
 template <class B> static __device__ inline void backward_init(BackwardShared<B> &s)
 {
     enum { WARPS = GROUPS * GROUP_WARPS };
-    mbarrier_init(shared_at(&s.k_full), 1);
-    mbarrier_init(shared_at(&s.v_full), 1);
-    mbarrier_init(shared_at(&s.k_empty), WARPS);
-    mbarrier_init(shared_at(&s.v_empty), WARPS);
-    for (int i = 0; i < STAGES; i++) {
-        mbarrier_init(shared_at(&s.q_full[i]), 1);
-        mbarrier_init(shared_at(&s.dout_full[i]), 1);
-        mbarrier_init(shared_at(&s.q_empty[i]), WARPS);
-        mbarrier_init(shared_at(&s.dout_empty[i]), WARPS);
-        mbarrier_init(shared_at(&s.ds_full[i]), WARPS);
-        mbarrier_init(shared_at(&s.ds_empty[i]), WARPS);
-    }
-    for (int i = 0; i < GROUPS; i++) {
-        mbarrier_init(shared_at(&s.dq_full[i]), GROUP_WARPS);
-        mbarrier_init(shared_at(&s.dq_empty[i]), 1);
-    }
+    ring_init(s.found_full, s.found_empty, 1, 1, STAGES);
+    ring_init(s.k_full, s.k_empty, 1, WARPS, STAGES);
+    ring_init(&s.v_full, &s.v_empty, 1, WARPS, 1);
+    ring_init(s.q_full, s.q_empty, 1, WARPS, STAGES);
+    ring_init(s.dout_full, s.dout_empty, 1, WARPS, STAGES);
+    ring_init(s.ds_full, s.ds_empty, WARPS, WARPS, STAGES);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
@@ -174,18 +179,21 @@ static __device__ inline int column_load(const BackwardArgs &args, BackwardShare
     const int lane = threadIdx.x % 32;
 #pragma unroll 1
     for (int first = column.first; first <= column.last; first += 32) {
-        bool sees = false, full = false, blind = false;
+        bool sees = false, full = false, blind = false, two = false;
         if (first + lane <= column.last) {
             const BlockHull u = args.hull[first + lane];
             sees = hull_sees(u, key, key + KEYS);
             full = hull_full(u, key, key + KEYS);
+            two = u.any[2] != INT_MAX;
             blind = u.all[0] == INT_MAX && u.all[2] == INT_MAX;
         }
         uint32_t left = __ballot_sync(~0u, sees);
         const uint32_t fulls = __ballot_sync(~0u, full), blinds = __ballot_sync(~0u, blind);
+        const uint32_t twos = __ballot_sync(~0u, two);
         for (; left; left &= left - 1, n++) {
             const int i = __ffs(left) - 1, tile = first + i;
-            const TileNote note = {head * args.query_tiles + tile, !(fulls >> i & 1),
+            const TileNote note = {head * args.query_tiles + tile,
+                                   fulls >> i & 1 ? 0 : 1 + (int)(twos >> i & 1),
                                    (int)(blinds >> i & 1)};
             if (lane == 0) queries_load<B>(args, s, n, head, tile, note);
         }
@@ -199,18 +207,41 @@ template <class B>
 static __device__ inline void item_load(const BackwardArgs &args, BackwardShared<B> &s, int j,
                                         const ItemNote &item)
 {
-    const uint32_t k_full = shared_at(&s.k_full), v_full = shared_at(&s.v_full);
-    mbarrier_wait(shared_at(&s.k_empty), j % 2 ^ 1);
-    s.item = item;
+    const int at = ring_at(j);
+    const uint32_t k_full = shared_at(&s.k_full[at]), v_full = shared_at(&s.v_full);
+    mbarrier_wait(shared_at(&s.k_empty[at]), ring_phase(j) ^ 1);
+    s.item[at] = item;
     if (item.tiles < 0) {
         mbarrier_arrive(k_full);
         return;
     }
     mbarrier_expect_tx(k_full, B::KEY_BYTES);
-    rows_load<B::BOXES, COLUMN_BOX>(s.k, &args.k, item.head, item.tile * KEYS, k_full);
+    rows_load<B::BOXES, COLUMN_BOX>(s.k[at], &args.k, item.head, item.tile * KEYS, k_full);
     mbarrier_wait(shared_at(&s.v_empty), j % 2 ^ 1);
     mbarrier_expect_tx(v_full, B::KEY_BYTES);
     rows_load<B::BOXES, COLUMN_BOX>(s.v, &args.v, item.head, item.tile * KEYS, v_full);
+}
+
+/* Takes items ahead of the producer. One thread. */
+template <class B>
+static __device__ inline void items_take(const BackwardArgs &args, BackwardShared<B> &s)
+{
+#pragma unroll 1
+    for (int j = 0;; j++) {
+        ItemFound f = {{0, 0, -1, 1}, {}, {}};
+        mbarrier_wait(shared_at(&s.found_empty[ring_at(j)]), ring_phase(j) ^ 1);
+        const int i = atomicAdd(&args.items_of->next, 1);
+        if (i < args.items) {
+            item_find(args, i, &f.item.tile, &f.item.head);
+            f.column = args.column[f.item.tile];
+            f.heads = item_heads(args.a, f.item.head);
+            f.item.tiles = f.column.count * max(f.heads.y - f.heads.x, 0);
+            f.item.all_seen = f.column.all_seen;
+        }
+        s.found[ring_at(j)] = f;
+        mbarrier_arrive(shared_at(&s.found_full[ring_at(j)]));
+        if (f.item.tiles < 0) return;
+    }
 }
 
 template <class B>
@@ -220,44 +251,20 @@ static __device__ inline void produce(const BackwardArgs &args, BackwardShared<B
     int n = 0;
 #pragma unroll 1
     for (int j = 0;; j++) {
-        ItemNote item = {0, 0, -1, 1};
-        KeyColumn column = {};
-        int2 heads = {};
-        int i = lane == 0 ? atomicAdd(&args.items_of->next, 1) : 0;
-        i = __shfl_sync(~0u, i, 0);
-        if (i < args.items) {
-            item_find(args, i, &item.tile, &item.head);
-            column = args.column[item.tile];
-            heads = item_heads(args.a, item.head);
-            item.tiles = column.count * max(heads.y - heads.x, 0);
-            item.all_seen = column.all_seen;
-        }
-        if (lane == 0) item_load<B>(args, s, j, item);
+        mbarrier_wait(shared_at(&s.found_full[ring_at(j)]), ring_phase(j));
+        const ItemFound f = s.found[ring_at(j)];
         __syncwarp();
-        if (item.tiles < 0) return;
-        if (item.tiles == 0) continue;
+        if (lane == 0) {
+            mbarrier_arrive(shared_at(&s.found_empty[ring_at(j)]));
+            item_load<B>(args, s, j, f.item);
+        }
+        __syncwarp();
+        if (f.item.tiles < 0) return;
+        if (f.item.tiles == 0) continue;
 #pragma unroll 1
-        for (int head = heads.x; head < heads.y; head++)
-            n = column_load<B>(args, s, n, head, column, item.tile * KEYS);
+        for (int head = f.heads.x; head < f.heads.y; head++)
+            n = column_load<B>(args, s, n, head, f.column, f.item.tile * KEYS);
     }
-}
-
-/* ---- adding warps: one thread each ---- */
-
-template <class B>
-static __device__ inline void add_sums(const BackwardArgs &args, BackwardShared<B> &s, int group)
-{
-#pragma unroll 1
-    for (int n = 0;; n++) {
-        mbarrier_wait(shared_at(&s.dq_full[group]), n % 2);
-        const int at = s.dq_at[group];
-        if (at < 0) break;
-        bulk_add(args.sum + (2 * (int64_t)at + group) * DQ_PART, shared_at(s.dq[group]),
-                 DQ_PART_BYTES);
-        tma_stores_read<0>();
-        mbarrier_arrive(shared_at(&s.dq_empty[group]));
-    }
-    tma_stores_done();
 }
 
 /* hopper_backward.cu: the kernel, between the passes of hopper_backward_passes.cu. */

@@ -9,10 +9,9 @@ extern "C" {
 #endif
 
 /* True if the kernels can run this call of attention_dx: bf16 operands with heads of 64 or 128
- * contiguous channels, rows and heads aligned to 16 bytes. Masks and outputs may be any. dq is
- * summed in any order, so not in deterministic mode. */
+ * contiguous channels, rows and heads aligned to 16 bytes. Masks and outputs may be any. */
 bool hopper_backward_fits(const Call *call);
-/* Runs the whole call. */
+/* Runs the whole call; in deterministic mode with the generic kernel for dq. */
 Err hopper_backward(const Call *call);
 
 #ifdef __cplusplus

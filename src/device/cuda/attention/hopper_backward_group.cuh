@@ -91,8 +91,9 @@ static __device__ inline void sums_store(const float (&d)[N], const Tensor &x, i
 /* A warpgroup's place and counts. */
 typedef struct {
     int group, warp, lane;
-    int n, items;  /* tiles of queries, and items, so far */
-    uint32_t mine; /* offset of this group's rows in boxes of keys */
+    int n, items;     /* tiles of queries, and items, so far */
+    bool unseen;      /* no row sees some key of the item */
+    uint32_t k, mine; /* address of k of the item; offset of this group's rows in boxes of keys */
 } GroupState;
 
 static __device__ inline void warp_arrive(uint64_t *barrier)
@@ -151,10 +152,34 @@ static __device__ inline void keys_multiply(float (&dq)[32], uint32_t ds, uint32
     wgmma_commit();
 }
 
-/* s = p = exp(s - lse), 0 where a row does not see the key. */
+/* Sets p to 0 where a row does not see the key. */
+template <int N, bool TWO>
+static __device__ inline void weights_mask(float (&p)[N], const int4 *ranges, int key)
+{
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < N / 4; i++)
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            const int4 *at = &ranges[8 * i + 2 * (lane % 4) + e];
+            int4 r = make_int4(0, 0, 0, 0);
+            if (TWO)
+                r = *at;
+            else
+                r.x = at->x, r.y = at->y;
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                const unsigned j = key + 8 * half;
+                if (j - r.x >= (unsigned)r.y && (!TWO || j - r.z >= (unsigned)r.w))
+                    p[4 * i + 2 * half + e] = 0;
+            }
+        }
+}
+
+/* s = p = exp(s - lse). partial: number of ranges of the mask, or 0. */
 template <class B>
 static __device__ inline void weights_of(float (&s)[B::BM / 2], const float *lses,
-                                         const int4 *ranges, float scale, bool partial, int key)
+                                         const int4 *ranges, float scale, int partial, int key)
 {
     const int lane = threadIdx.x % 32;
 #pragma unroll
@@ -164,25 +189,14 @@ static __device__ inline void weights_of(float (&s)[B::BM / 2], const float *lse
         for (int e = 0; e < 4; e++)
             s[4 * i + e] = exp2_fast(s[4 * i + e] * scale - (e % 2 ? lse.y : lse.x));
     }
-    if (!partial) return;
-#pragma unroll
-    for (int i = 0; i < B::BM / 8; i++)
-#pragma unroll
-        for (int e = 0; e < 2; e++) {
-            const int4 r = ranges[8 * i + 2 * (lane % 4) + e];
-#pragma unroll
-            for (int half = 0; half < 2; half++) {
-                const unsigned j = key + 8 * half;
-                if (j - r.x >= (unsigned)r.y && j - r.z >= (unsigned)r.w)
-                    s[4 * i + 2 * half + e] = 0;
-            }
-        }
+    if (partial == 1) weights_mask<B::BM / 2, false>(s, ranges, key);
+    if (partial == 2) weights_mask<B::BM / 2, true>(s, ranges, key);
 }
 
-/* dp = ds = p (dp - delta). dp of a pair that is not seen may be NaN. */
+/* dp = ds = p (dp - delta). dp of a key that no row sees may be NaN. */
 template <class B>
 static __device__ inline void slopes_of(const float (&p)[B::BM / 2], float (&dp)[B::BM / 2],
-                                        const float *deltas, bool partial)
+                                        const float *deltas, bool unseen)
 {
     const int lane = threadIdx.x % 32;
 #pragma unroll
@@ -192,7 +206,7 @@ static __device__ inline void slopes_of(const float (&p)[B::BM / 2], float (&dp)
         for (int e = 0; e < 4; e++)
             dp[4 * i + e] = p[4 * i + e] * (dp[4 * i + e] - (e % 2 ? delta.y : delta.x));
     }
-    if (!partial) return;
+    if (!unseen) return;
 #pragma unroll
     for (int i = 0; i < B::BM / 2; i++)
         if (p[i] == 0) dp[i] = 0;
@@ -249,20 +263,20 @@ template <class B> static __device__ inline void unseen_clear(char *k, const uin
     named_sync(1, GROUPS * GROUP_THREADS);
 }
 
-/* Hands half a tile of dq to the adding warp. n: count of the tile of queries; at: index of
- * its sums. */
-template <class B>
-static __device__ inline void dq_hand(const float (&dq)[32], BackwardShared<B> &m,
-                                      const GroupState &g, int n, int at)
+/* Adds four floats to device memory. */
+static __device__ inline void global_add(float *to, const float *x)
 {
-    mbarrier_wait(shared_at(&m.dq_empty[g.group]), n % 2 ^ 1);
-    float4 *to = (float4 *)m.dq[g.group] + threadIdx.x % GROUP_THREADS;
+    asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(x[0]), "f"(x[1]),
+                 "f"(x[2]), "f"(x[3])
+                 : "memory");
+}
+
+/* Adds half a tile of dq to its sums, in no order. */
+static __device__ inline void dq_add(const float (&dq)[32], float *sum)
+{
+    sum += threadIdx.x % GROUP_THREADS * 4;
 #pragma unroll
-    for (int i = 0; i < 8; i++)
-        to[GROUP_THREADS * i] = make_float4(dq[4 * i], dq[4 * i + 1], dq[4 * i + 2], dq[4 * i + 3]);
-    if (threadIdx.x % GROUP_THREADS == 0) m.dq_at[g.group] = at;
-    tma_store_fence();
-    warp_arrive(&m.dq_full[g.group]);
+    for (int i = 0; i < 8; i++) global_add(sum + 4 * GROUP_THREADS * i, dq + 4 * i);
 }
 
 #endif

@@ -3,9 +3,12 @@
  *     rows      lse and delta by head, key ranges and hulls of the tiles of queries; clears dq
  *     columns   for each tile of keys: which tiles of queries see it; the order of the tiles
  *     kernel    hopper_backward.cu
- *     finish    the sums of dq to dq */
+ *     finish    the sums of dq to dq
+ *
+ * The sums of dq are added in any order. In deterministic mode dq comes from the generic kernel. */
 #include "device/cuda/attention/hopper_backward.h"
 #include "device/cuda/attention/hopper_backward_group.cuh"
+#include "device/cuda/attention/hopper_backward_rows.cuh"
 #include "device/cuda/pdl.cuh"
 
 extern "C" {
@@ -13,76 +16,7 @@ extern "C" {
 #include "device/heads.h"
 }
 
-enum { THREADS = 256, ROW_THREADS = 8, CACHE_BYTES = 24 << 20 };
-
-/* ---- rows ---- */
-
-/* The key ranges of the rows of a tile, and their hull. */
-template <int BM> static __device__ inline void tile_ranges(const BackwardArgs &args, int tile)
-{
-    __shared__ BlockHull part[BM];
-    const int row = tile * BM + threadIdx.x;
-    if (threadIdx.x < BM) {
-        const int4 r = row_ranges(args.a, row);
-        part[threadIdx.x] = row_hull(args.a, row, r);
-        args.range[row] = make_int4(r.x, max(r.y - r.x, 0), r.z, max(r.w - r.z, 0));
-    }
-    for (int step = BM / 2; step > 0; step /= 2) {
-        __syncthreads();
-        if (threadIdx.x < step)
-            part[threadIdx.x] = hull_join(part[threadIdx.x], part[threadIdx.x + step]);
-    }
-    if (threadIdx.x == 0) args.hull[tile] = part[0];
-}
-
-/* The part of delta that a thread sums: every eighth piece of W channels of a row. */
-template <int W>
-static __device__ inline float delta_part(const Attention &a, int row, int head, int lane)
-{
-    float sum = 0;
-    for (int i = lane * W; i < a.c; i += ROW_THREADS * W) {
-        float x[W], y[W];
-        piece_floats(piece_load<W>(a.dout.data, a.dout.dtype, row_offset(a.dout, row, head) + i),
-                     a.dout.dtype, x);
-        piece_floats(
-            piece_load<W>(a.o.data, a.o.dtype, row_offset(a.o, row, head) + i * a.o.stride[2]),
-            a.o.dtype, y);
-#pragma unroll
-        for (int e = 0; e < W; e++) sum += x[e] * y[e];
-    }
-    return sum;
-}
-
-/* A block has a tile of queries of one head. W: channels that o is read at a time; 0 if delta is
- * given. A row past the end or without keys weighs 0: its lse is infinite. */
-template <int BM, int W>
-static __global__ void __launch_bounds__(THREADS)
-    rows_kernel(const __grid_constant__ BackwardArgs args)
-{
-    const Attention &a = args.a;
-    const int tile = blockIdx.x / a.h, head = blockIdx.x % a.h, lane = threadIdx.x % ROW_THREADS;
-    const int64_t at = (int64_t)head * args.query_tiles + tile;
-    float4 *sum = (float4 *)(args.sum + at * 2 * DQ_PART);
-    for (int i = threadIdx.x; i < 2 * DQ_PART / 4; i += THREADS) sum[i] = make_float4(0, 0, 0, 0);
-#pragma unroll
-    for (int r = threadIdx.x / ROW_THREADS; r < BM; r += THREADS / ROW_THREADS) {
-        const int row = tile * BM + r;
-        float delta = 0, lse = -INFINITY;
-        if (row < a.t) {
-            if (W == 0)
-                delta = ((const float *)a.o.data)[row * a.o.stride[0] + head * a.o.stride[1]];
-            else
-                delta = delta_part < W ? W : 1 > (a, row, head, lane);
-            lse = ((const float *)a.lse.data)[row_offset(a.lse, row, head)];
-        }
-        for (int step = ROW_THREADS / 2; step > 0 && W > 0; step /= 2)
-            delta += __shfl_xor_sync(~0u, delta, step);
-        if (lane > 0) continue;
-        args.row[at * 2 * BM + r] = lse == -INFINITY ? INFINITY : lse * LOG2E;
-        args.row[at * 2 * BM + BM + r] = lse == -INFINITY ? 0 : delta;
-    }
-    if (head == 0) tile_ranges<BM>(args, tile);
-}
+enum { CACHE_BYTES = 24 << 20 };
 
 /* ---- columns ---- */
 
@@ -212,9 +146,9 @@ static bool tma_reads(const Tensor *x)
 extern "C" bool hopper_backward_fits(const Call *call)
 {
     const Tensor *q = &call->in[0], *k = &call->in[1];
-    return call->queue->context->encode_tensor_map && call->queue->context->any_order &&
-           call->attr.attention.scale != 0 && (q->n[2] == 64 || q->n[2] == 128) && tma_reads(q) &&
-           tma_reads(k) && tma_reads(&call->in[2]) && tma_reads(&call->in[4]) &&
+    return call->queue->context->encode_tensor_map && call->attr.attention.scale != 0 &&
+           (q->n[2] == 64 || q->n[2] == 128) && tma_reads(q) && tma_reads(k) &&
+           tma_reads(&call->in[2]) && tma_reads(&call->in[4]) &&
            blocks_of(q->n[0], 64) * q->n[1] < INT_MAX / 4 &&
            blocks_of(k->n[0], KEYS) * k->n[1] < INT_MAX / 4;
 }
@@ -231,11 +165,11 @@ template <class T> static void place(ScratchPlan *l, int64_t n, T **out)
     l->bytes += (sizeof(T) * (size_t)n + 127) / 128 * 128;
 }
 
-static size_t place_all(BackwardArgs *args, int rows, char *base)
+static size_t place_all(BackwardArgs *args, int rows, bool sum, char *base)
 {
     ScratchPlan l = {base, 0};
     const int64_t tiles = args->query_tiles, sums = tiles * args->a.h;
-    place(&l, sums * 2 * DQ_PART, &args->sum);
+    if (sum) place(&l, sums * 2 * DQ_PART, &args->sum);
     place(&l, sums * 2 * rows, &args->row);
     place(&l, tiles * rows, &args->range);
     place(&l, tiles, &args->hull);
@@ -258,6 +192,7 @@ template <class B> static Err maps_of(const Call *call, BackwardArgs *args)
 
 template <class B> static Err backward_run(const Call *call, BackwardArgs *args)
 {
+    const bool sum = call->queue->context->any_order;
     Attention &a = args->a;
     void *scratch;
     args->query_tiles = (int)blocks_of(a.t, B::BM);
@@ -267,28 +202,34 @@ template <class B> static Err backward_run(const Call *call, BackwardArgs *args)
     args->cache_heads = (int)(CACHE_BYTES / (8ll * a.c * a.t * a.group));
     args->ticket = call->queue->ticket;
     TRY(maps_of<B>(call, args));
-    TRY(cuda_scratch(call->queue, place_all(args, B::BM, NULL), &scratch));
-    place_all(args, B::BM, (char *)scratch);
+    TRY(cuda_scratch(call->queue, place_all(args, B::BM, sum, NULL), &scratch));
+    place_all(args, B::BM, sum, (char *)scratch);
     const cudaStream_t stream = call->queue->stream;
     const unsigned tiles = (unsigned)(args->query_tiles * a.h);
     if (a.o.ndim == 2)
-        rows_kernel<B::BM, 0><<<tiles, THREADS, 0, stream>>>(*args);
-    else if (walk_rows_wide(&a.o))
-        rows_kernel<B::BM, 8><<<tiles, THREADS, 0, stream>>>(*args);
+        rows_kernel<B, DELTA_GIVEN><<<tiles, THREADS, 0, stream>>>(*args);
+    else if (tma_reads(&a.o))
+        rows_kernel<B, DELTA_WORDS><<<tiles, THREADS, 0, stream>>>(*args);
     else
-        rows_kernel<B::BM, 1><<<tiles, THREADS, 0, stream>>>(*args);
+        rows_kernel<B, DELTA_ANY><<<tiles, THREADS, 0, stream>>>(*args);
     const LaunchShape columns = {dim3((unsigned)args->key_tiles), dim3(THREADS), 0};
     const LaunchShape finish = {dim3(tiles), dim3(THREADS), 0};
     TRY(cuda_launched(KERNEL_attention_dx));
     TRY(pdl_launch(columns_kernel<B::BM>, columns, call->queue, *args));
     TRY(backward_kernel_run(call, *args));
+    if (!args->sum) return OK;
     return pdl_launch(finish_kernel<B>, finish, call->queue, *args);
 }
 
 extern "C" Err hopper_backward(const Call *call)
 {
     BackwardArgs args = {};
+    if (!call->queue->context->any_order) {
+        Attention a;
+        TRY(attention_open(call, KERNEL_attention_dx, true, false, &a));
+        TRY(attention_dq_bf16(call, a));
+    }
     attention_arguments(call, true, false, &args.a);
-    return args.a.c == 64 ? backward_run<Backward<64, 128>>(call, &args)
-                          : backward_run<Backward<128, 64>>(call, &args);
+    return args.a.c == 64 ? backward_run<Backward<64, 128, true>>(call, &args)
+                          : backward_run<Backward<128, 64, true>>(call, &args);
 }
