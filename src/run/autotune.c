@@ -47,7 +47,7 @@ static bool takes_random_input(const Program *p, const Instr *in)
     return true;
 }
 
-bool linked_is_first_of_kind(const LinkedProgram *lp, int i)
+bool autotune_first_of_kind(const LinkedProgram *lp, int i)
 {
     const LinkedAction *l = &lp->list[i];
     bool seen = !l->program;
@@ -76,7 +76,7 @@ Err rank_autotune(Rank *r)
     if (!rank_on_host(r) && !r->runtime->autotune) return OK; /* no algorithms to choose from */
     if (!rank_on_host(r)) TRY(random_fill_make(r));
     for (int i = 0; i < lp->n; i++) {
-        if (!linked_is_first_of_kind(lp, i)) continue;
+        if (!autotune_first_of_kind(lp, i)) continue;
         TRY(run_some(r, &lp->list[i], true, 0.0));
         TRY(run_some(r, &lp->list[i], true, 1.0));
     }
@@ -84,7 +84,7 @@ Err rank_autotune(Rank *r)
     for (int pass = 0; pass < PASSES; pass++) {
         TRY(random_fill_spread(r)); /* ops applied to their own results would overflow */
         for (int i = 0; i < lp->n; i++)
-            if (linked_is_first_of_kind(lp, i)) TRY(run_some(r, &lp->list[i], false, 0.0));
+            if (autotune_first_of_kind(lp, i)) TRY(run_some(r, &lp->list[i], false, 0.0));
     }
     return OK;
 }

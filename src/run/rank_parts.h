@@ -6,7 +6,7 @@
 
 /* autotune.c. Local. True for the first action of the list with its program and phase: units of a
  * kind share one program. */
-bool linked_is_first_of_kind(const LinkedProgram *lp, int i);
+bool autotune_first_of_kind(const LinkedProgram *lp, int i);
 
 /* bind.c. Local. ERR_CONFIG unless the slot of every call and every BIND exists. */
 Err bind_check(const LinkedProgram *lp);

@@ -57,7 +57,7 @@ Err rehearse(Rank *r)
     if (lp->model->logit_rows > 0) return OK; /* calls of a session keep what they write */
     TRY(memory_staging(r, &staging));
     for (int i = 0; i < lp->n; i++)
-        if (linked_is_first_of_kind(lp, i)) TRY(rehearse_run(r, &lp->list[i]));
+        if (autotune_first_of_kind(lp, i)) TRY(rehearse_run(r, &lp->list[i]));
     TRY(steps_rehearse(r));
     TRY(rehearse_lists(r));
     return r->runtime->sync(r->queue);

@@ -14,7 +14,8 @@
  * first. Transfers of host memory in the same group, which the backend moves, have sequence numbers
  * too; launches are counted without them. Channels are not ordered among each other: each has its
  * own queue, so none waits behind another. Nothing is launched before all members have begun it, so
- * no kernel occupies the GPU while it waits for a rank that computes. The kernels of all channels
+ * no kernel occupies the GPU while it waits for a rank that computes; but for launches of graphs,
+ * which repeat it without the comm (comm_capture). The kernels of all channels
  * in flight must fit on a GPU at once (NCCL_MAX_CTAS makes them smaller), and
  * NCCL_LAUNCH_ORDER_IMPLICIT must not be set.
  *

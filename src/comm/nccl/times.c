@@ -36,7 +36,7 @@ Err times_begin(Comm *c)
 Err times_before(Comm *c, NcclChannel *ch, NcclLaunch *l, int64_t number)
 {
     NcclTimes *t = times_of(c);
-    l->timed = t->at && t->n < t->cap ? t->n++ : -1;
+    l->timed = t->at && !c->captures && t->n < t->cap ? t->n++ : -1; /* a graph keeps no times */
     if (l->timed < 0) return OK;
     t->number[l->timed] = number;
     return c->device.runtime->timestamp(ch->queue, t->at, 1 + 2 * l->timed);
