@@ -40,16 +40,16 @@ export -f compile
         name=$(tr / _ <<<"${source#src/}")
         echo "compile $out/$name.host.o $source gcc -std=c11 -O3 -ffp-contract=off -Isrc"
     done
-    for source in "${tests[@]}" bench/cuda/cuda_kernels.c bench/support/kernels.c; do
+    for source in "${tests[@]}" bench/cuda/cuda_{kernels,clips}.c bench/support/kernels.c; do
         echo "compile $out/$(basename "$source").main.o $source gcc -std=c11 -O2 -Itests/cuda/shim -Itests -Ibench -Isrc"
     done
 } | xargs -P "$jobs" -I{} bash -c '{}'
 nvcc -shared -cudart shared -o "$out/sheaf-cuda.so" "$out"/*.cu.o $(ls "$out"/*.c.o | grep -v host) -L"$root/lib64" -lcublasLt \
     -Xlinker -rpath -Xlinker "$root/lib64"
-for source in "${tests[@]}" bench/cuda/cuda_kernels.c; do
+for source in "${tests[@]}" bench/cuda/cuda_{kernels,clips}.c; do
     name=$(basename "$source" .c)
     support=()
-    [[ $name != cuda_kernels ]] || support=("$out/kernels.c.main.o")
+    [[ $name != cuda_kernels && $name != cuda_clips ]] || support=("$out/kernels.c.main.o")
     gcc -rdynamic -o "$out/$name" "$out/$name.c.main.o" "${support[@]}" "$out"/*.host.o -lpthread -lm -ldl
 done
 
