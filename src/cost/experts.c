@@ -10,7 +10,15 @@
 
 bool cost_is_grouped(OpId op)
 {
-    return op == OP_grouped_linear || op == OP_grouped_linear_dx || op == OP_grouped_linear_dw;
+    return op == OP_grouped_linear || op == OP_grouped_linear_dx || op == OP_grouped_linear_dw ||
+           op == OP_grouped_linear_swiglu || op == OP_grouped_linear_dswiglu ||
+           op == OP_grouped_linear_dx2;
+}
+
+/* The operand of a second matrix of each expert, which is multiplied too; 0: there is none. */
+static int second_matrix(OpId op)
+{
+    return op == OP_grouped_linear_swiglu ? 2 : op == OP_grouped_linear_dx2 ? 3 : 0;
 }
 
 static bool is_over_rows(OpId op)
@@ -19,13 +27,15 @@ static bool is_over_rows(OpId op)
            op == OP_collect_rows || op == OP_spread_rows;
 }
 
-/* w [e,o,i] is an input, dw [e,o,i] an output. */
+/* w [e,o,i] is an input, dw [e,o,i] an output. Two products with one operand are one GEMM of twice
+ * the columns; a sum of two products is one of twice the depth. */
 static void set_extents(CostWork *w, const Dim *matrices, const Dim *out)
 {
     const bool dw = w->op == OP_grouped_linear_dw;
     w->experts = (double)matrices[0].cap;
     w->m = dw ? (double)matrices[1].cap : (double)out[0].cap / w->experts;
     w->n = dw ? (double)matrices[2].cap : (double)out[1].cap;
+    if (w->op == OP_grouped_linear_swiglu) w->n *= 2;
     w->k = w->m > 0 && w->n > 0 ? w->heavy / (2 * w->experts * w->m * w->n) : 0;
 }
 
@@ -59,7 +69,9 @@ void cost_set_experts(CostWork *w, const Program *p, const Instr *i)
     if (!is_over_rows(w->op)) return;
     const ProgTensor *const out = &p->tensor[i->out[0]];
     const ProgTensor *const matrices = w->op == OP_grouped_linear_dw ? out : &p->tensor[i->in[1]];
-    const double fixed = cost_is_grouped(w->op) ? bytes_of(matrices) : 0;
+    const int second = second_matrix(w->op);
+    const double fixed = (cost_is_grouped(w->op) ? bytes_of(matrices) : 0) +
+                         (second ? bytes_of(&p->tensor[i->in[second]]) : 0);
     const double share = share_of_rooms(p);
     if (cost_is_grouped(w->op)) set_extents(w, matrices->dim, out->dim);
     w->heavy *= share;

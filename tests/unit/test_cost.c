@@ -263,6 +263,28 @@ static void experts_share_the_rows(void **state)
                 cost_tile_waste(&t, 1, 6 * 200, 384, 4096));
 }
 
+/* Fused ops of experts are the GEMMs that they are made of: two products of one x have twice the
+ * columns, a sum of two products has twice the depth. */
+static void fused_experts_are_their_gemms(void **state)
+{
+    enum { R = 1200, I = 256, O = 384, E = 6 };
+    const OpAttr none = {0};
+    const Dims w = {.ndim = 3, .dim = {dim_of(E), dim_of(O), dim_of(I)}};
+    const Dims x = dims2(dim_of(R), dim_of(I)), y = dims2(dim_of(R), dim_of(O));
+    const Dims at = dims1(dim_of(E + 1)), up_in[] = {x, w, w, at}, up_out[] = {y, y, y};
+    const Dims down_in[] = {y, w, at, x, x}, down_out[] = {x, x}, pair_in[] = {y, w, y, w, at};
+    const CostWork up = cost_work(OP_grouped_linear_swiglu, &none, BF16, 4, up_in, 3, up_out);
+    const CostWork down =
+        cost_work(OP_grouped_linear_dswiglu, &none, BF16, 5, down_in, 2, down_out);
+    const CostWork pair = cost_work(OP_grouped_linear_dx2, &none, BF16, 5, pair_in, 1, &x);
+    (void)state;
+    assert_true(up.experts == E && up.m == R / E && up.n == 2 * O && up.k == I);
+    assert_true(down.experts == E && down.m == R / E && down.n == I && down.k == O);
+    assert_true(pair.experts == E && pair.m == R / E && pair.n == I && pair.k == 2 * O);
+    assert_true(up.heavy == 4.0 * R * I * O && pair.heavy == up.heavy && down.heavy < up.heavy);
+    assert_true(up.light == 6.0 * R * O && down.light == 12.0 * R * I && pair.light == 0);
+}
+
 /* Whole tiles in whole waves; more is never faster; no tiles, no waste. */
 static void tiles_and_waves_are_whole(void **state)
 {
@@ -488,6 +510,7 @@ int main(void)
                                        cmocka_unit_test(order_of_nodes_moves_groups_across_levels),
                                        cmocka_unit_test(work_of_a_node_follows_its_row),
                                        cmocka_unit_test(experts_share_the_rows),
+                                       cmocka_unit_test(fused_experts_are_their_gemms),
                                        cmocka_unit_test(tiles_and_waves_are_whole),
                                        cmocka_unit_test(gemms_do_not_scale_linearly),
                                        cmocka_unit_test(clocks_fall_at_the_power_limit),
