@@ -1,6 +1,7 @@
 /* autotune.c -- runs GEMMs before the first step, so that the device can time its algorithms.
  *
- *     alone       every GEMM of every program twice: overwriting its output, and accumulating
+ *     alone       every GEMM of every program twice: overwriting its output, and accumulating; and
+ *                 attention that is promised to be causal, which libraries have kernels for
  *     in place    programs from end to end, PASSES times: a GEMM with several candidates left
  *                 alternates between them, next to the ops that surround it in a step
  *
@@ -56,15 +57,28 @@ bool autotune_first_of_kind(const LinkedProgram *lp, int i)
     return !seen;
 }
 
-static Err run_some(Rank *r, const LinkedAction *l, bool gemms_only, double keep)
+/* True for attention whose mask is known without its input. */
+static bool is_promised_attention(const Instr *in)
+{
+    const KernelId k = op_info(in->op)->kernel;
+    return (k == KERNEL_attention || k == KERNEL_attention_dx) &&
+           in->attr.kernel.attention.causal > 0;
+}
+
+static bool is_timed_alone(const Rank *r, const Instr *in)
+{
+    return kernel_is_gemm(op_info(in->op)->kernel) ||
+           (!rank_on_host(r) && is_promised_attention(in));
+}
+
+static Err run_some(Rank *r, const LinkedAction *l, bool alone, double keep)
 {
     const Program *p = l->program;
     const Phase phase = (Phase)l->action.phase;
     execute_begin(r, l, keep);
     for (int i = p->first[phase]; i < p->first[phase + 1]; i++) {
         const Instr *in = &p->instr[i];
-        const bool wanted =
-            gemms_only ? kernel_is_gemm(op_info(in->op)->kernel) : takes_random_input(p, in);
+        const bool wanted = alone ? is_timed_alone(r, in) : takes_random_input(p, in);
         if (wanted) TRY(execute_kernel(r, l, in));
     }
     return OK;

@@ -2,8 +2,9 @@
  *
  * A shape runs on the first kernels of that order that fit it, until the context measures; then all
  * that fit are timed on the caller's operands, as the fusions of GEMMs are, and the fastest is kept
- * with the other choices of the autotuner. Calls that add to their outputs are not timed, and take
- * the choice of the same shape that overwrites them. */
+ * with the other choices of the autotuner. A call that is promised to be causal is timed with that
+ * mask, since it may be measured before its own is there. Calls that add to their outputs are not
+ * timed, and take the choice of the same shape that overwrites them. */
 #ifndef DEVICE_CUDA_ATTENTION_CHOICE_H
 #define DEVICE_CUDA_ATTENTION_CHOICE_H
 
