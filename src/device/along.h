@@ -14,10 +14,9 @@
 
 /* The keys of each query. */
 typedef struct {
-    const int32_t *range; /* in the device's memory; NULL: all keys, for a device that needs none */
+    const int32_t *range; /* one query's, or all queries' */
     int64_t step;         /* from one query's four numbers to the next one's; 0: all have these */
-    int64_t max_heads;    /* of a call; 0: no limit */
-} AlongLimits;
+} AlongKeys;
 
 /* x[e,b,a,h,..]: group e, `n` places from `a` on, as [b,(n h),..]. */
 static inline Tensor along_part(const Tensor *x, int64_t e, int64_t a, int64_t n)
@@ -37,7 +36,7 @@ static inline bool along_is_run(const Tensor *x)
 }
 
 /* Places of a call. */
-static inline int64_t along_places(const Call *call, int64_t max_heads)
+static inline int64_t along_places(const Call *call)
 {
     const Tensor *q = &call->in[0], *k = &call->in[1];
     const int64_t group = call->attr.attention.group, heads = q->n[3], places = q->n[2];
@@ -45,16 +44,14 @@ static inline int64_t along_places(const Call *call, int64_t max_heads)
     run = run && (group == 0 || group * k->n[3] == heads);
     for (int i = 0; i < call->n_in; i++) run = run && along_is_run(&call->in[i]);
     for (int i = 0; i < call->n_out; i++) run = run && along_is_run(&call->out[i]);
-    if (!run) return 1;
-    return max_heads && places * heads > max_heads ? max_heads / heads + (heads > max_heads)
-                                                   : places;
+    return run ? places : 1;
 }
 
 /* Runs plain attention, or its gradient, of this device on every part. */
-static inline Err along_run(const Call *call, Kernel attention, AlongLimits limits)
+static inline Err along_run(const Call *call, Kernel attention, AlongKeys keys)
 {
     const Tensor *q = &call->in[0];
-    const int64_t step = along_places(call, limits.max_heads);
+    const int64_t step = along_places(call);
     for (int64_t e = 0; e < q->n[0]; e++)
         for (int64_t a = 0; a < q->n[2]; a += step) {
             const int64_t n = a + step < q->n[2] ? step : q->n[2] - a;
@@ -64,11 +61,11 @@ static inline Err along_run(const Call *call, Kernel attention, AlongLimits limi
             for (int i = 0; i < call->n_in; i++) {
                 part.in[part.n_in++] = along_part(&call->in[i], e, a, n);
                 if (i == 2) /* ranges[b,4] come after v */
-                    part.in[part.n_in++] = (Tensor){.data = (void *)(uintptr_t)limits.range,
+                    part.in[part.n_in++] = (Tensor){.data = (void *)(uintptr_t)keys.range,
                                                     .dtype = I32,
                                                     .ndim = 2,
                                                     .n = {q->n[1], 4},
-                                                    .stride = {limits.step, 1}};
+                                                    .stride = {keys.step, 1}};
             }
             for (int i = 0; i < call->n_out; i++) part.out[i] = along_part(&call->out[i], e, a, n);
             const Err err = attention(&part);

@@ -6,10 +6,10 @@ static const int32_t all_keys[4] = {0, INT32_MAX, 0, 0};
 
 Err ref_attention_along(const Call *call)
 {
-    return along_run(call, ref_attention, (AlongLimits){.range = all_keys});
+    return along_run(call, ref_attention, (AlongKeys){.range = all_keys});
 }
 
 Err ref_attention_along_dx(const Call *call)
 {
-    return along_run(call, ref_attention_dx, (AlongLimits){.range = all_keys});
+    return along_run(call, ref_attention_dx, (AlongKeys){.range = all_keys});
 }

@@ -44,7 +44,7 @@ static Err run_joined(const Call *call, Kernel attention)
     }
     for (int i = 0; i < call->n_in; i++) join_groups(&joined.in[i]);
     for (int i = 0; i < call->n_out; i++) join_groups(&joined.out[i]);
-    const Err err = along_run(&joined, attention, (AlongLimits){.range = range, .step = 4});
+    const Err err = along_run(&joined, attention, (AlongKeys){.range = range, .step = 4});
     workspace_give(space);
     return err;
 }
@@ -52,7 +52,7 @@ static Err run_joined(const Call *call, Kernel attention)
 static Err run(const Call *call, Kernel attention)
 {
     if (joins_groups(call)) return run_joined(call, attention);
-    return along_run(call, attention, (AlongLimits){.range = all_keys});
+    return along_run(call, attention, (AlongKeys){.range = all_keys});
 }
 
 Err CPU_NAME(attention_along)(const Call *call) { return run(call, CPU_NAME(attention)); }
