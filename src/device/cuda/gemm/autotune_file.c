@@ -1,6 +1,6 @@
 /* autotune_file.c -- saves and loads the autotuner's table as text, one line per shape.
  *
- *     sheaf autotune 5
+ *     sheaf autotune 6
  *     cuBLASLt 130000 on NVIDIA H200 of 132 multiprocessors
  *     2304 65536 768 768 768 2304 1 0 2 2 1 0 16 16 16 0 0 0 0 : 0 : 0000000000000042 ...
  *     attention 0 1 65536 65536 12 12 64 1024 2 : 1
