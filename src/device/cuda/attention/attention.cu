@@ -280,16 +280,18 @@ extern "C" Err cuda_attention_dx(const Call *call)
     return attention_choice_run(call, true);
 }
 
-/* By measurement, if several fit: the text is that of a call that was not yet measured. */
+/* Builds no plan of cuDNN, which takes long: that it fits is a guess. */
 extern "C" void cuda_attention_choice(const DeviceContext *c, const Call *call, bool dx, char *out,
                                       size_t bytes)
 {
+    char library[256];
     Call queued = *call;
     queued.queue = (DeviceQueue *)&c->queue[QUEUE_COMPUTE];
-    if (attention_choice(&queued, dx) != BY_HOPPER)
-        cudnn_choice(c->cudnn, call, dx, out, bytes);
-    else if (attention_run_by(BY_CUDNN, &queued, dx))
-        snprintf(out, bytes, "our own kernels for sm_90, or cuDNN if it measures faster");
+    cudnn_choice(c->cudnn, call, dx, library, sizeof library);
+    if (!attention_run_by(BY_HOPPER, &queued, dx))
+        snprintf(out, bytes, "%s", library);
+    else if (strncmp(library, "cuDNN", 5) == 0)
+        snprintf(out, bytes, "our own kernels for sm_90, or %s if it measures faster", library);
     else
         snprintf(out, bytes, "our own kernels for sm_90");
 }

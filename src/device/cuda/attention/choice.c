@@ -98,6 +98,7 @@ static Err measure(const Call *call, bool backward, const AttentionShape *shape)
     AttentionKernels by[N_ATTENTION_KERNELS];
     int n = 0, fastest = 0;
     for (int i = BY_HOPPER; i < N_ATTENTION_KERNELS; i++) {
+        if (i == BY_GENERIC && n > 0 && by[0] == BY_HOPPER) break;
         if (!attention_run_by((AttentionKernels)i, call, backward)) continue;
         candidate[n] = run[i];
         by[n++] = (AttentionKernels)i;
@@ -110,7 +111,8 @@ static Err measure(const Call *call, bool backward, const AttentionShape *shape)
     return attention_choice_put(&all->attention, shape, by[fastest]);
 }
 
-AttentionKernels attention_choice(const Call *call, bool backward)
+/* The kernels that run the call. */
+static AttentionKernels choice_of(const Call *call, bool backward)
 {
     const DeviceContext *c = call->queue->context;
     const AttentionShape shape = shape_of(c, call, backward);
@@ -128,7 +130,7 @@ Err attention_choice_run(const Call *call, bool backward)
     if (c->autotuner->measuring && overwrites(call, backward) &&
         !lookup(&c->autotuner->attention, &shape))
         TRY(measure(call, backward, &shape));
-    const AttentionKernels by = attention_choice(call, backward);
+    const AttentionKernels by = choice_of(call, backward);
     if (by == BY_GENERIC) cudnn_report(c->cudnn, call, backward);
     return attention_run_by(by, call, backward)(call);
 }

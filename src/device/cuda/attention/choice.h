@@ -4,7 +4,8 @@
  * that fit are timed on the caller's operands, as the fusions of GEMMs are, and the fastest is kept
  * with the other choices of the autotuner. A call that is promised to be causal is timed with that
  * mask, since it may be measured before its own is there. Calls that add to their outputs are not
- * timed, and take the choice of the same shape that overwrites them. */
+ * timed, and take the choice of the same shape that overwrites them. The generic kernels are not
+ * timed where those for sm_90a fit: they take about twice as long. */
 #ifndef DEVICE_CUDA_ATTENTION_CHOICE_H
 #define DEVICE_CUDA_ATTENTION_CHOICE_H
 
@@ -38,8 +39,6 @@ typedef struct {
 typedef Err (*AttentionRun)(const Call *call);
 AttentionRun attention_run_by(AttentionKernels by, const Call *call, bool backward);
 
-/* Local. The kernels that run the call. */
-AttentionKernels attention_choice(const Call *call, bool backward);
 /* Local. Runs the call by the kernels of its choice, which is measured first if it must be. */
 Err attention_choice_run(const Call *call, bool backward);
 /* Local. Sets the choice of a shape, from a file. */
