@@ -1,7 +1,7 @@
 /* attention.cu -- the entries of attention: arguments, hulls, delta, merge; and the choice of the
  * kernel.
  *
- *     ours, wgmma              bf16 on sm_90, if the call fits (hopper_forward.h, hopper_backward.h)
+ *     ours, wgmma              bf16 on sm_90, if the call fits (hopper_*ward.h)
  *     cuDNN's fused kernels    if the call fits them (cudnn_fit.h)
  *     ours, tensor cores       bf16
  *     ours, plain f32          f32

@@ -1,4 +1,4 @@
-/* hopper_forward_load.cuh -- the warps of the forward kernel that load: planner, loader, checker. */
+/* hopper_forward_load.cuh -- the loading warps of the forward kernel: planner, loader, checker. */
 #ifndef DEVICE_CUDA_ATTENTION_HOPPER_FORWARD_LOAD_CUH
 #define DEVICE_CUDA_ATTENTION_HOPPER_FORWARD_LOAD_CUH
 
