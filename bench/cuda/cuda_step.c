@@ -7,10 +7,10 @@
  * tokens, whole sequences. The lower bound of an op is its flops at the rate of a large GEMM, or
  * its bytes at the rate of a copy, both measured first; the remaining time of the step is between
  * ops. fp8=auto runs GEMMs of layers in FP8, as precision.compute=fp8 does, fp8=* those of all
- * layers, fp8=mlp.* some; delayed=1: with delayed scaling. Steps are timed after ten seconds of warm-up (warm=), when the GPU has
- * reached its sustained clock. They are captured as one graph (capture=0: launched op by op). The
- * op times are those of one more step, launched op by op. autotune=FILE keeps the algorithms of
- * GEMMs. */
+ * layers, fp8=mlp.* some; delayed=1: with delayed scaling. Steps are timed after ten seconds of
+ * warm-up (warm=), when the GPU has reached its sustained clock. They are captured as one graph
+ * (capture=0: launched op by op). The op times are those of one more step, launched op by op.
+ * autotune=FILE keeps the algorithms of GEMMs. */
 #define _DEFAULT_SOURCE
 #include <stdio.h>
 #include <stdlib.h>

@@ -86,7 +86,7 @@ static inline Fp8Scale fp8_scale(DType t, float amax)
 
 /* Delayed scaling: the scale of a value follows from its largest magnitudes in steps before, of
  * which the exponents are marked. A site is a value of a unit that is quantized so; it has a mark
- * for each exponent: 1 if a micro-batch of the last step had it, half as much after each step since.
+ * for each exponent: 1 if a micro-batch of the last step had it, half as much after each step.
  * Marks below FP8_OLDEST are forgotten.
  *
  *     exponent   -40 .. 23        marks  0 0 1/2 1 1 0 0        the largest marked decides

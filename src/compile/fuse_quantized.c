@@ -14,7 +14,7 @@ typedef struct {
     int plain, turned;
 } QuantizedReaders;
 
-/* True if nobody but one quantize_by and at most one quantize_by_turned, with one scale, reads v. */
+/* True if only one quantize_by and at most one quantize_by_turned, with one scale, read v. */
 static bool find_readers(const Graph *g, Value v, bool recomputed, QuantizedReaders *out)
 {
     *out = (QuantizedReaders){NO_NODE, NO_NODE};

@@ -103,7 +103,10 @@ ProductSides operand_sides(const Operand *operand, int dim, char letter, const O
 /* Local. True if the op only begins its work, which is done after a wait. */
 static inline bool op_begins(OpId op) { return op_info(op)->class == CLASS_ORDER && op != OP_wait; }
 /* Local. True if the op makes values of 8 bits with one scale. */
-static inline bool op_quantizes(OpId op) { return op >= OP_quantize && op <= OP_quantize_by_turned; }
+static inline bool op_quantizes(OpId op)
+{
+    return op >= OP_quantize && op <= OP_quantize_by_turned;
+}
 /* Local. True if the op is a transfer between ranks. */
 static inline bool op_transfers(OpId op) { return op >= OP_all_reduce && op <= OP_recv; }
 /* Local. True if the transfer is with one other rank. */

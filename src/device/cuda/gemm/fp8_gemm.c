@@ -1,5 +1,5 @@
-/* fp8_gemm.c -- c = keep c + a b' sa sb (+ addend, bias) by cuBLASLt, for operands of 8 bits with one scale
- * each. The autotuner chooses the algorithm.
+/* fp8_gemm.c -- c = keep c + a b' sa sb (+ addend, bias) by cuBLASLt, for operands of 8 bits with
+ * one scale each. The autotuner chooses the algorithm.
  *
  * Tensor cores of Hopper read operands of 8 bits along k only: to cuBLASLt, whose matrices are
  * column-major, the first is transposed and the second is not. With rows of c as its columns,

@@ -8,8 +8,8 @@
 extern "C" {
 #endif
 
-/* Local. Runs a call of scaled_gemm, or scaled_gemm_add, with one scale for each operand if cuBLASLt
- * can; *done is then true. */
+/* Local. Runs a call of scaled_gemm, or scaled_gemm_add, with one scale for each operand if
+ * cuBLASLt can; *done is then true. */
 Err fp8_gemm_by_cublaslt(const Call *call, bool adds, bool *done);
 
 #ifdef __cplusplus
