@@ -46,18 +46,33 @@ static double attention_flops(KernelId id, const Call *c)
     return gemms * 2 * (double)(q->n[1] * q->n[2]) * seen_pairs(&c->in[3]);
 }
 
-bool work_is_grouped(KernelId id)
+/* The input with the offsets of a GEMM over the rows of experts; 0: the kernel is none. */
+static int offsets_of(KernelId id)
 {
-    return id == KERNEL_grouped_gemm || id == KERNEL_grouped_gemm_dw;
+    switch (id) {
+    case KERNEL_grouped_gemm:
+    case KERNEL_grouped_gemm_dw:
+    case KERNEL_grouped_gemm_dswiglu:
+        return 2;
+    case KERNEL_grouped_gemm_swiglu:
+        return 3;
+    case KERNEL_grouped_gemm_pair:
+        return 4;
+    default:
+        return 0;
+    }
 }
 
-/* Rows that experts have x the extents of a matrix. */
+bool work_is_grouped(KernelId id) { return offsets_of(id) > 0; }
+
+/* Rows that experts have x the extents of a matrix, once for each matrix of an expert. */
 static double grouped_flops(KernelId id, const Call *c)
 {
-    const Tensor *offsets = &c->in[2];
-    const Tensor *matrix = id == KERNEL_grouped_gemm ? &c->in[1] : &c->out[0];
+    const Tensor *offsets = &c->in[offsets_of(id)];
+    const Tensor *matrix = id == KERNEL_grouped_gemm_dw ? &c->out[0] : &c->in[1];
+    const bool two = id == KERNEL_grouped_gemm_swiglu || id == KERNEL_grouped_gemm_pair;
     const int64_t rows = grouped_offset(offsets, offsets->n[0] - 1);
-    return 2.0 * (double)rows * (double)(matrix->n[1] * matrix->n[2]);
+    return (two ? 4.0 : 2.0) * (double)rows * (double)(matrix->n[1] * matrix->n[2]);
 }
 
 Work work_of(KernelId id, const Call *c)
