@@ -60,7 +60,7 @@ static Err record_tapes(StepClock *c, Arena *temp)
     JobSettings settings = *c->in->job;
     Job *shared;
     if (!settings.compile.places)
-        TRY(place_memo_open(c->arena, PLACE_MEMO_OF_JOB, &settings.compile.places));
+        TRY(place_memo_open(temp, PLACE_MEMO_OF_JOB, &settings.compile.places));
     TRY(ARENA_NEW(temp, 1, &shared));
     TRY(job_share(&settings, temp, shared));
     const size_t mark = arena_mark(temp);
