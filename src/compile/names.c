@@ -2,6 +2,7 @@
  * mistake, and is reported before anything runs. */
 #include "compile/names.h"
 
+#include <stdio.h>
 #include <string.h>
 #include "base/text.h"
 
@@ -55,6 +56,24 @@ bool names_listed(const char *patterns, const char *name)
     NamePattern one;
     for (const char *rest = patterns; next_pattern(&rest, &one);)
         if (matches(one, name)) return true;
+    return false;
+}
+
+/* True if the pattern matches the name, or that of the value whose copy in 8 bits it is. */
+static bool matches_copy(NamePattern one, const char *name)
+{
+    char plain[128]; /* as long as names may be */
+    const char *suffix = strstr(name, ".fp8");
+    if (matches(one, name)) return true;
+    snprintf(plain, sizeof plain, "%.*s", suffix ? (int)(suffix - name) : 0, name);
+    return suffix && matches(one, plain);
+}
+
+bool names_listed_copy(const char *patterns, const char *name)
+{
+    NamePattern one;
+    for (const char *rest = patterns; next_pattern(&rest, &one);)
+        if (matches_copy(one, name)) return true;
     return false;
 }
 
@@ -176,7 +195,7 @@ static bool is_kept(const Program *p, int t)
 static bool has_effect(const Program *p, NamePattern one, NamesEffect effect, bool but)
 {
     for (int i = 0; i < p->n_instr && effect == NAMES_OFFLOAD; i++)
-        if (p->instr[i].op == OP_copy_out && matches(one, p->tensor[p->instr[i].in[0]].name))
+        if (p->instr[i].op == OP_copy_out && matches_copy(one, p->tensor[p->instr[i].in[0]].name))
             return true;
     for (int t = 0; t < p->n_tensors && effect == NAMES_RECOMPUTED; t++)
         if (matches(one, p->tensor[t].name) && (but ? is_kept(p, t) : is_recomputed(p, t)))

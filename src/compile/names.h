@@ -8,6 +8,9 @@
 bool names_all_but(const char *patterns);
 /* Local. True if the name matches one of the patterns. NULL is no pattern; "" is no name. */
 bool names_listed(const char *patterns, const char *name);
+/* Local. The same, and of a copy in 8 bits if that of its value does: attn.in matches
+ * attn.in.fp8.t, which F keeps instead. */
+bool names_listed_copy(const char *patterns, const char *name);
 /* Local. ERR_CONFIG if a pattern matches no value that the units keep for their backward phases;
  * names `key`, the pattern, and the possible values. `kind` has the graphs as they were built. */
 Err names_check(const char *key, const char *patterns, const Graph *kind, int n_kinds, Arena *temp);

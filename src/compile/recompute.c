@@ -77,7 +77,7 @@ static bool is_offloaded(const RecomputePlan *p, Value v)
     const int maker = p->maker[v];
     if (p->g->value[v].role != ROLE_LOCAL || maker == NO_NODE || !p->needed[v]) return false;
     return !p->backward[maker] && !p->recomputed[maker] &&
-           names_listed(p->options->offload_names, p->g->value[v].name);
+           names_listed_copy(p->options->offload_names, p->g->value[v].name);
 }
 
 static bool makes_listed(const RecomputePlan *p, const Node *n)

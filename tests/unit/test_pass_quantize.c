@@ -145,13 +145,35 @@ static void makers_write_8_bits(void **state)
     graph_test_close(&b);
 }
 
+/* A pattern of a value stores its copy of 8 bits in host memory, which F keeps instead. */
+static void copies_are_offloaded(void **state)
+{
+    GraphTest b;
+    int copies = 0;
+    (void)state;
+    build(&b);
+    CompileOptions some = choosing("b.*", SCALING_TENSOR);
+    const Node *made = graph_test_node(&b, "y");
+    (void)graph_name(&b.g, made->in[0], "hidden");
+    some.offload_names = "hidden";
+    some.backward = true;
+    DO(quantize(&b.g, &some));
+    DO(recompute(&b.g, &some));
+    for (int i = 0; i < b.g.n_nodes; i++) {
+        const Node *n = &b.g.node[i];
+        if (n->op != OP_copy_out) continue;
+        copies += strcmp(b.g.value[n->in[0]].name, "hidden.fp8.t") == 0 ? 1 : 100;
+    }
+    assert_int_equal(copies, 1);
+    graph_test_close(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(patterns_choose),
-        cmocka_unit_test(blocks_have_scales_of_their_own),
-        cmocka_unit_test(marks_give_scales),
-        cmocka_unit_test(makers_write_8_bits),
+        cmocka_unit_test(patterns_choose),      cmocka_unit_test(blocks_have_scales_of_their_own),
+        cmocka_unit_test(marks_give_scales),    cmocka_unit_test(makers_write_8_bits),
+        cmocka_unit_test(copies_are_offloaded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -59,6 +59,9 @@ static void bits_are_equal(void **state)
         same("selective", &a, &recomputed);
         recomputed.set.compile.recompute = RECOMPUTE_FULL;
         same("full", &a, &recomputed);
+        World offloaded = w;
+        offloaded.set.compile.offload_names = "attn.in,mlp.act";
+        same("offload", &a, &offloaded);
         world_result_close(&a);
 
         World dp = w, one = w;
