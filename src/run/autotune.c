@@ -1,7 +1,8 @@
-/* autotune.c -- runs GEMMs before the first step, so that the device can time its algorithms.
+/* autotune.c -- runs GEMMs and attention before the first step, so that the device can time its
+ * algorithms.
  *
- *     alone       every GEMM of every program twice: overwriting its output, and accumulating; and
- *                 attention that is promised to be causal, which libraries have kernels for
+ *     attention   that is promised to be causal, since libraries have kernels for it
+ *     alone       every GEMM of every program twice: overwriting its output, and accumulating
  *     in place    programs from end to end, PASSES times: a GEMM with several candidates left
  *                 alternates between them, next to the ops that surround it in a step
  *
@@ -57,48 +58,62 @@ bool autotune_first_of_kind(const LinkedProgram *lp, int i)
     return !seen;
 }
 
+static bool is_gemm(const Program *p, const Instr *in)
+{
+    (void)p;
+    return kernel_is_gemm(op_info(in->op)->kernel);
+}
+
 /* True for attention whose mask is known without its input. */
-static bool is_promised_attention(const Instr *in)
+static bool is_promised_attention(const Program *p, const Instr *in)
 {
     const KernelId k = op_info(in->op)->kernel;
+    (void)p;
     return (k == KERNEL_attention || k == KERNEL_attention_dx) &&
            in->attr.kernel.attention.causal > 0;
 }
 
-static bool is_timed_alone(const Rank *r, const Instr *in)
-{
-    return kernel_is_gemm(op_info(in->op)->kernel) ||
-           (!rank_on_host(r) && is_promised_attention(in));
-}
+typedef bool (*Wanted)(const Program *p, const Instr *in);
 
-static Err run_some(Rank *r, const LinkedAction *l, bool alone, double keep)
+static Err run_some(Rank *r, const LinkedAction *l, Wanted wanted, double keep)
 {
     const Program *p = l->program;
     const Phase phase = (Phase)l->action.phase;
     execute_begin(r, l, keep);
-    for (int i = p->first[phase]; i < p->first[phase + 1]; i++) {
-        const Instr *in = &p->instr[i];
-        const bool wanted = alone ? is_timed_alone(r, in) : takes_random_input(p, in);
-        if (wanted) TRY(execute_kernel(r, l, in));
-    }
+    for (int i = p->first[phase]; i < p->first[phase + 1]; i++)
+        if (wanted(p, &p->instr[i])) TRY(execute_kernel(r, l, &p->instr[i]));
     return OK;
+}
+
+/* Its results are of a mask that is not there yet, so they are overwritten. */
+static Err time_attention(Rank *r)
+{
+    const LinkedProgram *lp = r->settings.program;
+    for (int i = 0; i < lp->n; i++)
+        if (autotune_first_of_kind(lp, i))
+            TRY(run_some(r, &lp->list[i], is_promised_attention, 0.0));
+    return random_fill_spread(r);
 }
 
 Err rank_autotune(Rank *r)
 {
     const LinkedProgram *lp = r->settings.program;
     if (!rank_on_host(r) && !r->runtime->autotune) return OK; /* no algorithms to choose from */
-    if (!rank_on_host(r)) TRY(random_fill_make(r));
+    if (!rank_on_host(r)) {
+        TRY(random_fill_make(r));
+        TRY(time_attention(r));
+    }
     for (int i = 0; i < lp->n; i++) {
         if (!autotune_first_of_kind(lp, i)) continue;
-        TRY(run_some(r, &lp->list[i], true, 0.0));
-        TRY(run_some(r, &lp->list[i], true, 1.0));
+        TRY(run_some(r, &lp->list[i], is_gemm, 0.0));
+        TRY(run_some(r, &lp->list[i], is_gemm, 1.0));
     }
     if (rank_on_host(r) || r->runtime->autotune->left(r->context) == 0) return OK;
     for (int pass = 0; pass < PASSES; pass++) {
         TRY(random_fill_spread(r)); /* ops applied to their own results would overflow */
         for (int i = 0; i < lp->n; i++)
-            if (autotune_first_of_kind(lp, i)) TRY(run_some(r, &lp->list[i], false, 0.0));
+            if (autotune_first_of_kind(lp, i))
+                TRY(run_some(r, &lp->list[i], takes_random_input, 0.0));
     }
     return OK;
 }

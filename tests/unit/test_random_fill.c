@@ -1,6 +1,6 @@
 /* test_random_fill.c -- operands of autotuning: the device's work arena holds normal numbers
- * everywhere, none of them 0. Passes of autotuning: each GEMM alone, then in place while one has
- * several candidate algorithms. */
+ * everywhere, none of them 0. Passes of autotuning: promised attention, each GEMM alone, then in
+ * place while one has several candidate algorithms. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,9 +115,37 @@ static void tuned_in_place(void **state)
     test_job_close(&t);
 }
 
+/* The operations of autotuning a step whose mask is promised to be causal, or not. */
+static int64_t ops_of(bool causal)
+{
+    TestJob t;
+    JobSettings job = test_job_settings("gpt2", JOB_STEP);
+    job.dtype = F32;
+    job.causal = causal;
+    job.batch = (BatchShape){2, TEST_T};
+    DO(test_job_open(&t, &job, 1));
+    RankSettings set = t.rank.settings;
+    set.device = &device_shadow;
+    set.comm = NULL;
+    shadow_set(7, SHADOW_COIN);
+    const int64_t ops = count_ops(&set, 0);
+    test_job_close(&t);
+    return ops;
+}
+
+/* Attention with a promised mask runs once, forward and backward, and its results are overwritten
+ * by normal numbers. */
+static void promised_attention_runs(void **state)
+{
+    (void)state;
+    const int64_t more = ops_of(true) - ops_of(false);
+    assert_true(more > 0 && more % 2 == 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(numbers_everywhere),
-                                       cmocka_unit_test(tuned_in_place)};
+                                       cmocka_unit_test(tuned_in_place),
+                                       cmocka_unit_test(promised_attention_runs)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
