@@ -150,6 +150,7 @@ int main(int argc, char **argv)
         return 0;
     }
     bench_open(&b, device, (size_t)8 << 30);
+    b.m->deterministic(b.context, false); /* as PyTorch, and training by default */
     for (int i = 0; i < N_SHAPES && argc < 3; i++) bench_shape(&b, i);
     for (int i = 2; i < argc && strcmp(argv[i], "-") != 0; i++) bench_named(&b, argv[i]);
     while (argc == 3 && strcmp(argv[2], "-") == 0 && fgets(line, sizeof line, stdin)) {
