@@ -121,6 +121,10 @@ static void bench_shape(Bench *b, int number)
            (long long)s->seq, (long long)h, (long long)g, (long long)c, s->document);
     time_kernels(b, &f, &back, 1, seconds);
     say("ours", s, pairs, seconds[0], seconds[1]);
+    b->m->deterministic(b->context, true);
+    time_kernels(b, &f, &back, 1, seconds);
+    b->m->deterministic(b->context, false);
+    printf("deterministic backward %.3f ms; ", 1e3 * seconds[1]);
     if (s->document == 0) {
         time_kernels(b, &f, &back, 2, seconds);
         say("by cuDNN", s, pairs, seconds[0], seconds[1]);

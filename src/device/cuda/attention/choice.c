@@ -7,9 +7,9 @@
 #include "device/cuda/gemm/autotune.h"
 #include "device/heads.h"
 
-static AttentionShape shape_of(const DeviceContext *c, const Call *call, bool backward)
+static AttentionKey shape_of(const DeviceContext *c, const Call *call, bool backward)
 {
-    return (AttentionShape){
+    return (AttentionKey){
         .backward = backward,
         .any_order = c->any_order,
         .rows = call->in[0].n[0],
@@ -22,14 +22,14 @@ static AttentionShape shape_of(const DeviceContext *c, const Call *call, bool ba
     };
 }
 
-static AttentionEntry *lookup(const AttentionTable *all, const AttentionShape *shape)
+static AttentionEntry *lookup(const AttentionTable *all, const AttentionKey *shape)
 {
     for (int i = 0; i < all->n; i++)
         if (memcmp(&all->entry[i].shape, shape, sizeof *shape) == 0) return &all->entry[i];
     return NULL;
 }
 
-Err attention_choice_put(AttentionTable *all, const AttentionShape *shape, AttentionKernels by)
+Err attention_choice_put(AttentionTable *all, const AttentionKey *shape, AttentionKernels by)
 {
     AttentionEntry *entry = lookup(all, shape);
     if (!entry && all->n == all->cap) {
@@ -57,11 +57,11 @@ static bool overwrites(const Call *call, bool backward)
 typedef struct {
     const Call *call;
     bool backward;
-} TimedCall;
+} ChoiceCall;
 
 static Err run_by(const void *timed, AttentionKernels by)
 {
-    const TimedCall *t = timed;
+    const ChoiceCall *t = timed;
     return attention_run_by(by, t->call, t->backward)(t->call);
 }
 
@@ -88,11 +88,11 @@ static Err promised_ranges(const Call *call, Tensor *out)
     return status == cudaSuccess ? OK : cuda_failed(status, "cudaMemcpy");
 }
 
-static Err measure(const Call *call, bool backward, const AttentionShape *shape)
+static Err measure(const Call *call, bool backward, const AttentionKey *shape)
 {
     static const FusionRun run[N_ATTENTION_KERNELS] = {NULL, run_hopper, run_cudnn, run_generic};
     Call masked = *call;
-    const TimedCall timed = {&masked, backward};
+    const ChoiceCall timed = {&masked, backward};
     Autotuner *all = call->queue->context->autotuner;
     FusionRun candidate[N_ATTENTION_KERNELS];
     AttentionKernels by[N_ATTENTION_KERNELS];
@@ -115,7 +115,7 @@ static Err measure(const Call *call, bool backward, const AttentionShape *shape)
 static AttentionKernels choice_of(const Call *call, bool backward)
 {
     const DeviceContext *c = call->queue->context;
-    const AttentionShape shape = shape_of(c, call, backward);
+    const AttentionKey shape = shape_of(c, call, backward);
     const AttentionEntry *entry = lookup(&c->autotuner->attention, &shape);
     if (entry && attention_run_by(entry->by, call, backward)) return entry->by;
     for (int i = BY_HOPPER; i < BY_GENERIC; i++)
@@ -126,7 +126,7 @@ static AttentionKernels choice_of(const Call *call, bool backward)
 Err attention_choice_run(const Call *call, bool backward)
 {
     const DeviceContext *c = call->queue->context;
-    const AttentionShape shape = shape_of(c, call, backward);
+    const AttentionKey shape = shape_of(c, call, backward);
     if (c->autotuner->measuring && overwrites(call, backward) &&
         !lookup(&c->autotuner->attention, &shape))
         TRY(measure(call, backward, &shape));

@@ -21,12 +21,12 @@ typedef enum { BY_ANY, BY_HOPPER, BY_CUDNN, BY_GENERIC, N_ATTENTION_KERNELS } At
 /* Everything that the choice depends on; compared as bytes. */
 typedef struct {
     int64_t backward, any_order, rows, keys, heads, key_heads, channels, causal, out_type;
-} AttentionShape;
+} AttentionKey;
 
-enum { ATTENTION_NUMBERS = sizeof(AttentionShape) / sizeof(int64_t) };
+enum { ATTENTION_NUMBERS = sizeof(AttentionKey) / sizeof(int64_t) };
 
 typedef struct {
-    AttentionShape shape;
+    AttentionKey shape;
     AttentionKernels by;
 } AttentionEntry;
 
@@ -42,7 +42,7 @@ AttentionRun attention_run_by(AttentionKernels by, const Call *call, bool backwa
 /* Local. Runs the call by the kernels of its choice, which is measured first if it must be. */
 Err attention_choice_run(const Call *call, bool backward);
 /* Local. Sets the choice of a shape, from a file. */
-Err attention_choice_put(AttentionTable *all, const AttentionShape *shape, AttentionKernels by);
+Err attention_choice_put(AttentionTable *all, const AttentionKey *shape, AttentionKernels by);
 void attention_choice_close(AttentionTable *all);
 
 #ifdef __cplusplus

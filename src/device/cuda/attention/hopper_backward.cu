@@ -71,7 +71,7 @@ static __device__ inline int tile_run(const BackwardArgs &args, BackwardShared<B
                                       GroupSums<B> &r, int key, int previous)
 {
     const int n = g.n, at = ring_at(n);
-    const TileNote note = m.note[at];
+    const QueryNote note = m.note[at];
     uint32_t p[B::BM / 16][4], ds[B::BM / 16][4];
     float dq[32];
     weights_of<B>(r.s, m.lse[at], m.range[at], args.a.scale * LOG2E, note.partial, key);

@@ -72,7 +72,7 @@ static __device__ inline int ring_phase(int n) { return n / STAGES & 1; }
 typedef struct {
     int sum;            /* index of its sums of dq */
     int partial, blind; /* needs a mask: of one range, or of 2; some rows see nothing */
-} TileNote;
+} QueryNote;
 typedef struct {
     int tile, head, tiles,
         all_seen; /* key tile, key head, query tiles to come; -1: no more items */
@@ -96,7 +96,7 @@ template <class B> struct BackwardShared {
     uint64_t dout_full[STAGES], dout_empty[STAGES], ds_full[STAGES], ds_empty[STAGES];
     ItemFound found[STAGES];
     ItemNote item[STAGES];
-    TileNote note[STAGES];
+    QueryNote note[STAGES];
 };
 
 /* Barriers of a ring: arrivals that fill a stage, and that empty it. */
@@ -153,7 +153,7 @@ static __device__ inline void rows_load(char *to, const CUtensorMap *from, int h
 /* Loads tile `tile` of queries of a head, the n-th of this block. One thread. */
 template <class B>
 static __device__ inline void queries_load(const BackwardArgs &args, BackwardShared<B> &s, int n,
-                                           int head, int tile, const TileNote &note)
+                                           int head, int tile, const QueryNote &note)
 {
     const int at = ring_at(n), free = ring_phase(n) ^ 1;
     const uint32_t q_full = shared_at(&s.q_full[at]), dout_full = shared_at(&s.dout_full[at]);
@@ -192,9 +192,9 @@ static __device__ inline int column_load(const BackwardArgs &args, BackwardShare
         const uint32_t twos = __ballot_sync(~0u, two);
         for (; left; left &= left - 1, n++) {
             const int i = __ffs(left) - 1, tile = first + i;
-            const TileNote note = {head * args.query_tiles + tile,
-                                   fulls >> i & 1 ? 0 : 1 + (int)(twos >> i & 1),
-                                   (int)(blinds >> i & 1)};
+            const QueryNote note = {head * args.query_tiles + tile,
+                                    fulls >> i & 1 ? 0 : 1 + (int)(twos >> i & 1),
+                                    (int)(blinds >> i & 1)};
             if (lane == 0) queries_load<B>(args, s, n, head, tile, note);
         }
         __syncwarp();

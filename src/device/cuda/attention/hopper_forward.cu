@@ -15,7 +15,7 @@ static __global__ void __launch_bounds__(F::THREADS, 1)
     __syncthreads();
     if (group == F::GROUPS) {
         setmaxnreg_dec<F::LOADER_REGS>();
-        if (warp == 0 && threadIdx.x % 32 == 0) Loader<F>{r, args}.run();
+        if (warp == 0 && threadIdx.x % 32 == 0) KeyLoader<F>{r, args}.run();
         if (warp == 1) check_values(r, args);
         if (warp == 2) plan_tiles(r, args);
     } else {

@@ -46,9 +46,9 @@ typedef struct {
 typedef struct {
     TileRows rows;
     int head;
-} Tile;
+} ForwardTile;
 typedef struct {
-    Tile tile;
+    ForwardTile tile;
     BlockHull hull[3];
 } TileNote;
 
@@ -108,7 +108,7 @@ template <class F> struct ForwardShared {
 };
 
 /* A position in a ring and the parity of its phase. */
-template <int N> struct Ring {
+template <int N> struct StageRing {
     int at = 0, phase = 0;
     __device__ inline void next()
     {
@@ -123,10 +123,10 @@ static __device__ inline int uniform(int x) { return __shfl_sync(0xffffffffu, x,
 
 /* Reads the next tile; all threads of a warp. */
 template <class F>
-static __device__ inline Tile tile_take(const ForwardShared<F> &r, Ring<N_TILES> &ring)
+static __device__ inline ForwardTile tile_take(const ForwardShared<F> &r, StageRing<N_TILES> &ring)
 {
     mbarrier_wait(r.tile_full + 8 * ring.at, ring.phase);
-    Tile tile = r.tiles[ring.at].tile;
+    ForwardTile tile = r.tiles[ring.at].tile;
     tile.rows.row = uniform(tile.rows.row);
     tile.head = uniform(tile.head);
     if (threadIdx.x % 32 == 0) mbarrier_arrive(r.tile_empty + 8 * ring.at);
@@ -135,7 +135,7 @@ static __device__ inline Tile tile_take(const ForwardShared<F> &r, Ring<N_TILES>
 }
 
 /* Whether some row of the tile sees a key. */
-static __device__ inline bool has_blocks(const Tile &tile)
+static __device__ inline bool has_blocks(const ForwardTile &tile)
 {
     return uniform(!range_empty(tile.rows.any) || !range_empty(tile.rows.any + 2));
 }

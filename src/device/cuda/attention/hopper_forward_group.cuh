@@ -44,7 +44,7 @@ template <class F> struct Consumer {
     const ForwardShared<F> &r;
     const ForwardArgs &args;
     int group;
-    Ring<F::STAGES> ring;
+    StageRing<F::STAGES> ring;
     uint32_t stored = 0; /* barrier of the q that the last o is stored from; 0: none */
 
     __device__ inline bool elected() const { return threadIdx.x % WARPGROUP == 0; }
@@ -67,11 +67,11 @@ template <class F> struct Consumer {
     {
         if (elected()) mbarrier_arrive(r.k_empty + 8 * ring.at);
     }
-    __device__ inline void values_wait(const Ring<F::STAGES> &at) const
+    __device__ inline void values_wait(const StageRing<F::STAGES> &at) const
     {
         mbarrier_wait(r.v_clean + 8 * at.at, at.phase);
     }
-    __device__ inline void values_done(const Ring<F::STAGES> &at) const
+    __device__ inline void values_done(const StageRing<F::STAGES> &at) const
     {
         if (elected()) mbarrier_arrive(r.v_empty + 8 * at.at);
     }
@@ -100,7 +100,7 @@ template <class F> struct Consumer {
 
     /* Masks and weighs the scores of a block. */
     __device__ inline void weigh_block(float (&s)[F::BN / 2], Rows &w, const BlockNote &note,
-                                       const Tile &tile) const
+                                       const ForwardTile &tile) const
     {
         if (!is(note, FULL)) {
             const int row = row_of(tile);
@@ -112,7 +112,7 @@ template <class F> struct Consumer {
 
     /* All blocks that the group sees, from the one of `note` on; returns the note of the last. */
     __device__ inline BlockNote attend(float (&o)[F::D / 2], Rows &w, uint32_t q, BlockNote note,
-                                       const Tile &tile)
+                                       const ForwardTile &tile)
     {
         float s[F::BN / 2];
         uint32_t p[F::BN / 16][4];
@@ -132,7 +132,7 @@ template <class F> struct Consumer {
         pack(p, s);
         int keep = 0;
         while (!is(note, ENDS)) {
-            const Ring<F::STAGES> last = ring;
+            const StageRing<F::STAGES> last = ring;
             ring.next();
             note = keys_wait();
             turn_wait();
@@ -167,7 +167,7 @@ template <class F> struct Consumer {
     }
 
     /* Ends the softmax: o becomes the mean of the values, merged with that of other keys. */
-    __device__ inline void close_rows(float (&o)[F::D / 2], Rows &w, const Tile &tile) const
+    __device__ inline void close_rows(float (&o)[F::D / 2], Rows &w, const ForwardTile &tile) const
     {
         const Attention &a = args.a;
         const float scale = a.scale * LOG2E;
@@ -200,7 +200,7 @@ template <class F> struct Consumer {
     }
 
     /* The first of the thread's two rows. */
-    __device__ inline int row_of(const Tile &tile) const
+    __device__ inline int row_of(const ForwardTile &tile) const
     {
         return tile.rows.row + group * 64 + threadIdx.x % WARPGROUP / 32 * 16 +
                threadIdx.x % 32 / 4;
@@ -208,7 +208,7 @@ template <class F> struct Consumer {
 
     /* Stores o through the group's rows of q, which are no longer needed. */
     __device__ inline void store_boxes(const float (&o)[F::D / 2], uint32_t q,
-                                       const Tile &tile) const
+                                       const ForwardTile &tile) const
     {
         const int lane = threadIdx.x % 32, warp = threadIdx.x % WARPGROUP / 32;
         const int row = warp * 16 + lane % 16;
@@ -229,7 +229,7 @@ template <class F> struct Consumer {
                              tile.rows.row + group * 64);
     }
 
-    __device__ inline void store_rows(const float (&o)[F::D / 2], const Tile &tile) const
+    __device__ inline void store_rows(const float (&o)[F::D / 2], const ForwardTile &tile) const
     {
         const Attention &a = args.a;
 #pragma unroll
@@ -243,7 +243,7 @@ template <class F> struct Consumer {
         }
     }
 
-    __device__ inline void run_tile(const Tile &tile, uint32_t q)
+    __device__ inline void run_tile(const ForwardTile &tile, uint32_t q)
     {
         float o[F::D / 2];
         Rows w;
@@ -279,11 +279,11 @@ template <class F> struct Consumer {
 
     __device__ inline void run()
     {
-        Ring<N_TILES> tiles;
-        Ring<N_QUERIES> queries;
+        StageRing<N_TILES> tiles;
+        StageRing<N_QUERIES> queries;
         if (group == F::GROUPS - 1) turn_pass(); /* the first turn is that of group 0 */
         for (;;) {
-            const Tile tile = tile_take(r, tiles);
+            const ForwardTile tile = tile_take(r, tiles);
             if (tile.rows.row < 0) break;
             mbarrier_wait(r.q_full + 8 * queries.at, queries.phase);
             run_tile(tile, r.q + queries.at * F::Q_BYTES + group * 64 * BOX_ROW);

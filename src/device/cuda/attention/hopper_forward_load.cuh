@@ -11,7 +11,7 @@ static __device__ inline void plan_tiles(const ForwardShared<F> &r, const Forwar
     enum { ROWS_WORDS = sizeof(TileRows) / 4, HULL_WORDS = F::GROUPS * sizeof(BlockHull) / 4 };
     const TileOrder &order = args.a.order;
     const int lane = threadIdx.x % 32, n = order.tiles * args.a.h;
-    Ring<N_TILES> ring;
+    StageRing<N_TILES> ring;
     for (int next = blockIdx.x;; ring.next()) {
         const bool live = next < n;
         TileNote *note = &r.tiles[ring.at];
@@ -49,10 +49,10 @@ static __device__ inline void boxes_load(uint32_t to, const CUtensorMap *from, i
 }
 
 /* The loader: one thread. */
-template <class F> struct Loader {
+template <class F> struct KeyLoader {
     const ForwardShared<F> &r;
     const ForwardArgs &args;
-    Ring<F::STAGES> ring;
+    StageRing<F::STAGES> ring;
 
     /* Flags of the block of keys [from, from + BN) for the warpgroups of a tile. */
     __device__ inline int flags_of(const TileNote &note, int from) const
@@ -70,7 +70,7 @@ template <class F> struct Loader {
     }
 
     /* Whether rows of V in the block must be checked: no warpgroup sees all of it. */
-    __device__ inline int clear_of(const Tile &tile, int flags, int from) const
+    __device__ inline int clear_of(const ForwardTile &tile, int flags, int from) const
     {
         const int *any = tile.rows.any;
         if (flags & (FULL << 8 | FULL << 4 | FULL)) return 0;
@@ -97,7 +97,7 @@ template <class F> struct Loader {
     }
 
     /* All blocks of a tile. */
-    __device__ inline void blocks(const TileNote &note, const Tile &tile)
+    __device__ inline void blocks(const TileNote &note, const ForwardTile &tile)
     {
         const int head = key_head_of(args.a, tile.head);
         for (int to = block_end(tile.rows.any, args.a.s); to > 0;) {
@@ -109,11 +109,11 @@ template <class F> struct Loader {
 
     __device__ inline void run()
     {
-        Ring<N_TILES> tiles;
-        Ring<N_QUERIES> queries;
+        StageRing<N_TILES> tiles;
+        StageRing<N_QUERIES> queries;
         for (;; tiles.next(), queries.next()) {
             mbarrier_wait(r.tile_full + 8 * tiles.at, tiles.phase);
-            const Tile tile = r.tiles[tiles.at].tile;
+            const ForwardTile tile = r.tiles[tiles.at].tile;
             if (tile.rows.row < 0) return;
             mbarrier_wait(r.q_empty + 8 * queries.at, queries.phase ^ 1);
             mbarrier_expect_tx(r.q_full + 8 * queries.at, F::Q_BYTES);
@@ -128,7 +128,7 @@ template <class F> struct Loader {
 /* Sets rows of V to 0 that no row of the tile sees: those outside of the hull if it has no gap, or
  * by the ranges of each row. One warp. */
 template <class F>
-static __device__ inline void clear_block(const Attention &a, const Tile &tile,
+static __device__ inline void clear_block(const Attention &a, const ForwardTile &tile,
                                           const BlockNote &note, uint32_t v)
 {
     const int lane = threadIdx.x % 32;
@@ -164,10 +164,10 @@ static __device__ inline void clear_block(const Attention &a, const Tile &tile,
 template <class F>
 static __device__ inline void check_values(const ForwardShared<F> &r, const ForwardArgs &args)
 {
-    Ring<N_TILES> tiles;
-    Ring<F::STAGES> ring;
+    StageRing<N_TILES> tiles;
+    StageRing<F::STAGES> ring;
     for (;;) {
-        const Tile tile = tile_take(r, tiles);
+        const ForwardTile tile = tile_take(r, tiles);
         if (tile.rows.row < 0) return;
         for (bool more = has_blocks(tile); more; ring.next()) {
             mbarrier_wait(r.v_full + 8 * ring.at, ring.phase);

@@ -5,7 +5,7 @@
  *     2304 65536 768 768 768 2304 1 0 2 2 1 0 16 16 16 0 0 0 0 : 0 : 0000000000000042 ...
  *     attention 0 1 65536 65536 12 12 64 1024 2 : 1
  *
- * A line of attention holds the members of AttentionShape and the AttentionKernels. Another line
+ * A line of attention holds the members of AttentionKey and the AttentionKernels. Another line
  * holds the members of LtShape, the GemmFusion and the algorithm. The algorithm is cuBLASLt's
  * opaque 64 bytes, eight words, which are valid only for this version and card; therefore the head
  * must match. */
@@ -79,7 +79,7 @@ static bool read_line(FILE *f, LtShape *shape, GemmFusion *fusion, cublasLtMatmu
     return true;
 }
 
-static bool read_attention(FILE *f, AttentionShape *shape, AttentionKernels *by)
+static bool read_attention(FILE *f, AttentionKey *shape, AttentionKernels *by)
 {
     int64_t number[ATTENTION_NUMBERS];
     int w, read = 0;
@@ -98,7 +98,7 @@ static Err load_line(Autotuner *all, const char *path, FILE *f, int first)
     LtShape shape;
     cublasLtMatmulAlgo_t algo;
     GemmFusion fusion;
-    AttentionShape attention;
+    AttentionKey attention;
     AttentionKernels by;
     if (first == 'a' && read_attention(f, &attention, &by))
         return attention_choice_put(&all->attention, &attention, by);
