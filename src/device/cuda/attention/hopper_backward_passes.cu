@@ -226,7 +226,7 @@ extern "C" Err hopper_backward(const Call *call)
     BackwardArgs args = {};
     if (!call->queue->context->any_order) {
         Attention a;
-        TRY(attention_open(call, KERNEL_attention_dx, true, false, &a));
+        TRY(attention_open(call, KERNEL_attention_dx, true, false, 0, &a));
         TRY(attention_dq_bf16(call, a));
     }
     attention_arguments(call, true, false, &args.a);
