@@ -45,6 +45,28 @@ static Err shapes_differ(const char *dir, const StateTensor *has, const StateTen
                     dir, state_role_name(has->role), has->name, text[0], text[1]);
 }
 
+/* Refuses state that only one of a checkpoint and a run has. */
+static Err state_differs(const Manifest *m, const StateTensor *t, bool there)
+{
+    if (state_is_marks(t) && there)
+        return err_fail(ERR_CONFIG,
+                        "%s has the marks of delayed scaling, %s: resume with "
+                        "precision.compute=fp8 and precision.scaling=delayed, as it was made; or "
+                        "begin another run folder with its weights, by model.init",
+                        m->dir, t->name);
+    if (state_is_marks(t))
+        return err_fail(ERR_CONFIG,
+                        "%s has no marks of delayed scaling, %s: it was made without "
+                        "precision.scaling=delayed; resume without it, or begin another run "
+                        "folder with its weights, by model.init",
+                        m->dir, t->name);
+    return err_fail(ERR_CONFIG,
+                    "%s has %s%s of %s, which this model and optimizer %s; it was made with "
+                    "optim.kind=%s",
+                    m->dir, there ? "" : "no ", state_role_name(t->role), t->name,
+                    there ? "do not have" : "need", m->scalars.optim);
+}
+
 Err load_match(const Manifest *m, const StateTensors *want, LoadScope scope, int *to)
 {
     const StateTensors *has = &m->tensors;
@@ -53,10 +75,7 @@ Err load_match(const Manifest *m, const StateTensors *want, LoadScope scope, int
         if (find_tensor(has, t, i) >= 0 || (scope == LOAD_WEIGHTS && t->role != STATE_WEIGHT) ||
             is_optional(t, scope))
             continue;
-        return err_fail(ERR_CONFIG,
-                        "%s has no %s of %s, which this model and optimizer need; it was made "
-                        "with optim.kind=%s",
-                        m->dir, state_role_name(t->role), t->name, m->scalars.optim);
+        return state_differs(m, t, false);
     }
     for (int i = 0; i < has->n; i++) {
         const StateTensor *t = &has->tensor[i];
@@ -64,11 +83,7 @@ Err load_match(const Manifest *m, const StateTensors *want, LoadScope scope, int
         const int at = skipped ? -1 : find_tensor(want, t, i);
         if (to) to[i] = at;
         if (skipped || (at < 0 && is_optional(t, scope))) continue;
-        if (at < 0)
-            return err_fail(ERR_CONFIG,
-                            "%s has %s of %s, which this model and optimizer do not have; it "
-                            "was made with optim.kind=%s",
-                            m->dir, state_role_name(t->role), t->name, m->scalars.optim);
+        if (at < 0) return state_differs(m, t, true);
         if (t->dtype != want->tensor[at].dtype || !same_shape(&t->shape, &want->tensor[at].shape))
             return shapes_differ(m->dir, t, &want->tensor[at]);
     }
