@@ -131,12 +131,27 @@ static Err saved_config(Reshape *r)
     return load(r, path, n);
 }
 
+/* Refuses to add or remove the marks of delayed scaling: the new run could not resume. */
+static Err check_marks(const Reshape *r)
+{
+    const Config *c = &r->config;
+    const bool delayed =
+        c->precision_compute == COMPUTE_FP8 && c->precision_scaling == SCALES_DELAYED;
+    if (delayed == r->from.model.fp8_marks) return OK;
+    return err_fail(ERR_CONFIG,
+                    "reshape: precision.scaling: %s has %s marks of delayed scaling; leave out "
+                    "precision.compute and precision.scaling, or train with these from its "
+                    "weights, by model.init=%s",
+                    r->from.dir, delayed ? "no" : "the", r->source);
+}
+
 Err reshape_config(Reshape *r)
 {
     JobSettings set;
     const bool hf = r->from.kind == SOURCE_HF;
     r->model = r->from.model;
     TRY(hf ? fresh_config(r) : saved_config(r));
+    TRY(check_marks(r));
     if (r->plan) TRY(plan_file_check(&r->config, &r->model, &r->arena));
     TRY(config_write(&r->config, r->dir));
     Config c = r->config;

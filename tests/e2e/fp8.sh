@@ -25,6 +25,11 @@ ok "a Hugging Face folder" "$sheaf" reshape "$top/one" --hf "$top/hf"
 ok "it has no marks" test "$(grep -c 'fp8.marks' "$top/hf/model.safetensors")" = 0
 ok "training starts from it" train run.steps=2 run.dir="$top/five" model.init="$top/hf"
 ok "a checkpoint trained in FP8 is evaluated" "$sheaf" eval "$top/one" --text "$top/text" --limit 300
-ok "tensor scaling does not resume it" refused fp8.marks \
+ok "tensor scaling does not resume it" refused "fp8.marks: resume with precision.compute=fp8" \
     "$sheaf" train "${common[@]}" precision.scaling=tensor run.steps=7 run.dir="$top/one"
+ok "reshape does not change that" refused "one/checkpoints/step-00000006 has the marks" \
+    "$sheaf" reshape "$top/one" "$top/six" precision.scaling=tensor
+ok "nor adds marks" refused "has no marks of delayed scaling" \
+    "$sheaf" reshape "$top/hf" "$top/six" precision.compute=fp8 precision.scaling=delayed
+ok "and leaves no folder" test ! -e "$top/six" -a ! -e "$top/six.tmp"
 counted
