@@ -74,6 +74,9 @@ static Err add_islands(LinkReader *l, const yaml_node_t *list, int link)
         return cluster_refuse(l->file, list, "islands", "is not a list of lists of nodes");
     const yaml_node_item_t *first = list->data.sequence.items.start;
     const int islands = (int)(list->data.sequence.items.top - first);
+    if (islands < 2)
+        return cluster_refuse(l->file, list, "islands",
+                              "a link is between two or more islands, as [[0, 1], [2, 3]]");
     for (int i = 0; i < islands; i++) {
         int more[MAX_CLUSTER_NODES], n_more;
         const yaml_node_t *item = yaml_document_get_node(l->file->doc, first[i]);

@@ -168,6 +168,8 @@ static void faults_of_optional_keys_are_refused(void **state)
         {"nodes: [4, 0]", "nodes: [4, 256]", "node_links: 256 is no node; nodes are 0 to 255"},
         {"nodes: [4, 0]", "nodes: [1, 0]", "the link of nodes 0 and 1 is there twice"},
         {"nodes: [4, 0], ", "", "an entry has nodes: [0, 1] or islands"},
+        {"islands: [[0], [1, 3]]", "islands: [[0]]", "a link is between two or more islands"},
+        {"islands: [[0], [1, 3]]", "islands: []", "a link is between two or more islands"},
         {"[[0], [1, 3]]", "[[0], [1, 0]]", "node 0 has no link to itself"},
         {"[[0], [1, 3]]", "[0, 1]", "is not a list of nodes"},
         {"latency_us: 4, gbps: 2", "latency_us: 4, gbps: 14", "is faster than that of their level"},
