@@ -205,7 +205,8 @@ static Err explain_no_choice(const PlanVerb *v, PlanSearch *s, const char **out)
     if (s->n == 0)
         text_add(&t,
                  "the space has no plan with it for %d rank%s: dp x cp x pp x tp is their "
-                 "number; docs/PLAN.md lists the values",
+                 "number, cp leaves a rank 1024 tokens of a sequence, ep and etp are for a mixture "
+                 "of experts, ep divides them, etp is 1 or tp; docs/PLAN.md lists the values",
                  s->space.ranks, s->space.ranks == 1 ? "" : "s");
     else if (isinf(least))
         text_add(&t, "the compiler refuses the %d plan%s with it: %s", s->n, s->n == 1 ? "" : "s",
