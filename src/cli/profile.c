@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cores.h"
@@ -136,7 +137,10 @@ static Err close_output(const char *path, FILE *out, Err err)
 {
     const bool written = fflush(out) == 0 && !ferror(out);
     if (!path) return err;
-    if (fclose(out) != 0 || !written || err != OK) remove(path);
+    struct stat file;
+    if ((fclose(out) != 0 || !written || err != OK) && stat(path, &file) == 0 &&
+        S_ISREG(file.st_mode))
+        remove(path); /* a device stays */
     if (err != OK || written) return err;
     return err_fail(ERR_IO, "-o %s: cannot be written; choose another file", path);
 }

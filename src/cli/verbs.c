@@ -20,7 +20,7 @@ const Verb verbs[] = {
      "compute memory, traffic, flops and time of every rank without running", verb_simulate},
     {"plan", "run.yaml [key=value ...] --cluster FILE [flags]",
      "find the fastest way to distribute a run over a cluster, with a certificate", verb_plan},
-    {"profile", "[flags]", "measure the speed of this machine's cpu for simulate --cluster",
+    {"profile", "[flags]", "measure the speed of this machine's CPU or GPUs for simulate --cluster",
      verb_profile},
     {"data", "build | show | check ...",
      "build files of tokens or clips for training; show and check them", verb_data},
