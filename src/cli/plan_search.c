@@ -240,10 +240,12 @@ static Err nothing_fits(const PlanVerb *v)
     if (v->report.counts.nodes == 0)
         return err_fail(ERR_CONFIG,
                         "plan: the space has no plan for %d%s ranks with the keys that are given: "
-                        "their product must divide the ranks, schedules that slice sequences are "
-                        "not in the space, and cp needs 1024 tokens of a sequence per rank; leave "
-                        "one of the keys out, or change --gpus",
-                        v->ranks[v->n_ranks - 1], v->n_ranks > 1 ? " or fewer" : "");
+                        "their product must divide the ranks, a dp rank needs one of the %lld "
+                        "sequences of batch.global, schedules that slice sequences are not in the "
+                        "space, and cp needs 1024 tokens of a sequence per rank; leave one of the "
+                        "keys out, or change --gpus or batch.global",
+                        v->ranks[v->n_ranks - 1], v->n_ranks > 1 ? " or fewer" : "",
+                        (long long)v->space.global);
     return err_fail(ERR_CONFIG,
                     "plan: no plan for %d%s ranks fits into %s a rank, of %d plans whose layers "
                     "are alike and %d "
