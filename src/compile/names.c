@@ -198,7 +198,25 @@ static bool has_effect(const Program *p, NamePattern one, NamesEffect effect, bo
         if (p->instr[i].op == OP_copy_out && matches_copy(one, p->tensor[p->instr[i].in[0]].name))
             return true;
     for (int t = 0; t < p->n_tensors && effect == NAMES_RECOMPUTED; t++)
-        if (matches(one, p->tensor[t].name) && (but ? is_kept(p, t) : is_recomputed(p, t)))
+        if (matches_copy(one, p->tensor[t].name) && (but ? is_kept(p, t) : is_recomputed(p, t)))
+            return true;
+    return false;
+}
+
+/* The length of the name that a pattern names: of mlp.in in mlp.in.fp8.t. */
+static int plain_length(const char *name)
+{
+    const char *suffix = strstr(name, ".fp8");
+    return suffix ? (int)(suffix - name) : (int)strlen(name);
+}
+
+/* True if a kept tensor before t has its plain name. */
+static bool is_listed(const Program *p, int t)
+{
+    const int n = plain_length(p->tensor[t].name);
+    for (int i = 0; i < t; i++)
+        if (plain_length(p->tensor[i].name) == n &&
+            strncmp(p->tensor[i].name, p->tensor[t].name, (size_t)n) == 0 && is_kept(p, i))
             return true;
     return false;
 }
@@ -210,7 +228,8 @@ static Err list_kept(const NamesTarget *target, Arena *temp, const char **out)
     for (int k = 0; k < target->n; k++) {
         const Program *p = &target->program[k];
         for (int i = 0; i < p->n_tensors; i++)
-            if (is_kept(p, i)) text_add(&t, " %s", p->tensor[i].name);
+            if (is_kept(p, i) && !is_listed(p, i))
+                text_add(&t, " %.*s", plain_length(p->tensor[i].name), p->tensor[i].name);
     }
     return text_done(&t, out);
 }

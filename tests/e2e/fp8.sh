@@ -14,6 +14,11 @@ refused() { # part of the message, command...
 }
 
 ok "six steps" train run.steps=6 run.dir="$top/one"
+ok "with values of 8 bits recomputed" train run.steps=6 run.dir="$top/again" \
+    parallel.recompute=mlp.act,attn.in
+ok "the same losses and norms" same one again
+ok "a recomputed value is not offloaded" refused "mid mlp.gate mlp.up mlp.in attn.in$" \
+    "$sheaf" explain "${common[@]}" parallel.offload=mlp.act parallel.recompute=mlp.act
 ok "three steps" train run.steps=3 run.dir="$top/two"
 ok "three more on two ranks" train run.steps=6 run.dir="$top/two" mesh.dp=2
 ok "the same losses and norms" same one two
