@@ -30,14 +30,15 @@ template <class F> static Err launch(const Call *call, bool boxes)
     const DeviceContext *c = call->queue->context;
     const int q_box[] = {F::BM, 1, BOX_CHANNELS}, k_box[] = {F::BN, 1, BOX_CHANNELS};
     const int o_box[] = {64, 1, BOX_CHANNELS};
-    TRY(attention_open(call, KERNEL_attention, false, false, F::BM, &args.a));
     args.boxes = boxes;
-    TRY(tensor_map_of(c, &args.a.q, q_box, &args.q));
-    TRY(tensor_map_of(c, &args.a.k, k_box, &args.k));
-    TRY(tensor_map_of(c, &args.a.v, k_box, &args.v));
-    if (boxes) TRY(tensor_map_of(c, &args.a.o, o_box, &args.o));
+    TRY(tensor_map_of(c, &call->in[0], q_box, &args.q));
+    TRY(tensor_map_of(c, &call->in[1], k_box, &args.k));
+    TRY(tensor_map_of(c, &call->in[2], k_box, &args.v));
+    if (boxes) TRY(tensor_map_of(c, &call->out[0], o_box, &args.o));
     CUDA_TRY(cudaFuncSetAttribute(attention_kernel<F>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                   F::BYTES));
+    /* Last of what may fail: the counts of tiles that it fills are cleared by the kernel alone. */
+    TRY(attention_open(call, KERNEL_attention, false, false, F::BM, &args.a));
     const int64_t tiles = (int64_t)args.a.order.tiles * args.a.h;
     const unsigned blocks = (unsigned)(tiles < c->sms ? tiles : c->sms);
     attention_kernel<F><<<blocks, F::THREADS, F::BYTES, call->queue->stream>>>(args);
