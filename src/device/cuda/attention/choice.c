@@ -83,9 +83,12 @@ static Err promised_ranges(const Call *call, Tensor *out)
     }
     *out = (Tensor){.dtype = I32, .ndim = 2, .n = {rows, 4}, .stride = {4, 1}};
     cudaError_t status = cudaMalloc(&out->data, bytes);
-    if (status == cudaSuccess) status = cudaMemcpy(out->data, host, bytes, cudaMemcpyHostToDevice);
+    if (status == cudaSuccess) /* in the queue's order, which does not wait for cudaMemcpy's */
+        status =
+            cudaMemcpyAsync(out->data, host, bytes, cudaMemcpyHostToDevice, call->queue->stream);
+    if (status == cudaSuccess) status = cudaStreamSynchronize(call->queue->stream);
     free(host);
-    return status == cudaSuccess ? OK : cuda_failed(status, "cudaMemcpy");
+    return status == cudaSuccess ? OK : cuda_failed(status, "cudaMemcpyAsync");
 }
 
 static Err measure(const Call *call, bool backward, const AttentionKey *shape)
