@@ -12,6 +12,23 @@ enum { MAX_HEADS = 65535 }; /* of a launch */
 
 static bool is_bf16_rows(const Tensor *t) { return t->dtype == BF16 && walk_rows_wide(t); }
 
+/* True if a block's tiles and statistics fit into its shared memory (along_short*.cu), whose limit
+ * differs between GPUs: 163 KiB on an A100, 99 KiB on some, 227 KiB on an H100. */
+static bool short_fits_shared(const Call *call, bool backward)
+{
+    const int64_t t = call->in[0].n[1], s = call->in[1].n[1], c = call->in[0].n[4];
+    const int64_t channels = c <= 32 ? 32 : c <= 64 ? 64 : c <= 80 ? 80 : 128;
+    const int64_t longest = t > s ? t : s;
+    const int64_t rows = longest <= 16 ? 16 : longest <= 32 ? 32 : longest <= 64 ? 64 : 128;
+    const int64_t tile = 2 * (channels + 8), slopes = 2 * (rows + 8); /* bytes of a row */
+    const int64_t over = 2 * tile > slopes ? 2 * tile : slopes;       /* o and v, or ds */
+    const int64_t row_bytes = backward ? 3 * tile + over + 8 : 3 * tile;
+    int most = 0;
+    return cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin,
+                                  call->queue->context->ordinal) == cudaSuccess &&
+           rows * row_bytes <= most;
+}
+
 /* True if the kernels for short sequences can run a call: bf16 in rows of 16 bytes, nothing is
  * added to an output, and backward each head has its own keys. */
 static bool is_short(const Call *call, bool backward)
@@ -20,7 +37,7 @@ static bool is_short(const Call *call, bool backward)
     bool fits = q->n[1] > 0 && q->n[1] <= ALONG_SHORT && k->n[1] > 0 && k->n[1] <= ALONG_SHORT;
     fits = fits && q->n[3] > 0 && k->n[3] > 0 && q->n[4] > 0 && q->n[4] <= ALONG_CHANNELS;
     fits = fits && q->n[0] * q->n[2] > 0 && q->n[0] * q->n[2] * q->n[3] <= INT32_MAX;
-    fits = fits && call->n_in == (backward ? 6 : 3);
+    fits = fits && call->n_in == (backward ? 6 : 3) && short_fits_shared(call, backward);
     for (int i = 0; i < call->n_in; i++)
         if (!backward || i != 4) fits = fits && is_bf16_rows(&call->in[i]); /* 4: lse */
     for (int i = 0; i < call->n_out; i++) {
