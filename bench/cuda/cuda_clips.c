@@ -1,4 +1,4 @@
-/* cuda_clips.c -- kernels of models of clips on a GPU, beside their floors: attention along one dim
+/* cuda_clips.c -- kernels for clips on a GPU, with their floors: attention along one dim
  * of the tokens, and rows by the vectors of their clip.
  *
  *     build/release/bench/cuda_clips [sheaf-cuda.so]

@@ -163,13 +163,14 @@ void comm_release_device(Comm *c);
  * communicators and allocates its memory here; other transports do nothing. */
 Err comm_prepare(Comm *c, const Transfer *t, int n);
 /* Collective over all ranks, for ranks that are threads with NCCL; else it does nothing. Returns
- * when no transfer is on any device: a call that allocates, frees or loads code may wait for all of
- * a GPU, and would keep other ranks of the process from launching what it waits for. */
+ * when no transfer is on any device. A CUDA call that allocates, frees or loads code may wait for
+ * all kernels of the GPU, and blocks the launches of other ranks meanwhile: if one of those kernels
+ * is a transfer with such a rank, neither ends. */
 Err comm_quiet(Comm *c);
 /* Local. The host waits until a queue of the device is empty, as the runtime's sync does. Unlike
  * sync it ends with ERR_PEER if a transfer in the queue fails or lasts longer than timeout_s. */
 Err comm_sync(Comm *c, CommDevice device, DeviceQueue *q);
-/* What the device transport holds on the device, beside registered memory. */
+/* Communicators of the device transport and their device memory, without registered buffers. */
 typedef struct {
     int channels;  /* communicators of NCCL */
     int64_t bytes; /* of all; -1: the library cannot tell (NCCL before 2.30) */

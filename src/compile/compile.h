@@ -115,7 +115,7 @@ Err quantize_check(const char *patterns, const Graph *kind, int n_kinds, Arena *
 /* Places values on the mesh, forward and backward together, inserts transfers, and gives the graph
  * the shapes of one rank. */
 Err place(Graph *g, const CompileOptions *options);
-/* Local. Opens a memo of so many bytes of the arena. A full one keeps what it has. */
+/* Local. Opens a memo of `bytes` of the arena. A full memo keeps its entries and takes no more. */
 Err place_memo_open(Arena *arena, size_t bytes, PlaceMemo **out);
 /* Enough for the units of one job. */
 #define PLACE_MEMO_OF_JOB ((size_t)1 << 22)

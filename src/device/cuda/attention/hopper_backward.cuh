@@ -68,7 +68,7 @@ template <int D_, int BM_, bool SUMS_> struct Backward {
 static __device__ inline int ring_at(int n) { return n % STAGES; }
 static __device__ inline int ring_phase(int n) { return n / STAGES & 1; }
 
-/* What the producer says about a tile of queries, an item. */
+/* Notes of the producer to the consumers about a tile of queries. */
 typedef struct {
     int sum;            /* index of its sums of dq */
     int partial, blind; /* needs a mask: of one range, or of 2; some rows see nothing */

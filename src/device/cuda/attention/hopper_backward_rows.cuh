@@ -1,5 +1,5 @@
 /* hopper_backward_rows.cuh -- the pass before the backward kernel over the queries
- * (hopper_backward_passes.cu): what the kernel reads for each row, and cleared sums of dq. */
+ * (hopper_backward_passes.cu): writes ranges, lse and delta of each row, clears the sums of dq. */
 #ifndef DEVICE_CUDA_ATTENTION_HOPPER_BACKWARD_ROWS_CUH
 #define DEVICE_CUDA_ATTENTION_HOPPER_BACKWARD_ROWS_CUH
 

@@ -1,7 +1,7 @@
 /* grouped_fused.c -- GEMMs over the rows of experts that end in a swiglu, or that are added: one
  * launch of the ping-pong kernel on Hopper, else one kernel after the other. A swiglu that is
  * recomputed for backward is rounded by its own kernel, so in deterministic mode it is never fused:
- * results must not depend on what is recomputed. */
+ * the choice of recomputed values must change no bit. */
 #include "device/cuda/gemm/hopper_grouped.h"
 #include "device/grouped.h"
 
