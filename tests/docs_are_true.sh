@@ -82,12 +82,14 @@ check_file() { # file
     done <"$1"
 }
 
-# Links to everything in the repository except runs/, which the commands write.
+# Links to everything that git tracks, or, outside a checkout, to all but runs/: files that a user
+# made by trying the commands would make them fail.
 make_tree() {
-    local entry
+    local entry names
     mkdir "$top/tree"
-    for entry in "$repository"/*; do
-        [ "${entry##*/}" = runs ] || ln -s "$entry" "$top/tree/"
+    names=$(git -C "$repository" ls-files 2>/dev/null | cut -d/ -f1 | sort -u)
+    for entry in ${names:-$(ls "$repository")}; do
+        [ "$entry" = runs ] || ln -s "$repository/$entry" "$top/tree/"
     done
 }
 
