@@ -3,9 +3,11 @@
 #define CLI_VERIFY_H
 
 #include "base/err.h"
+#include "cli/launch.h"
 #include "verify/verify.h"
 
 typedef struct {
+    Launch launch;
     ModelConfig model;
     ModelConfig trial_model; /* a shrunken copy of the model, or the model itself */
     bool shrunken;
@@ -16,6 +18,7 @@ typedef struct {
     VerifySettings set; /* points to `stage` and `tried` */
     ParallelSettings *layout;
     int n_layouts;
+    int left_out; /* layouts of the covering set with another number of ranks than processes */
     VerifyLine *line;
     int n_lines, failed;
 } Verification;

@@ -21,10 +21,12 @@ void verify_print_head(const Verification *v)
     else
         printf(" and %lld of keys, vocabulary %lld; sequences of %lld\n", (long long)c->n_kv_heads,
                (long long)c->vocab, (long long)v->set.batch.seq_len);
-    printf("f64 on ref: 1 step of SGD and %d of AdamW; %s", v->set.steps,
-           v->set.is_plain ? "\n" : "");
+    if (v->launch.ranks > 1) printf("ranks are %d processes\n", v->launch.ranks);
+    if (!v->set.on_device_only)
+        printf("f64 on ref: 1 step of SGD and %d of AdamW; %s", v->set.steps,
+               v->set.is_plain ? "\n" : "");
     if (!v->set.is_plain)
-        printf("exact and %s in %s on %s\n", grade,
+        printf("%s%s in %s on %s\n", v->set.own_order ? "" : "exact and ", grade,
                precision_word(v->set.dtype, &v->set.compile.fp8), device_text(v->device, device));
     printf("loss is the worse of training and validation; gradients include their norm%s\n",
            c->full_mask ? "" : "; f64 also compares generated text");
@@ -89,6 +91,9 @@ void verify_print_summary(const Verification *v)
     else
         printf("\n%d layouts, %d comparisons: all compute the same model\n", v->n_layouts,
                v->n_lines);
+    if (v->left_out > 0)
+        printf("%d layouts with other numbers of ranks than %d were left out\n", v->left_out,
+               v->launch.ranks);
 }
 
 static json_t *line_json(const VerifyLine *l)

@@ -22,8 +22,7 @@ void watchdog_open(Watchdog *w, const FlightRecorder *b, int argc, char **argv, 
         const double value = found ? strtod(argv[i] + sizeof key - 1, NULL) : 0;
         if (value > 0) w->timeout_s = value;
     }
-    /* `verify` starts its own ranks, as threads, under a launcher too. */
-    w->launched = mpi_launched(get, &by) && by.ranks > 1 && strcmp(argv[0], "verify") != 0;
+    w->launched = mpi_launched(get, &by) && by.ranks > 1;
     if (w->launched) roll_call_open(&w->roll, get, &by);
 }
 

@@ -11,10 +11,12 @@
 typedef struct {
     const TrialSettings *s;
     Trial *out;
-    int64_t *sent, *predicted; /* [ranks] */
-    int64_t *bytes;
-    double *copies;
+    bool by_all;    /* ranks are processes */
+    double *owners; /* [count] with by_all: 1 for elements of this rank */
+    double *sent, *predicted, *bytes, *copies; /* [ranks] */
 } TrialRun;
+
+enum { RANK_NUMBERS = 4 };
 
 static double element(const Tensor *t, int64_t i)
 {
@@ -103,9 +105,10 @@ static Err piece_here(const Rank *r, const RankPiece *p, ParamPart part, Arena *
 }
 
 /* Writes the elements that this rank owns to the result. */
-static Err assemble(const Rank *r, Arena *temp, Trial *out)
+static Err assemble(const Rank *r, Arena *temp, const TrialRun *t)
 {
     const LinkedProgram *lp = r->settings.program;
+    Trial *out = t->out;
     for (int pack = 0; pack < lp->model->n_packs; pack++)
         for (int i = 0; i < rank_pieces(r, pack) && is_first_copy(lp, &lp->pack[pack]); i++) {
             const RankPiece p = rank_piece(r, pack, i);
@@ -118,6 +121,7 @@ static Err assemble(const Rank *r, Arena *temp, Trial *out)
                 if (!is_owned(&lp->pack[pack], p.at + k)) continue;
                 out->weight[global] = element(&weight, k);
                 out->gradient[global] = element(&gradient, k);
+                if (t->by_all) t->owners[global]++;
             }
             arena_rewind(temp, mark);
         }
@@ -145,22 +149,22 @@ static Err compare_copies(const Rank *r, const Trial *out, Arena *temp, double *
     return OK;
 }
 
-static int64_t sent_bytes(const Comm *c)
+static double sent_bytes(const Comm *c)
 {
     const Recorder *r = comm_recorder(c);
-    int64_t sent = 0;
-    for (int k = 0; k < N_COMM_KINDS; k++) sent += (int64_t)r->of_kind[k].sent_bytes;
+    double sent = 0;
+    for (int k = 0; k < N_COMM_KINDS; k++) sent += (double)r->of_kind[k].sent_bytes;
     return sent;
 }
 
 /* Bytes that the programs send, without scalars. */
-static Err predict_bytes(const Job *job, int steps, int64_t *out)
+static Err predict_bytes(const Job *job, int steps, double *out)
 {
     Traffic traffic;
     TRY(linked_traffic(&job->linked, &traffic));
     *out = 0;
     for (int i = 0; i < traffic.n; i++)
-        if (!traffic.row[i].scalar) *out += steps * (int64_t)traffic.row[i].sent_bytes;
+        if (!traffic.row[i].scalar) *out += steps * (double)traffic.row[i].sent_bytes;
     return OK;
 }
 
@@ -210,8 +214,10 @@ static Err run_steps(Rank *r, const Job *job, TrialRun *t, WorldRank *w)
     TRY(predict_bytes(job, s->steps, &t->predicted[w->rank]));
     TRY(trial_validate(w, job, s, r, &valid));
     if (w->rank == 0) t->out->valid = valid;
-    TRY(world_agree(w, assemble(r, w->arena, t->out))); /* all ranks have written theirs */
-    return compare_copies(r, t->out, w->arena, &t->copies[w->rank]);
+    TRY(world_agree(w, assemble(r, w->arena, t))); /* all ranks have written theirs */
+    if (t->by_all) TRY(trial_merge(w, t->out, t->owners));
+    TRY(world_agree(w, compare_copies(r, t->out, w->arena, &t->copies[w->rank])));
+    return t->by_all ? trial_merge_numbers(w, t->sent, (int64_t)RANK_NUMBERS * w->ranks) : OK;
 }
 
 static Err open_job(WorldRank *w, const TrialSettings *s, Job **out)
@@ -226,14 +232,21 @@ static Err open_job(WorldRank *w, const TrialSettings *s, Job **out)
     return job_compile(&set, w->arena, *out);
 }
 
+/* Threads of a process that was launched with others copy device memory themselves. */
+static Err open_transport(WorldRank *w, const TrialRun *t)
+{
+    char text[TRANSPORT_BYTES];
+    if (!t->s->transport || t->s->transport->processes != t->by_all) return OK;
+    return transport_open(w, t->s->transport, text);
+}
+
 static Err try_rank(WorldRank *w, void *work)
 {
     TrialRun *t = work;
     Rank rank = {0};
     Job *job;
-    char text[TRANSPORT_BYTES];
     TRY(world_agree(w, open_job(w, t->s, &job)));
-    for (int a = 0; a < N_ARENAS; a++) t->bytes[w->rank] += (int64_t)job->linked.bytes[a];
+    for (int a = 0; a < N_ARENAS; a++) t->bytes[w->rank] += (double)job->linked.bytes[a];
     const RankSettings set = {.program = &job->linked,
                               .device = t->s->device,
                               .ordinal = w->rank,
@@ -241,7 +254,7 @@ static Err try_rank(WorldRank *w, void *work)
                               .comm = w->comm,
                               .optim = job->settings.optim,
                               .poison = t->s->poison};
-    if (t->s->transport) TRY(transport_open(w, t->s->transport, text));
+    TRY(open_transport(w, t));
     Err err = world_agree(w, rank_open(&rank, &set));
     if (err == OK) err = run_steps(&rank, job, t, w);
     world_leave(w, err);
@@ -271,12 +284,17 @@ Err trial_run(const TrialSettings *s, Arena *arena, Trial *out)
     TrialRun t = {.s = s, .out = out};
     TRY(mesh_sized(&s->job.parallel.mesh, &mesh));
     TRY(open_result(s, arena, out));
-    TRY(ARENA_NEW(arena, mesh.world, &t.sent));
-    TRY(ARENA_NEW(arena, mesh.world, &t.predicted));
-    TRY(ARENA_NEW(arena, mesh.world, &t.bytes));
-    TRY(ARENA_NEW(arena, mesh.world, &t.copies));
+    t.by_all = trial_by_all(s, mesh.world);
+    out->absent = s->processes && !t.by_all && s->processes->rank > 0;
+    if (out->absent) return OK;
+    TRY(ARENA_NEW(arena, RANK_NUMBERS * mesh.world, &t.sent));
+    t.predicted = t.sent + mesh.world;
+    t.bytes = t.predicted + mesh.world;
+    t.copies = t.bytes + mesh.world;
+    if (t.by_all) TRY(ARENA_NEW(arena, out->count, &t.owners));
     for (int64_t i = 0; i < out->count; i++) out->weight[i] = out->gradient[i] = (double)NAN;
     const WorldSettings world = {.ranks = mesh.world,
+                                 .comm_world = t.by_all ? s->processes : NULL,
                                  .in_flight = TRIAL_IN_FLIGHT,
                                  .records = TRIAL_RECORDS,
                                  .timeout_s = TRIAL_TIMEOUT_S,
@@ -284,10 +302,11 @@ Err trial_run(const TrialSettings *s, Arena *arena, Trial *out)
                                  .work = &t};
     TRY(world_run(&world));
     for (int r = 0; r < mesh.world; r++) {
-        out->sent_bytes += t.sent[r];
-        out->predicted_bytes += t.predicted[r];
+        out->sent_bytes += (int64_t)t.sent[r];
+        out->predicted_bytes += (int64_t)t.predicted[r];
         if (t.copies[r] > out->copies) out->copies = t.copies[r];
-        if (t.bytes[r] > out->rank_bytes) out->rank_bytes = t.bytes[r];
+        if (t.bytes[r] > (double)out->rank_bytes) out->rank_bytes = (int64_t)t.bytes[r];
     }
-    return s->generates ? trial_generate(s, arena, out) : OK;
+    const bool is_first = !s->processes || s->processes->rank == 0;
+    return s->generates && is_first ? trial_generate(s, arena, out) : OK;
 }

@@ -16,6 +16,7 @@ typedef struct {
     JobSettings job; /* JOB_STEP; the rank and the number of micro-batches are filled in */
     const Device *device;
     const TransportSettings *transport; /* of device memory; NULL: ranks copy it themselves */
+    CommWorld *processes;               /* as launched; NULL: ranks are threads */
     int64_t global;                     /* sequences a step; any number */
     int steps;
     double lr;
@@ -43,11 +44,14 @@ typedef struct {
     int64_t predicted_bytes; /* the same, counted in the programs */
     double bound;            /* of rounding errors, see below */
     int64_t rank_bytes;      /* all arenas of the rank that needs most */
+    bool absent;             /* it ran in another process: nothing of it is known here */
     Model *model;
 } Trial;
 
-/* Local: ranks are threads. The result is in the arena. Returns the errors of job_compile, with the
- * rank's number. */
+/* The result is in the arena. Returns the errors of job_compile, with the rank's number. Ranks are
+ * threads: local. With `processes`: collective over them. A trial of as many ranks is run by all
+ * processes, and all have its result; another by the first one, as threads, and the others return
+ * at once, with `absent`. */
 Err trial_run(const TrialSettings *s, Arena *arena, Trial *out);
 
 /* The bound limits the difference between sums of rounded numbers that are grouped differently,

@@ -16,6 +16,13 @@ void trial_fill_clips(Rank *r, const Job *job, const TrialSettings *s, int64_t s
  * program without backward phases that shares the weights of `trained`. */
 Err trial_validate(WorldRank *w, const Job *job, const TrialSettings *s, const Rank *trained,
                    double *loss);
+/* Collective over the processes of the world, each of which has its own elements in `out`: gives
+ * all elements to all. owners[i]: 1 if this rank owns element i, else 0. */
+Err trial_merge(WorldRank *w, Trial *out, const double *owners);
+/* Collective likewise: sums n numbers of each rank. */
+Err trial_merge_numbers(WorldRank *w, double *number, int64_t n);
+/* Local. True if all launched processes run a trial of so many ranks together. */
+bool trial_by_all(const TrialSettings *s, int ranks);
 /* Local: ranks are threads. Continues prompts with the weights of the result, on the layout's mesh
  * without its data parallel axes. */
 Err trial_generate(const TrialSettings *s, Arena *arena, Trial *out);

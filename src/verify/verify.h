@@ -30,9 +30,11 @@ typedef struct {
     BatchShape batch;
     int64_t global; /* sequences a step; 0: two micro-batches per dp rank, the last one short */
     const Device *device; /* of all grades but f64 */
-    /* Of device memory, in these grades; NULL: ranks copy it themselves. Over NCCL no layout is
-     * exact, since NCCL chooses the order of its sums. */
+    /* Of device memory, in these grades; NULL: ranks copy it themselves. */
     const TransportSettings *transport;
+    CommWorld *processes; /* as launched: layouts of as many ranks; NULL: ranks are threads */
+    bool own_order;       /* the transport may choose the order of its sums */
+    bool on_device_only;  /* without grade f64 */
     DType dtype;
     CompileOptions compile;      /* recompute and offload */
     const StageRecompute *stage; /* [n_stage_rules]: as in JobSettings, for every layout */
@@ -62,8 +64,9 @@ typedef struct {
 
 enum { MAX_VERIFY_LINES = 3 };
 
-/* Local: ranks are threads. Checks one layout in all grades that apply to it. A deviation is a line
- * that is not ok, not an error. */
+/* Checks one layout in all grades that apply to it. A deviation is a line that is not ok, not an
+ * error. Collective over the processes, if there are any; then the first one has the result, and
+ * lines of the others are ok. */
 Err verify_layout(const VerifySettings *s, const ParallelSettings *layout, Arena *arena,
                   VerifyLine *line, int *n);
 

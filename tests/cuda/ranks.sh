@@ -8,8 +8,8 @@
 #                                            the same for NCCL, with 1 to 8 ranks that share the
 #                                            GPU, as threads and as processes
 #
-# Parts of nccl: transfers, layouts, cover, graphs, faults, stuck, memory, trace. Ranks share a GPU
-# with NCCL 2.30 or newer. Processes need mpirun.
+# Parts of nccl: transfers, layouts, cover, graphs, faults, supervised, term, stuck, memory, trace.
+# Ranks share a GPU with NCCL 2.30 or newer. Processes need mpirun.
 # The CUDA libraries and NCCL are those of the machine with the GPU. Exit status 77: no GPU.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -163,6 +163,10 @@ part_faults() {
         kill -9 "$worker" 2>/dev/null || true
         says "stop.$capture" "waited 5.* s .*rank [01]"
     done
+}
+
+# A run that is started again after each failure goes on behind its latest checkpoint.
+part_supervised() {
     begin supervised -- run.comm=nccl mesh.dp=2 run.save_every=20 --supervise 2
     kill -9 "$(workers supervised | tail -1)"
     for _ in $(seq 150); do grep -q "restart 1 of 2" "$scratch/supervised.err" && break || sleep 0.1; done
@@ -173,7 +177,22 @@ part_faults() {
     [[ $(tail -1 "$scratch/supervised/metrics.jsonl" | sed 's/.*"step": \([0-9]*\).*/\1/') -gt 40 ]] || failed "the supervised run does not go on"
 }
 
-# A rank that stays in a call of CUDA is named by its parent; SIGTERM ends the run.
+# Ranks that stay in a call of CUDA do not end as they are told: their parent ends them.
+part_term() {
+    local words status=0 since
+    arguments term run.comm=nccl run.ranks=2 run.capture=off run.steps=1000000 run.timeout_s=6
+    SHEAF_STUCK_AT=3000 LD_PRELOAD="$folder/libstuck.so" "$folder/sheaf" "${words[@]}" >"$scratch/term.out" 2>"$scratch/term.err" &
+    run_pid=$!
+    for _ in $(seq 300); do [[ -s $scratch/term/metrics.jsonl && $(find "$scratch/term/metrics.jsonl" -newermt '-1 seconds' | wc -l) == 0 ]] && break || sleep 0.1; done
+    since=$SECONDS
+    kill -TERM "$run_pid"
+    wait "$run_pid" || status=$?
+    echo "SIGTERM: ended after $((SECONDS - since)) s, status $status: $(tail -n 3 "$scratch/term.err" | head -c 400)"
+    [[ $status != 0 && $((SECONDS - since)) -le 8 ]] || failed "a stuck run does not end at SIGTERM"
+    says term "rank [01] of 2 .* has not moved for"
+}
+
+# A rank that stays in a call of CUDA is named by its parent.
 part_stuck() {
     local status=0 words
     arguments stuck run.comm=nccl run.capture=off run.steps=1000000 run.timeout_s=5
@@ -222,6 +241,7 @@ PY
 part_trace() {
     local keys
     for keys in "parallel.zero=3" "mesh.tp=2 parallel.sequence=true"; do
+        rm -rf "$scratch"/trace*
         # shellcheck disable=SC2086
         train trace -- run.comm=nccl run.ranks=2 $keys model.hidden_size=1024 model.intermediate_size=2816 model.num_hidden_layers=4 \
             data.seq_len=512 batch.global=16 batch.micro=4 precision.compute=bf16 run.steps=6 --trace "$scratch/trace.json" &&
@@ -241,7 +261,7 @@ nccl() {
         echo "SKIPPED: several ranks on one GPU need NCCL 2.30 or newer; one rank runs"
         set -- transfers
     fi
-    [[ $# -gt 0 ]] || set -- transfers layouts cover graphs faults stuck memory trace
+    [[ $# -gt 0 ]] || set -- transfers layouts cover graphs faults supervised term stuck memory trace
     for part in "$@"; do
         echo "== $part" && "part_$part"
     done

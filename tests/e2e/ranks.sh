@@ -162,6 +162,15 @@ if command -v mpirun >/dev/null && [ -e "$(dirname "$sheaf")/sheaf-mpi.so" ]; th
     ok "mpirun, generate on cp: the same text" cmp "$top/one.text" "$top/cp.text"
     ok "mpirun, eval" launched eval "$top/m4" --text "$top/held" mesh.tp=2 >"$top/eval.out"
     ok "the same bits" same t4 m4
+    launch() { # launch N ARGUMENTS: what it prints is in $top/launched
+        OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe -n "$1" "$sheaf" "${@:2}" >"$top/launched" 2>"$top/launched.err"
+    }
+    ok "mpirun, verify" launch 4 verify "$top/run.yaml" run.device=cpu --layouts "dp=2 tp=2 zero=3; pp=2 cp=2 context=ring; dp=4 zero=2"
+    ok "mpirun, verify: f64, the same bits, bytes as predicted" contains launched "3 layouts, 9 comparisons: all compute the same model"
+    ok "mpirun, verify: the covering set" launch 2 verify "$top/run.yaml" run.device=cpu --ranks 4 --on-device
+    ok "mpirun, verify: others are counted" contains launched "[0-9]+ layouts with other numbers of ranks than 2 were left out"
+    ok "mpirun, verify: a layout of other ranks is refused" status 2 launch 2 verify "$top/run.yaml" run.device=cpu --layouts "tp=2; dp=4"
+    ok "mpirun, verify: with the way out" contains launched.err "\"dp=4\" has 4 ranks, and mpirun started 2 processes; start 4"
     ok "run.ranks under mpirun is refused" status 2 mpi both 2 run.ranks=2
     ok "with the reason" contains both.err "mpirun started 2 ranks already.*remove run.ranks"
     ok "reported once" test "$(grep -c "remove run.ranks" "$top/both.err")" = 1
