@@ -1,11 +1,13 @@
 /* autotune_tournament.c -- the fastest of many candidates, by measurement.
  *
  *     first pass     suggestions, then further candidates until the time for the shape is used up.
- *                    A candidate that is CUTOFF times slower than the best after one run is dropped
- *     second pass    the fastest few, at most MAX_SAME_TILE of one tile, interleaved in many rounds
+ *                    A candidate that is CUTOFF times slower than the best after one run is dropped;
+ *                    a run of LONG_MS or more is not repeated
+ *     second pass    the fastest few, at most MAX_SAME_TILE of one tile, interleaved in rounds
  *
- * A job has about fifteen shapes, and its first step waits for them. Candidates of a large GEMM
- * that are still close become finalists (autotune_finalists.c).
+ * A job has about fifteen shapes, and its first step waits for them: the times below are chosen so
+ * that all take less than five seconds. Candidates of a large GEMM that are still close become
+ * finalists (autotune_finalists.c).
  *
  * Under continuous load the GPU lowers its clock after about 50 ms to stay within its power limit,
  * and a training step runs at that clock. Therefore candidates of a large GEMM first run until the
@@ -15,16 +17,17 @@
 
 #include "base/clock.h"
 
-enum { REPEATS = 2, MIN_TIMED = 8, BUDGET_MS = 90, CONFIGS_MS = 600, TILES_MS = 200 };
+enum { REPEATS = 2, MIN_TIMED = 8, BUDGET_MS = 60, CONFIGS_MS = 250, TILES_MS = 90 };
 enum {
-    MAX_SEMIFINALISTS = 8,
+    MAX_SEMIFINALISTS = 6,
     MAX_SAME_TILE = 2,
-    ROUNDS = 12,
+    ROUNDS = 6,
     SLICE_US = 1500,
-    WARM_UP_MS = 60,
+    WARM_UP_MS = 25, /* after the first pass, which has loaded the GPU by half */
     MAX_RUNS = 1000
 };
 #define LARGE_MS 0.08f /* a GEMM from here on is worth a longer search */
+#define LONG_MS 0.4f   /* a run from here on has an error of less than 1% */
 #define CUTOFF 1.15f   /* dropped if this much slower than the best, after one run */
 #define CLOSE 1.04f    /* a finalist if within this factor of the best */
 #define NEVER 1e30f
@@ -146,7 +149,7 @@ static float time_candidate(const Tournament *r, int i)
 {
     if (run_candidate(r, i) != OK) return NEVER; /* also warms up */
     float least = time_once(&r->timer, run_candidate, r, i);
-    for (int k = 0; k < REPEATS && least < r->least * CUTOFF; k++) {
+    for (int k = 0; k < REPEATS && least < LONG_MS && least < r->least * CUTOFF; k++) {
         const float ms = time_once(&r->timer, run_candidate, r, i);
         if (ms < least) least = ms;
     }
