@@ -1,8 +1,8 @@
 /* autotune_tournament.c -- the fastest of many candidates, by measurement.
  *
  *     first pass     suggestions, then further candidates until the time for the shape is used up.
- *                    A candidate that is CUTOFF times slower than the best after one run is dropped;
- *                    a run of LONG_MS or more is not repeated
+ *                    A candidate that is CUTOFF times slower than the best after one run is
+ *                    dropped; a run of LONG_MS or more is not repeated
  *     second pass    the fastest few, at most MAX_SAME_TILE of one tile, interleaved in rounds
  *
  * A job has about fifteen shapes, and its first step waits for them: the times below are chosen so
