@@ -92,7 +92,7 @@ static Err fill_packs(Model *m, int unit)
     return OK;
 }
 
-static Err make_packs(Model *m)
+Err model_make_packs(Model *m)
 {
     m->n_packs = 0;
     for (int u = 0; u < m->n_units; u++) TRY(fill_packs(m, u));
@@ -167,7 +167,7 @@ Err model_copy_params(Model *m, const int16_t *stage)
         }
         m->param[i].n_holders = kept;
     }
-    return make_packs(m);
+    return model_make_packs(m);
 }
 
 Err model_set_view(Model *m, int kind, int param, int view)
@@ -175,7 +175,7 @@ Err model_set_view(Model *m, int kind, int param, int view)
     m->kind[kind].param[param].view = (uint8_t)view;
     for (int u = 0; u < m->n_units; u++)
         if (m->unit[u].kind == kind) m->param[m->unit[u].param[param]].info.view = (uint8_t)view;
-    return make_packs(m);
+    return model_make_packs(m);
 }
 
 InputShape model_input(const Model *m, Input which)

@@ -82,6 +82,8 @@ Err model_open(Model *m, const char *name, int cap_units, int cap_params, Arena 
  * parameter that the model has already is held by both. ERR_CHECK if the two differ in shape. */
 Err model_add_unit(Model *m, int kind, const char *name, const char *prefix);
 
+/* Local. Makes the packs again, after Param.info.pack or view has changed. */
+Err model_make_packs(Model *m);
 /* Local. Parameter `param` of a kind is of another view of the mesh; packs are made again. */
 Err model_set_view(Model *m, int kind, int param, int view);
 /* Local. stage: [n_units]. If the holders of a parameter are on several stages, those on other

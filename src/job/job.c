@@ -112,8 +112,8 @@ static Err check_parallel(const Job *job)
     int zero = 0;
     for (int u = 0; u < job->model.n_units; u++) {
         const UnitOptions o = job_unit_options(&job->settings, u);
-        each = each || o.reduce_each || o.zero >= 2;
-        zero = max_int(zero, o.zero);
+        each = each || o.reduce_each || job_most_zero(&o) >= 2;
+        zero = max_int(zero, job_most_zero(&o));
     }
     if (each)
         return err_fail(ERR_CONFIG,
@@ -190,6 +190,7 @@ Err job_share(const JobSettings *settings, Arena *arena, Job *job)
     TRY(build_model(&job->settings, arena, &job->model));
     TRY(share_weights(job));
     TRY(job_check_units(job, arena));
+    TRY(job_part_packs(job));
     TRY(job_choose_strategy(job, arena));
     TRY(check_parallel(job));
     TRY(job_generate(job, arena));

@@ -43,6 +43,8 @@ typedef struct {
     const char *offload_names;   /* as CompileOptions.offload_names; NULL: none */
     const char *fp8_names;       /* as Fp8Options.names; NULL: no GEMM in FP8 */
     int zero;                    /* ZeRO level of its packs: 0 to 3 */
+    const char *zero_weights;    /* levels of single weights: "mlp.*=3,self_attn.o_proj.*=0"; the
+                                  * first pattern that matches decides. NULL: all have `zero` */
     bool reduce_each;    /* reduce its gradients after each micro-batch; zero 2, 3: always */
     bool keep_gathered;  /* values gathered in F are saved for backward */
     bool sequence;       /* the tokens of the stream that it writes are sharded over tp */
@@ -52,26 +54,25 @@ typedef struct {
 /* Distribution of the job over ranks. All zero: one rank. */
 typedef struct {
     MeshSizes mesh;
-    int rank;               /* the rank that the program is compiled for */
-    int zero;               /* ZeRO level 0 to 3, over dp_shard x cp */
-    int live;               /* zero 3: most units gathered at once; 0: 2 */
-    int fold;               /* dp ranks whose order of sums one rank reproduces; 0: 1 */
-    bool reduce_each;       /* reduce gradients after each micro-batch, not after the last */
-    bool sequence;          /* sequence parallelism: the stream's tokens are sharded over tp */
-    ContextKind context;    /* attention over cp */
-    TokenMap tokens;        /* tokens over cp; TOKENS_AUTO: by context */
-    int cp_inner;           /* double-ring: ranks of an inner ring; 0: those of one host */
-    int host_ranks;         /* ranks of one host; 0: those of the cluster, or all */
-    const Cluster *cluster; /* AUTO compares with its rates and its memory; NULL: default rates */
-    double expert_rows;     /* as CompileOptions.expert_rows */
-    bool keep_gathered;     /* values gathered in F are saved for backward, not gathered again */
-    bool in_order;          /* every transfer is waited for where it begins: no overlap */
-    /* [layers + 2]: the embedding, each layer, the head. They replace `zero`, `reduce_each`,
-     * `sequence`, `context`, `keep_gathered` and the recomputation and offload of
+    int rank;                 /* the rank that the program is compiled for */
+    int zero;                 /* ZeRO level 0 to 3, over dp_shard x cp */
+    const char *zero_weights; /* as UnitOptions.zero_weights */
+    int live;                 /* zero 3: most units gathered at once; 0: 2 */
+    int fold;                 /* dp ranks whose order of sums one rank reproduces; 0: 1 */
+    bool reduce_each;         /* reduce gradients after each micro-batch, not after the last */
+    bool sequence;            /* sequence parallelism: the stream's tokens are sharded over tp */
+    ContextKind context;      /* attention over cp */
+    TokenMap tokens;          /* tokens over cp; TOKENS_AUTO: by context */
+    int cp_inner;             /* double-ring: ranks of an inner ring; 0: those of one host */
+    int host_ranks;           /* ranks of one host; 0: those of the cluster, or all */
+    const Cluster *cluster;   /* AUTO compares with its rates and its memory; NULL: default rates */
+    double expert_rows;       /* as CompileOptions.expert_rows */
+    bool keep_gathered;       /* values gathered in F are saved for backward, not gathered again */
+    bool in_order;            /* every transfer is waited for where it begins: no overlap */
+    /* [layers + 2]: the embedding, each layer, the head. They replace `zero`, `zero_weights`,
+     * `reduce_each`, `sequence`, `context`, `keep_gathered` and the recomputation and offload of
      * JobSettings.compile. NULL: all units have those. job_unit_options returns them as a start. */
     const UnitOptions *units;
-    /* [packs]: the ZeRO level of each pack, instead of its unit's. NULL: as the units. */
-    const uint8_t *pack_zero;
     const char *schedule; /* name of a generator or a file; NULL: that of JobSettings */
     bool evict;           /* balance frames between stages: schedule/evict.h */
     const char *split;    /* units of the chunks: schedule/chunks.h; NULL: even */
@@ -176,6 +177,10 @@ static inline bool job_shards_experts(const MeshSizes *m) { return m->ep > 1 || 
 const char *job_schedule(const JobSettings *settings);
 /* Local. The options of a unit as the settings give them, without rules of stages. */
 UnitOptions job_unit_options(const JobSettings *settings, int unit);
+/* Local. The greatest ZeRO level of the unit's weights. */
+int job_most_zero(const UnitOptions *o);
+/* Local. The level that UnitOptions.zero_weights gives the weight of that name; -1: none. */
+int job_weight_level(const char *rules, const char *name);
 /* Local. True if two units have the same options. */
 bool job_same_options(const UnitOptions *a, const UnitOptions *b);
 /* Local. True if the units of the job differ in their options. */

@@ -1,6 +1,7 @@
 /* job_parts.h -- private to job/: job.c runs the compiler, context.c makes the strategies,
  * context_auto.c chooses the way to spread attention, context_cost.c prices it, units.c settles the
- * options of units, programs.c compiles them, schedule.c makes the action lists. */
+ * options of units, packs.c parts their packs, programs.c compiles them, schedule.c makes the
+ * action lists. */
 #ifndef JOB_JOB_PARTS_H
 #define JOB_JOB_PARTS_H
 
@@ -11,6 +12,13 @@
 Err job_choose_strategy(Job *job, Arena *arena);
 /* Local. ERR_CONFIG if an option of a unit is out of range, or contradicts another. */
 Err job_check_units(const Job *job, Arena *temp);
+/* Local. ERR_CONFIG for rules of weights (UnitOptions.zero_weights) that name no weight or no
+ * level. */
+Err job_check_weights(const Model *m, const char *rules, Arena *temp);
+/* Local. Gives weights with ZeRO levels of their own packs of their own. */
+Err job_part_packs(Job *job);
+/* Local. The ZeRO level of a pack; needs job->unit. */
+int job_pack_zero(const Job *job, int pack);
 /* Local. Sets job->unit, job->stream and job->alike; needs the stages of units. */
 Err job_settle_units(Job *job, Arena *arena);
 /* Local. True if both recompute the same values. */

@@ -58,8 +58,7 @@ static bool is_shared(const Model *m, int pack)
 static PackSwitches row_of(const Job *job, int pack, bool shared)
 {
     const UnitOptions *o = &job->unit[job->model.pack[pack].unit];
-    const uint8_t *zero = job->settings.parallel.pack_zero;
-    PackSwitches row = switches_of_zero(zero ? zero[pack] : o->zero, o->reduce_each);
+    PackSwitches row = switches_of_zero(job_pack_zero(job, pack), o->reduce_each);
     if (shared) row.reduce = REDUCE_AFTER_LAST;
     return row;
 }
@@ -98,7 +97,7 @@ static Err check_order(const Job *job, const int *group)
     char key[48] = "parallel.reduce=each";
     const char *out = "parallel.reduce=last";
     int zero = 0;
-    for (int u = 0; u < job->model.n_units; u++) zero = max_int(zero, job->unit[u].zero);
+    for (int u = 0; u < job->model.n_units; u++) zero = max_int(zero, job_most_zero(&job->unit[u]));
     if (zero >= 2) {
         snprintf(key, sizeof key, "parallel.zero=%d", zero);
         out = "parallel.zero=0 or 1, with parallel.reduce=last";

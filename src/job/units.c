@@ -28,6 +28,7 @@ UnitOptions job_unit_options(const JobSettings *s, int unit)
                          .offload_names = s->compile.offload_names,
                          .fp8_names = fp8_names(s, unit),
                          .zero = p->zero,
+                         .zero_weights = p->zero_weights,
                          .reduce_each = p->reduce_each,
                          .keep_gathered = p->keep_gathered,
                          .sequence = p->sequence,
@@ -62,7 +63,8 @@ static bool same_program(const UnitOptions *a, const UnitOptions *b)
 
 bool job_same_options(const UnitOptions *a, const UnitOptions *b)
 {
-    return same_program(a, b) && a->zero == b->zero && a->reduce_each == b->reduce_each;
+    return same_program(a, b) && a->zero == b->zero && a->reduce_each == b->reduce_each &&
+           same_names(a->zero_weights, b->zero_weights);
 }
 
 bool job_units_differ(const Job *job)
@@ -87,6 +89,8 @@ static Err check_names(const Job *job, int unit, Arena *temp)
     const UnitOptions before = unit ? job_unit_options(&job->settings, unit - 1) : (UnitOptions){0};
     if (o.recompute == RECOMPUTE_NAMED && !same_names(o.recompute_names, before.recompute_names))
         TRY(names_check("parallel.recompute", o.recompute_names, m->kind, m->n_kinds, temp));
+    if (o.zero_weights && !same_names(o.zero_weights, before.zero_weights))
+        TRY(job_check_weights(m, o.zero_weights, temp));
     if (o.fp8_names && !same_names(o.fp8_names, before.fp8_names))
         TRY(quantize_check(o.fp8_names, m->kind, m->n_kinds, temp));
     if (same_names(o.offload_names, before.offload_names)) return OK;

@@ -1,18 +1,13 @@
-/* test_ranks_operators.c -- one pack per operator, each with its own ZeRO level (OSDP): the bits of
- * packs that are not sharded, and of one pack per unit. */
+/* test_ranks_operators.c -- weights with ZeRO levels of their own (OSDP): the bits of one pack per
+ * unit that is not sharded. */
 #include "support/expect.h"
 
 #include <math.h>
+#include <stdio.h>
 #include "support/world.h"
 
-/* The parameters of the graph are in packs of their own. */
-static void part_packs(Graph *g, bool apart)
-{
-    for (int i = 0; apart && i < g->n_params; i++) g->param[i].pack = (uint8_t)i;
-}
-
 /* With `siblings` two GEMMs read one x. In one pack they are fused, with sums in another order. */
-static void build_layer(Graph *g, const ModelBuilder *b, bool apart, bool siblings)
+static void build_layer(Graph *g, const ModelBuilder *b, bool siblings)
 {
     const ModelConfig *c = b->config;
     const Value x = stream_in(g, b->rows, c->width);
@@ -26,7 +21,6 @@ static void build_layer(Graph *g, const ModelBuilder *b, bool apart, bool siblin
     h = linear(g, h, weight2(g, "mid.weight", c->ff_width, c->ff_width, 0.1), NO_VALUE);
     const Value down = weight2(g, "down.weight", c->width, c->ff_width, 0.1);
     stream_out(g, add(g, x, linear(g, h, down, NO_VALUE)));
-    part_packs(g, apart);
 }
 
 static void build_embed(Graph *g, const ModelBuilder *b)
@@ -45,27 +39,39 @@ static void build_head(Graph *g, const ModelBuilder *b)
     head_out(g, b, a, weight2(g, "embed.weight", c->vocab, c->width, 0.1));
 }
 
-static void layer_whole(Graph *g, const ModelBuilder *b) { build_layer(g, b, false, false); }
-static void layer_apart(Graph *g, const ModelBuilder *b) { build_layer(g, b, true, false); }
-static void pair_whole(Graph *g, const ModelBuilder *b) { build_layer(g, b, false, true); }
-static void pair_apart(Graph *g, const ModelBuilder *b) { build_layer(g, b, true, true); }
+static void build_plain(Graph *g, const ModelBuilder *b) { build_layer(g, b, false); }
+static void build_pair(Graph *g, const ModelBuilder *b) { build_layer(g, b, true); }
 
-static const UnitKind whole[] = {
-    {"embed", build_embed}, {"layer", layer_whole}, {"head", build_head}};
-static const UnitKind apart[] = {
-    {"embed", build_embed}, {"layer", layer_apart}, {"head", build_head}};
+static const UnitKind plain[] = {
+    {"embed", build_embed}, {"layer", build_plain}, {"head", build_head}};
 static const UnitKind pairs[] = {
-    {"embed", build_embed}, {"layer", pair_whole}, {"head", build_head}};
-static const UnitKind parted[] = {
-    {"embed", build_embed}, {"layer", pair_apart}, {"head", build_head}};
-static const FamilyBuilder pair_by_unit = {pairs, 3, NULL, "layers.%d."};
-static const FamilyBuilder pair_by_operator = {parted, 3, NULL, "layers.%d."};
-static const FamilyBuilder by_unit = {whole, 3, NULL, "layers.%d."};
-static const FamilyBuilder by_operator = {apart, 3, NULL, "layers.%d."};
+    {"embed", build_embed}, {"layer", build_pair}, {"head", build_head}};
+static const FamilyBuilder of_plain = {plain, 3, NULL, "layers.%d."};
+static const FamilyBuilder of_pairs = {pairs, 3, NULL, "layers.%d."};
 
-enum { LAYERS = 2, PACKS = 2 + 4 * LAYERS };
+enum { LAYERS = 2, WEIGHTS = 4, LEVELS = 2 + WEIGHTS * LAYERS };
 
-static void run(const FamilyBuilder *family, const uint8_t *zero, WorldResult *out)
+/* Units whose weights have these levels, in the order of the model; NULL: ZeRO 0 by unit. */
+static void set_levels(const int *level, ParallelSettings *p)
+{
+    static const char *const weight[WEIGHTS] = {"norm", "up", "mid", "down"};
+    static UnitOptions unit[LAYERS + 2];
+    static char rules[LAYERS][128];
+    memset(unit, 0, sizeof unit);
+    p->units = unit;
+    if (!level) return;
+    unit[0].zero = level[0];
+    unit[LAYERS + 1].zero = level[LEVELS - 1];
+    for (int l = 0; l < LAYERS; l++) {
+        int n = 0;
+        for (int k = 0; k < WEIGHTS; k++)
+            n += snprintf(rules[l] + n, sizeof rules[l] - (size_t)n, "%s%s.weight=%d", k ? "," : "",
+                          weight[k], level[1 + l * WEIGHTS + k]);
+        unit[1 + l].zero_weights = rules[l];
+    }
+}
+
+static void run(const FamilyBuilder *family, const int *level, WorldResult *out)
 {
     ModelConfig c = *test_model("llama");
     World w = world_of(test_job_settings("llama", JOB_STEP));
@@ -75,50 +81,74 @@ static void run(const FamilyBuilder *family, const uint8_t *zero, WorldResult *o
     w.set.micros = 1; /* sums of several have the order of their reductions */
     w.set.optim.clip = 0;
     w.set.parallel.mesh.dp_shard = 3;
-    w.set.parallel.pack_zero = zero;
+    set_levels(level, &w.set.parallel);
     if (world_run_job(&w, out) != OK) fail_msg("%s", err_text());
+}
+
+/* Weights, moments and losses have the bits of one pack per unit; the norm is folded by pack. */
+static void equals_unit(const WorldResult *unit, const WorldResult *mixed)
+{
+    for (int part = PART_MASTER; part < N_PARTS; part++)
+        assert_true(world_differ(unit, mixed, (ParamPart)part) == 0);
+    for (int s = 0; s < 5; s++)
+        assert_true(fabs(unit->norm[s] - mixed->norm[s]) <= 1e-14 * unit->norm[s]);
 }
 
 static void operators_have_levels(void **state)
 {
     (void)state;
-    static const uint8_t level[][PACKS] = {{0, 1, 2, 3, 0, 3, 2, 1, 0, 3},
-                                           {3, 3, 0, 1, 2, 0, 3, 3, 1, 0},
-                                           {1, 0, 3, 0, 3, 2, 2, 0, 3, 2}};
-    static const uint8_t none[PACKS] = {0};
-    WorldResult unit, one, mixed;
-    char what[128];
-    run(&by_unit, NULL, &unit);
-    run(&by_operator, none, &one);
-    for (int part = PART_MASTER; part < N_PARTS; part++)
-        assert_true(world_differ(&unit, &one, (ParamPart)part) == 0);
-    for (int s = 0; s < 5; s++) /* the norm is folded by pack */
-        assert_true(fabs(unit.norm[s] - one.norm[s]) <= 1e-14 * one.norm[s]);
+    static const int level[][LEVELS] = {{0, 1, 2, 3, 0, 3, 2, 1, 0, 3},
+                                        {3, 3, 0, 1, 2, 0, 3, 3, 1, 0},
+                                        {1, 0, 3, 0, 3, 2, 2, 0, 3, 2}};
+    WorldResult unit, mixed;
+    run(&of_plain, NULL, &unit);
     for (size_t i = 0; i < sizeof level / sizeof level[0]; i++) {
-        run(&by_operator, level[i], &mixed);
-        if (!world_equal(&one, &mixed, what)) fail_msg("levels %zu: %s differ", i, what);
+        run(&of_plain, level[i], &mixed);
+        equals_unit(&unit, &mixed);
         assert_true(mixed.gathered > 0);
         world_result_close(&mixed);
     }
-    world_result_close(&one);
     world_result_close(&unit);
 }
 
-/* Weights in two packs are not adjacent, so their GEMMs must not be fused. */
+/* Weights in two packs are not adjacent, so their GEMMs must not be fused: not in a layer where
+ * both have one level either, since layers of a kind share a program. */
 static void packs_are_not_fused(void **state)
 {
     (void)state;
-    WorldResult unit, one;
-    run(&pair_by_unit, NULL, &unit);
-    run(&pair_by_operator, NULL, &one);
-    assert_true(world_differ_all(&unit, &one) <= 1e-12);
-    world_result_close(&one);
+    static const int level[] = {0, 0, 3, 0, 0, 0, 1, 1, 1, 0};
+    WorldResult unit, mixed;
+    run(&of_pairs, NULL, &unit);
+    run(&of_pairs, level, &mixed);
+    assert_true(world_differ_all(&unit, &mixed) <= 1e-12);
+    world_result_close(&mixed);
     world_result_close(&unit);
+}
+
+/* A rule that names no weight, or no level, is refused. */
+static void bad_rules_are_refused(void **state)
+{
+    (void)state;
+    static const char *const bad[][2] = {{"mpl.*=3", "matches no weight of any unit"},
+                                         {"mlp.*", "a ZeRO level from 0 to 3"},
+                                         {"mlp.*=4", "a ZeRO level from 0 to 3"}};
+    Arena arena;
+    DO(arena_open(&arena, "test", ARENA_PLENTY));
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        JobSettings set = test_job_settings("llama", JOB_STEP);
+        Job *job;
+        set.parallel.mesh.dp_shard = 2;
+        set.parallel.zero_weights = bad[i][0];
+        DO(ARENA_NEW(&arena, 1, &job));
+        expect_error(bad[i][0], job_share(&set, &arena, job), ERR_CONFIG, bad[i][1]);
+    }
+    arena_close(&arena);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(operators_have_levels),
-                                       cmocka_unit_test(packs_are_not_fused)};
+                                       cmocka_unit_test(packs_are_not_fused),
+                                       cmocka_unit_test(bad_rules_are_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

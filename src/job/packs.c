@@ -1,0 +1,160 @@
+/* packs.c -- ZeRO levels of single weights: the weights of a unit with a level of their own are in
+ * packs of their own.
+ *
+ *     zero 1, zero_weights mlp.*=3      packs of layer.0    norms, self_attn    zero 1
+ *                                                           mlp                 zero 3
+ *
+ * GEMMs are fused over weights that are adjacent in memory, and units of a kind share a program:
+ * the graph of a kind keeps weights apart that are in two packs in any of its units. */
+#include "job/job_parts.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "base/math.h"
+#include "base/text.h"
+
+/* One item: a pattern of names of weights and its level. */
+typedef struct {
+    const char *at;
+    int length; /* of the pattern */
+    int level;  /* -1: none is written, or none that exists */
+} WeightRule;
+
+/* Reads the item at *rest; *rest moves behind it. Returns false past the last. */
+static bool next_rule(const char **rest, WeightRule *out)
+{
+    if (!*rest || !**rest) return false;
+    const int n = (int)strcspn(*rest, ",");
+    const char *at = *rest, *last = at + n - 1;
+    const bool whole = n > 2 && last[-1] == '=' && *last >= '0' && *last <= '3';
+    *out = (WeightRule){at, whole ? n - 2 : n, whole ? *last - '0' : -1};
+    *rest += n + (at[n] == ',');
+    return true;
+}
+
+int job_weight_level(const char *rules, const char *name)
+{
+    WeightRule r;
+    while (next_rule(&rules, &r))
+        if (text_glob_part(r.at, (size_t)r.length, name)) return r.level;
+    return -1;
+}
+
+int job_most_zero(const UnitOptions *o)
+{
+    WeightRule r;
+    int most = o->zero;
+    for (const char *rest = o->zero_weights; next_rule(&rest, &r);) most = max_int(most, r.level);
+    return most;
+}
+
+/* The weights of all kinds, each name once; returns their number. */
+static int collect(const Model *m, const char **name)
+{
+    int n = 0;
+    for (int k = 0; k < m->n_kinds; k++)
+        for (int i = 0; i < m->kind[k].n_params; i++) {
+            int same = 0;
+            while (same < n && strcmp(name[same], m->kind[k].param[i].name) != 0) same++;
+            if (same == n) name[n++] = m->kind[k].param[i].name;
+        }
+    return n;
+}
+
+static Err no_match(const char *pattern, const char *const *name, int n, Arena *temp)
+{
+    const char *near = text_nearest(pattern, name, n), *list;
+    Text t = text_in(temp);
+    for (int i = 0; i < n; i++) text_add(&t, "%s%s", i ? ", " : "", name[i]);
+    TRY(text_done(&t, &list));
+    return err_fail(
+        ERR_CONFIG, "parallel.zero_weights=%s: matches no weight of any unit%s%s%s; there are %s",
+        pattern, near ? "; did you mean " : "", near ? near : "", near ? "?" : "", list);
+}
+
+Err job_check_weights(const Model *m, const char *rules, Arena *temp)
+{
+    int n = 0;
+    const char **name;
+    WeightRule r;
+    for (int k = 0; k < m->n_kinds; k++) n += m->kind[k].n_params;
+    TRY(ARENA_NEW(temp, n + 1, &name));
+    n = collect(m, name);
+    while (next_rule(&rules, &r)) {
+        char pattern[128];
+        bool found = false;
+        snprintf(pattern, sizeof pattern, "%.*s", min_int(r.length, 80), r.at);
+        if (r.level < 0)
+            return err_fail(ERR_CONFIG,
+                            "parallel.zero_weights=%s: write a pattern of names of weights and a "
+                            "ZeRO level from 0 to 3, as mlp.*=3",
+                            pattern);
+        for (int i = 0; i < n; i++)
+            found = found || text_glob_part(r.at, (size_t)r.length, name[i]);
+        if (!found) return no_match(pattern, name, n, temp);
+    }
+    return OK;
+}
+
+/* The number of the pack of weight k of a unit: 0 is that of all without a level of their own. */
+static uint8_t number_of(const Job *job, int unit, int k)
+{
+    const Model *m = &job->model;
+    const UnitOptions o = job_unit_options(&job->settings, unit);
+    const char *name = m->kind[m->unit[unit].kind].param[k].name;
+    return (uint8_t)(1 + job_weight_level(o.zero_weights, name));
+}
+
+/* True if the unit before is of the same kind and has the same rules. */
+static bool is_as_before(const Job *job, int unit)
+{
+    const Unit *u = &job->model.unit[unit];
+    if (unit == 0 || u[-1].kind != u->kind) return false;
+    const char *a = job_unit_options(&job->settings, unit - 1).zero_weights,
+               *b = job_unit_options(&job->settings, unit).zero_weights;
+    return a == b || (a && b && strcmp(a, b) == 0);
+}
+
+/* True if two weights of a kind are in one pack in each of its units. */
+static bool always_together(const Job *job, int kind, int a, int b)
+{
+    for (int u = 0; u < job->model.n_units; u++) {
+        if (job->model.unit[u].kind != kind || is_as_before(job, u)) continue;
+        if (number_of(job, u, a) != number_of(job, u, b)) return false;
+    }
+    return true;
+}
+
+/* Keeps the GEMMs of weights apart that are not always in one pack. */
+static void part_graph(Job *job, int kind)
+{
+    Graph *g = &job->model.kind[kind];
+    for (int i = 0; i < g->n_params; i++) {
+        int like = 0;
+        while (!always_together(job, kind, like, i)) like++;
+        g->param[i].pack = (uint8_t)like;
+    }
+}
+
+Err job_part_packs(Job *job)
+{
+    Model *m = &job->model;
+    bool any = false;
+    for (int u = 0; u < m->n_units; u++)
+        any = any || job_unit_options(&job->settings, u).zero_weights;
+    if (!any) return OK;
+    for (int k = 0; k < m->n_kinds; k++) part_graph(job, k);
+    for (int u = 0; u < m->n_units; u++)
+        for (int k = 0; k < m->unit[u].n_params; k++) {
+            Param *p = &m->param[m->unit[u].param[k]];
+            if (p->holder[0] == u) p->info.pack = number_of(job, u, k);
+        }
+    return model_make_packs(m);
+}
+
+int job_pack_zero(const Job *job, int pack)
+{
+    const Pack *p = &job->model.pack[pack];
+    const int number = job->model.param[p->param[0]].info.pack;
+    return number > 0 ? number - 1 : job->unit[p->unit].zero;
+}
