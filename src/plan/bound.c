@@ -42,65 +42,102 @@ static double memory_seconds(const CostRates *r, double bytes)
     return bytes > 0 ? r->launch_s + bytes / fastest_Bps(r, bytes) : 0;
 }
 
-/* Groups of a pack: ranks that sum its gradients, and those of them that share its state. */
+enum { N_ZERO = 4 };
+
+/* Groups of packs: ranks that sum their gradients, and those of them that share their state. */
 typedef struct {
-    double elements;
+    double elements[N_ZERO]; /* by ZeRO level */
     int shards;
     CostGroup data, shard;
 } PackGroup;
 
-static PackBound group_bound(const PlanSpace *s, const PlanPoint *p, const PackGroup *g)
+/* Adds the elements of a group that have a ZeRO level: they are a pack. */
+static void add_pack(const PlanSpace *s, const PackGroup *g, int zero, double elements,
+                     PackBound *out)
 {
     const JobSettings *job = s->base;
     const CostRates *r = &s->cluster->rates;
-    const int zero = p->zero;
-    const double pack = g->elements, narrow = (double)dtype_bytes(job->dtype),
+    const double pack = elements, narrow = (double)dtype_bytes(job->dtype),
                  wide = (double)dtype_bytes(dtype_wide(job->dtype));
     const double moments = job->optim.kind == OPTIM_ADAMW ? 2 : 0;
     const double master = narrow == wide ? 0 : wide;
     const double home = zero == 0 ? pack : pack / g->shards;
-    if (pack == 0) return (PackBound){0};
-    return (PackBound){
-        .reduce_s = zero == 0
-                        ? cost_transfer_seconds(r, COMM_ALL_REDUCE, g->data, pack * wide)
-                        : cost_transfer_seconds(r, COMM_REDUCE_SCATTER, g->shard, pack * wide),
-        .gather_s =
-            zero == 0 ? 0 : cost_transfer_seconds(r, COMM_ALL_GATHER, g->shard, pack * narrow),
-        .norm_s = memory_seconds(r, wide * home),
-        .update_s =
-            memory_seconds(r, ((3 + 2 * moments) * wide + (narrow == wide ? 0 : narrow)) * home),
-        .state_bytes = (zero == 3 ? home : pack) * narrow + home * (master + moments * wide),
-        .grad_bytes = (zero >= 2 ? home : pack) * wide,
-        .pack_bytes = zero == 3 ? pack * narrow : 0,
-        .work_grad_bytes = zero >= 2 ? pack * wide : 0};
+    const PackSwitches row = switches_of_zero(zero, false);
+    out->reduce_s[row.reduce] +=
+        zero == 0 ? cost_transfer_seconds(r, COMM_ALL_REDUCE, g->data, pack * wide)
+                  : cost_transfer_seconds(r, COMM_REDUCE_SCATTER, g->shard, pack * wide);
+    if (zero > 0)
+        out->gather_s[row.gather] +=
+            cost_transfer_seconds(r, COMM_ALL_GATHER, g->shard, pack * narrow);
+    out->norm_s += memory_seconds(r, wide * home);
+    out->update_s +=
+        memory_seconds(r, ((3 + 2 * moments) * wide + (narrow == wide ? 0 : narrow)) * home);
+    out->state_bytes += (zero == 3 ? home : pack) * narrow + home * (master + moments * wide);
+    out->grad_bytes += (zero >= 2 ? home : pack) * wide;
+    if (zero == 3) out->pack_bytes += pack * narrow;
+    if (zero >= 2) out->work_grad_bytes += pack * wide;
 }
 
-/* Two packs of a unit: their transfers, over different groups, may run at the same time. */
-static PackBound both_bounds(PackBound a, PackBound b)
+static PackBound group_bound(const PlanSpace *s, const PackGroup *g)
 {
-    return (PackBound){larger(a.reduce_s, b.reduce_s),
-                       larger(a.gather_s, b.gather_s),
-                       a.norm_s + b.norm_s,
-                       a.update_s + b.update_s,
-                       a.state_bytes + b.state_bytes,
-                       a.grad_bytes + b.grad_bytes,
-                       a.pack_bytes + b.pack_bytes,
-                       a.work_grad_bytes + b.work_grad_bytes};
+    PackBound b = {0};
+    for (int zero = 0; zero < N_ZERO; zero++)
+        if (g->elements[zero] > 0) add_pack(s, g, zero, g->elements[zero], &b);
+    return b;
+}
+
+/* Packs of two groups: their transfers may run at the same time. */
+static PackBound both_bounds(const PackBound *a, const PackBound *b)
+{
+    PackBound sum = {.norm_s = a->norm_s + b->norm_s,
+                     .update_s = a->update_s + b->update_s,
+                     .state_bytes = a->state_bytes + b->state_bytes,
+                     .grad_bytes = a->grad_bytes + b->grad_bytes,
+                     .pack_bytes = a->pack_bytes + b->pack_bytes,
+                     .work_grad_bytes = a->work_grad_bytes + b->work_grad_bytes};
+    for (int when = 0; when < 2; when++) {
+        sum.reduce_s[when] = larger(a->reduce_s[when], b->reduce_s[when]);
+        sum.gather_s[when] = larger(a->gather_s[when], b->gather_s[when]);
+    }
+    return sum;
+}
+
+/* Divides the elements by ZeRO level. */
+static void divide(const PlanPoint *p, const UnitBound *unit, double *dense, double *experts)
+{
+    if (!p->zero_weights || !unit->weight) {
+        dense[p->zero] = unit->pack;
+        experts[p->zero] = p->mesh.ep > 1 ? unit->experts : 0;
+        return;
+    }
+    for (int i = 0; i < unit->n_weights; i++) {
+        const WeightSummary *w = &unit->weight[i];
+        const int level = job_weight_level(p->zero_weights, w->name);
+        double *to = w->view == VIEW_EXPERT && p->mesh.ep > 1 ? experts : dense;
+        to[level < 0 ? p->zero : level] += w->count;
+    }
 }
 
 PackBound pack_bound(const PlanSpace *s, const PlanPoint *p, const UnitBound *unit)
 {
     const CostRates *r = &s->cluster->rates;
     const int shards = p->mesh.dp_shard * p->mesh.cp, stage = plan_dp(p) * p->mesh.cp * p->mesh.tp;
-    const PackGroup dense = {unit->pack, shards,
-                             cost_group_strided(r, plan_dp(p) * p->mesh.cp, p->mesh.tp),
-                             cost_group_strided(r, shards, p->mesh.tp)};
-    if (p->mesh.ep == 1) return group_bound(s, p, &dense);
+    PackGroup dense = {.shards = shards,
+                       .data = cost_group_strided(r, plan_dp(p) * p->mesh.cp, p->mesh.tp),
+                       .shard = cost_group_strided(r, shards, p->mesh.tp)};
+    PackGroup experts = {0};
+    divide(p, unit, dense.elements, experts.elements);
+    const PackBound a = group_bound(s, &dense);
+    if (p->mesh.ep == 1) return a;
     const int grid = p->mesh.ep * p->mesh.etp;
-    const CostGroup others = cost_group_strided(r, stage / grid, grid);
-    const PackGroup experts = {unit->experts, stage / grid, others, others};
-    return both_bounds(group_bound(s, p, &dense), group_bound(s, p, &experts));
+    experts.shards = stage / grid;
+    experts.data = experts.shard = cost_group_strided(r, stage / grid, grid);
+    const PackBound b = group_bound(s, &experts);
+    return both_bounds(&a, &b);
 }
+
+static double reduces(const PackBound *p) { return p->reduce_s[0] + p->reduce_s[1]; }
+static double gathers(const PackBound *p) { return p->gather_s[0] + p->gather_s[1]; }
 
 /* The least of each part over the ZeRO levels of the space: units may choose by themselves. */
 static PackBound least_pack_bound(const Bounder *b, const UnitBound *unit)
@@ -113,8 +150,9 @@ static PackBound least_pack_bound(const Bounder *b, const UnitBound *unit)
         if (fixed >= 0 && fixed != p.zero) continue;
         const PackBound one = pack_bound(b->in->space, &p, unit);
         if (n++ == 0) least = one;
-        least.reduce_s = smaller(least.reduce_s, one.reduce_s);
-        least.gather_s = smaller(least.gather_s, one.gather_s);
+        least.reduce_s[0] = smaller(reduces(&least), reduces(&one));
+        least.gather_s[0] = smaller(gathers(&least), gathers(&one));
+        least.reduce_s[1] = least.gather_s[1] = 0;
         least.norm_s = smaller(least.norm_s, one.norm_s);
         least.update_s = smaller(least.update_s, one.update_s);
         least.state_bytes = smaller(least.state_bytes, one.state_bytes);
@@ -125,15 +163,16 @@ static PackBound least_pack_bound(const Bounder *b, const UnitBound *unit)
 
 static PartBound class_bound(const Bounder *b, const UnitBound *u)
 {
+    const bool unknown = b->in->any_zero || (b->in->point->zero_weights && !u->weight);
     const PackBound p =
-        b->in->any_zero ? least_pack_bound(b, u) : pack_bound(b->in->space, b->in->point, u);
+        unknown ? least_pack_bound(b, u) : pack_bound(b->in->space, b->in->point, u);
     const double i = u->run_s[PHASE_I], w = u->run_s[PHASE_W];
     const double back = b->merged ? u->run_s[PHASE_B] : smaller(u->run_s[PHASE_B], i + w);
     return (PartBound){.f = u->run_s[PHASE_F],
                        .b = back,
                        .back = b->merged ? back : smaller(i, back),
-                       .reduce = p.reduce_s,
-                       .gather = p.gather_s,
+                       .reduce = reduces(&p),
+                       .gather = gathers(&p),
                        .norm = p.norm_s,
                        .update = p.update_s,
                        .frame = b->in->any_zero ? 0 : u->frame_bytes,
@@ -177,7 +216,9 @@ static double stage_seconds(const Bounder *b, int stage, const PartBound *s,
                             const PartBound *before)
 {
     const bool one = b->in->chunks == b->stages; /* one chunk per stage */
-    const int zero = b->in->any_zero ? 1 : b->in->point->zero;
+    /* Of several levels, each gather and reduction counts once: level 1. */
+    const bool several = b->in->any_zero || b->in->point->zero_weights;
+    const int zero = several ? 1 : b->in->point->zero;
     const double m = b->micros, hops = stage * b->send_s;
     const double head = before->f + hops, busy = m * (s->f + s->b);
     double t = head + busy;
@@ -263,6 +304,8 @@ Err layout_bound(const LayoutSummary *s, DType dtype, int n_moments, LayoutBound
         to->frame_bytes =
             (double)u->region_bytes[REGION_FRAME_I] + (double)u->region_bytes[REGION_FRAME_W];
         to->y_bytes = (double)u->y_bytes;
+        to->weight = u->weight;
+        to->n_weights = u->n_weights;
     }
     return OK;
 }

@@ -24,10 +24,12 @@ enum { MAX_BOUND_CLASSES = 16 };
 /* One class of units: those that are compiled alike. */
 typedef struct {
     double run_s[N_PHASES];
-    double pack;        /* elements of its parameters on a rank, gathered; without */
-    double experts;     /* those of experts on ranks of ep x etp */
-    double frame_bytes; /* of one micro-batch, F to B */
-    double y_bytes;     /* sent to the next stage; 0: not known */
+    double pack;                 /* elements of its parameters on a rank, gathered; without */
+    double experts;              /* those of experts on ranks of ep x etp */
+    double frame_bytes;          /* of one micro-batch, F to B */
+    double y_bytes;              /* sent to the next stage; 0: not known */
+    const WeightSummary *weight; /* [n_weights]; NULL: not known */
+    int n_weights;
 } UnitBound;
 
 typedef struct {
@@ -55,12 +57,13 @@ typedef struct {
 /* Local. O(units). */
 Err plan_bound(const BoundInput *in, Arena *temp, PlanBound *out);
 
-/* Bounds of a unit's parts that depend on ZeRO and on the ranks that share its pack. */
+/* Bounds of a unit's parts that depend on ZeRO and on the ranks that share its packs. */
 typedef struct {
-    double reduce_s, gather_s, norm_s, update_s;
+    double reduce_s[2], gather_s[2]; /* by ReduceWhen, by GatherWhen */
+    double norm_s, update_s;
     double state_bytes, grad_bytes, pack_bytes, work_grad_bytes; /* as in UnitSummary */
 } PackBound;
-/* Local. Of the unit's packs. */
+/* Local. Of the unit's packs, with the point's ZeRO levels; rules of weights need unit->weight. */
 PackBound pack_bound(const PlanSpace *s, const PlanPoint *p, const UnitBound *unit);
 
 /* Local. Bounds of the classes of a summary without ZeRO and without dp. */

@@ -164,7 +164,7 @@ static void play_unit(CoarseClock *c, int stage, const Action *a, int unit)
     CoarseStage *g = &c->stage[stage];
     const UnitSummary *u = c->unit[unit];
     coarse_gather_ahead(c, stage);
-    coarse_wait_pack(c, stage, unit, (Phase)a->phase);
+    coarse_wait_packs(c, stage, unit, (Phase)a->phase);
     g->last_start = g->now;
     if (a->phase == PHASE_F && a->micro == 0 && a->slice == 0)
         take(g, &(RunSummary){.seconds = u->prepack_s});
@@ -232,8 +232,7 @@ static double late_seconds(const CoarseClock *c, int stage)
     for (int k = 0; k < s->chunks; k++)
         for (int u = c->chunk[k].first; s->stage_of[k] == stage && u < c->chunk[k].end; u++) {
             const UnitSummary *unit = c->unit[u];
-            if (unit->late)
-                seconds += unit->reduce_before_s + unit->reduce_s + unit->reduce_after_s;
+            if (unit->late) seconds += reduce_seconds(&unit->reduce[REDUCE_AFTER_LAST]);
         }
     return seconds;
 }

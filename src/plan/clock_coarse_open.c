@@ -1,17 +1,6 @@
 /* clock_coarse_open.c -- the tables of the coarse clock: sums of chunks, uses of packs, sends. */
 #include "plan/clock_coarse_parts.h"
 
-/* True if a RUN of the unit is followed by a reduction. */
-static bool writes_grads(const UnitSummary *u)
-{
-    return !u->late && u->reduce_before_s + u->reduce_s + u->reduce_after_s > 0;
-}
-
-static bool is_windowed(const UnitSummary *u)
-{
-    return u->gather_s > 0 && u->switches.keep == KEEP_NO;
-}
-
 /* Adds up the RUNs of a chunk's units. */
 static Err sum_runs(const CoarseClock *c, Arena *temp, CoarseChunk *k)
 {
@@ -88,9 +77,8 @@ static Err open_chunks(CoarseClock *c, Arena *temp)
         for (int u = k->first; u < k->end; u++) {
             const UnitSummary *unit = c->unit[u];
             k->prepacks = k->prepacks || unit->prepack_s > 0;
-            k->reduces = k->reduces || writes_grads(unit);
-            k->reduces_each = k->reduces_each ||
-                              (writes_grads(unit) && unit->switches.reduce == REDUCE_AFTER_EACH);
+            k->reduces = k->reduces || coarse_reduces(unit, REDUCE_AFTER_LAST);
+            k->reduces_each = k->reduces_each || coarse_reduces(unit, REDUCE_AFTER_EACH);
         }
     }
     for (int i = 0; i < s->chunks; i++)
@@ -98,26 +86,16 @@ static Err open_chunks(CoarseClock *c, Arena *temp)
     return OK;
 }
 
-/* Lists one use of a pack: a place in the window, or the gather of a pack that is kept. `held`
- * counts the micro-batches for which a pack is kept to their backward phase. */
+/* Lists one use of a unit's packs: a place in the window, and the gather of those that are kept
+ * for the step. */
 static void add_use(const CoarseClock *c, CoarseStage *g, int unit, const Action *a, int run,
-                    int *held)
+                    bool *held)
 {
     const UnitSummary *u = c->unit[unit];
-    if (!coarse_reads(u, (Phase)a->phase)) return;
-    if (is_windowed(u)) {
-        g->use[g->n_uses++] = (int16_t)unit;
-        return;
-    }
-    const bool forward = a->phase == PHASE_F;
-    const bool first = held[unit] == 0;
-    if (u->switches.keep == KEEP_STEP)
-        held[unit] = 1;
-    else if (forward)
-        held[unit]++;
-    else if (a->phase != PHASE_I)
-        held[unit]--;
-    if (first) g->kept[g->n_kept++] = (CoarseKept){run > 0 ? run - 1 : 0, unit};
+    if (coarse_reads(u, GATHER_USE, (Phase)a->phase)) g->use[g->n_uses++] = (int16_t)unit;
+    if (held[unit] || !coarse_reads(u, GATHER_STEP, (Phase)a->phase)) return;
+    held[unit] = true;
+    g->kept[g->n_kept++] = (CoarseKept){run > 0 ? run - 1 : 0, unit};
 }
 
 /* Walks the RUNs of the stage's units, in order. */
@@ -125,7 +103,8 @@ static Err find_uses(CoarseClock *c, int stage, Arena *temp)
 {
     const Schedule *s = c->in->moves;
     CoarseStage *g = &c->stage[stage];
-    int *held, runs = 0, n = 0;
+    bool *held;
+    int runs = 0, n = 0;
     for (int i = 0; i < s->n[stage]; i++) {
         const Action *a = &s->list[stage][i];
         if (a->kind == A_RUN) runs += c->chunk[a->unit].end - c->chunk[a->unit].first;
@@ -167,7 +146,9 @@ static Err open_stages(CoarseClock *c, Arena *temp)
     const Schedule *s = c->in->moves;
     bool gathers = false;
     TRY(ARENA_NEW(temp, s->stages, &c->stage));
-    for (int u = 0; u < c->n_units; u++) gathers = gathers || c->unit[u]->gather_s > 0;
+    for (int u = 0; u < c->n_units; u++)
+        gathers =
+            gathers || c->unit[u]->gather_s[GATHER_STEP] + c->unit[u]->gather_s[GATHER_USE] > 0;
     for (int stage = 0; stage < s->stages; stage++) {
         if (gathers) TRY(find_uses(c, stage, temp));
         open_bytes(c, stage, &c->stage[stage]);
@@ -192,8 +173,9 @@ Err coarse_open(CoarseClock *c, Arena *temp)
     TRY(ARENA_NEW(temp, cells, &c->cell));
     for (int64_t i = 0; i < cells; i++)
         c->cell[i] = (CoarseCell){.sent = NEVER, .posted = NEVER, .arrived = NEVER};
-    TRY(ARENA_NEW(temp, c->n_units, &c->pack));
-    for (int u = 0; u < c->n_units; u++) c->pack[u].waited = c->unit[u]->gather_s == 0;
+    TRY(ARENA_NEW(temp, 2 * c->n_units, &c->pack));
+    for (int i = 0; i < 2 * c->n_units; i++)
+        c->pack[i].waited = c->unit[i / 2]->gather_s[i % 2] == 0;
     TRY(open_chunks(c, temp));
     return open_stages(c, temp);
 }

@@ -14,6 +14,7 @@
 typedef struct {
     double begun, start, end, seconds;
     double after_s; /* of the steps that run when it has ended */
+    bool each;      /* a reduction that ends before the next of another unit */
 } CoarseFlight;
 
 /* A value that crosses stages. */
@@ -58,7 +59,7 @@ typedef struct {
     size_t peak_bytes;
 } CoarseStage;
 
-/* A unit's pack while the step is played. */
+/* A unit's packs that are gathered at the same time, while the step is played. */
 typedef struct {
     CoarseFlight gather;
     bool waited; /* for the last gather */
@@ -73,7 +74,7 @@ typedef struct {
     CoarseChunk *chunk;
     CoarseStage *stage;
     CoarseCell *cell; /* [chunks][micros][slices][N_DIRECTIONS] */
-    CoarsePack *pack; /* [n_units] */
+    CoarsePack *pack; /* [n_units][2]: by GatherWhen */
 } CoarseClock;
 
 /* Local. Allocates and fills the tables. */
@@ -85,13 +86,13 @@ double coarse_norm_seconds(const CoarseClock *c);
 bool coarse_is_plain(const CoarseClock *c, int stage, const Action *a);
 /* Begins the gathers of packs that are kept, one RUN ahead. */
 void coarse_gather_ahead(CoarseClock *c, int stage);
-/* Waits for the pack of a unit that is about to run. */
-void coarse_wait_pack(CoarseClock *c, int stage, int unit, Phase phase);
-/* The unit has run: its pack may leave, and others are gathered in its place. */
+/* Waits for the packs of a unit that is about to run. */
+void coarse_wait_packs(CoarseClock *c, int stage, int unit, Phase phase);
+/* The unit has run: its packs may leave, and others are gathered in its place. */
 void coarse_end_use(CoarseClock *c, int stage, int unit, Phase phase);
 /* Begins the gathers before the first RUN. */
 void coarse_first_gathers(CoarseClock *c, int stage);
-/* Begins the unit's reduction if this RUN completes a sum. */
+/* Begins the unit's reductions if this RUN completes sums. */
 void coarse_reduce(CoarseClock *c, int stage, const Action *a, int unit);
 void coarse_end_reduces(CoarseClock *c, int stage);
 /* Counts a RUN of a chunk: its gradients, its frames. */
@@ -103,9 +104,20 @@ CoarseFlight coarse_begin(const CoarseClock *c, TransferAxis axis, double now, d
 /* Waits for it; returns the seconds that this takes. */
 double coarse_wait(const CoarseClock *c, CoarseStage *g, TransferAxis axis, const CoarseFlight *f);
 
-static inline bool coarse_reads(const UnitSummary *u, Phase phase)
+static inline bool coarse_reads(const UnitSummary *u, GatherWhen when, Phase phase)
 {
-    return u->gather_s > 0 && (u->reads >> phase & 1);
+    return u->gather_s[when] > 0 && (u->reads >> phase & 1);
+}
+
+static inline CoarsePack *coarse_pack(const CoarseClock *c, int unit, GatherWhen when)
+{
+    return &c->pack[2 * unit + (int)when];
+}
+
+/* True if a RUN of the unit is followed by reductions of that kind. */
+static inline bool coarse_reduces(const UnitSummary *u, ReduceWhen when)
+{
+    return reduce_seconds(&u->reduce[when]) > 0 && !(u->late && when == REDUCE_AFTER_LAST);
 }
 
 #endif

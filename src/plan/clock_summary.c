@@ -204,20 +204,28 @@ static int last_action(const LinkedProgram *lp, int pack, ActionKind kind)
     return at;
 }
 
+/* Seconds of transfers of a unit, by view of the mesh. */
+typedef struct {
+    double gather[2][MAX_VIEWS], reduce[2][MAX_VIEWS]; /* by GatherWhen, by ReduceWhen */
+} ViewSeconds;
+
 /* The transfers of a pack and its end of the step. Lists of ranks of one stage are alike. */
-static Err add_pack(Summarizer *s, const LinkedProgram *lp, int pack, UnitSummary *u)
+static Err add_pack(Summarizer *s, const Job *job, int pack, ViewSeconds *views, UnitSummary *u)
 {
+    const LinkedProgram *lp = &job->linked;
+    const PackSwitches *row = &job->switches[pack];
     const int gather = last_action(lp, pack, A_GATHER), reduce = last_action(lp, pack, A_REDUCE);
-    const int unit = lp->model->pack[pack].unit;
+    const int unit = lp->model->pack[pack].unit, view = lp->model->pack[pack].view;
+    ReduceSummary *r = &u->reduce[row->reduce];
     if (reduce >= 0) {
-        TRY(add_seconds(s, unit, (ClockPart){.kind = PART_BEFORE, .at = reduce},
-                        &u->reduce_before_s));
-        TRY(add_seconds(s, unit, (ClockPart){.kind = PART_BEGUN, .at = reduce}, &u->reduce_s));
-        TRY(add_seconds(s, unit, (ClockPart){.kind = PART_AFTER, .at = reduce},
-                        &u->reduce_after_s));
+        TRY(add_seconds(s, unit, (ClockPart){.kind = PART_BEFORE, .at = reduce}, &r->before_s));
+        TRY(add_seconds(s, unit, (ClockPart){.kind = PART_BEGUN, .at = reduce},
+                        &views->reduce[row->reduce][view]));
+        TRY(add_seconds(s, unit, (ClockPart){.kind = PART_AFTER, .at = reduce}, &r->after_s));
     }
     if (gather >= 0)
-        TRY(add_seconds(s, unit, (ClockPart){.kind = PART_BEGUN, .at = gather}, &u->gather_s));
+        TRY(add_seconds(s, unit, (ClockPart){.kind = PART_BEGUN, .at = gather},
+                        &views->gather[row->gather][view]));
     TRY(add_seconds(s, unit, (ClockPart){.kind = PART_NORM, .pack = pack}, &u->norm_s));
     return add_seconds(s, unit, (ClockPart){.kind = PART_UPDATE, .pack = pack}, &u->update_s);
 }
@@ -234,31 +242,25 @@ static void add_beside(bool beside, const double by_view[MAX_VIEWS], double *out
     *out += beside ? most : sum;
 }
 
-static Err add_packs(Summarizer *s, const LinkedProgram *lp, int unit, UnitSummary *u)
+static Err add_packs(Summarizer *s, const Job *job, int unit, UnitSummary *u)
 {
-    const Unit *of = &lp->model->unit[unit];
+    const Unit *of = &job->model.unit[unit];
     const Cluster *c = s->in.cluster;
     const bool beside = c->overlaps && !(c->serial >> TRANSFER_DP & 1) && !c->share_links;
-    double gather[MAX_VIEWS] = {0}, reduce[MAX_VIEWS] = {0};
-    for (int p = of->first_pack; p < of->first_pack + of->n_packs; p++) {
-        const int view = lp->model->pack[p].view;
-        UnitSummary one = *u;
-        one.gather_s = one.reduce_s = 0;
-        TRY(add_pack(s, lp, p, &one));
-        gather[view] += one.gather_s;
-        reduce[view] += one.reduce_s;
-        one.gather_s = u->gather_s;
-        one.reduce_s = u->reduce_s;
-        *u = one;
+    ViewSeconds views = {0};
+    for (int p = of->first_pack; p < of->first_pack + of->n_packs; p++)
+        TRY(add_pack(s, job, p, &views, u));
+    for (int when = 0; when < 2; when++) {
+        add_beside(beside, views.gather[when], &u->gather_s[when]);
+        add_beside(beside, views.reduce[when], &u->reduce[when].begun_s);
     }
-    add_beside(beside, gather, &u->gather_s);
-    add_beside(beside, reduce, &u->reduce_s);
     return OK;
 }
 
-static Err add_actions(Summarizer *s, const LinkedProgram *lp, int unit, UnitSummary *u)
+static Err add_actions(Summarizer *s, const Job *job, int unit, UnitSummary *u)
 {
-    TRY(add_packs(s, lp, unit, u));
+    const LinkedProgram *lp = &job->linked;
+    TRY(add_packs(s, job, unit, u));
     for (int i = 0; i < lp->n; i++)
         if (lp->list[i].prepacks && lp->list[i].action.unit == unit)
             TRY(add_seconds(s, unit, (ClockPart){.kind = PART_PREPACKS, .at = i}, &u->prepack_s));
@@ -278,13 +280,15 @@ static void add_program(const Program *p, UnitSummary *u)
 }
 
 /* Bytes of a pack on a rank, as link/memory_static.c places it. */
-static void add_pack_memory(const LinkedProgram *lp, int pack, UnitSummary *u)
+static void add_pack_memory(const Job *job, int pack, UnitSummary *u)
 {
+    const LinkedProgram *lp = &job->linked;
+    const PackSwitches *row = &job->switches[pack];
     const PackMemory *m = &lp->pack[pack];
     const PackTypes type = lp->model->pack[pack].type;
     const size_t narrow = dtype_bytes(type.use), wide = dtype_bytes(type.wide);
     const size_t home = (size_t)m->counts[m->me], all = (size_t)m->mine.pack_count;
-    const bool per_use = u->switches.sharded && u->switches.gather == GATHER_USE;
+    const bool per_use = row->sharded && row->gather == GATHER_USE;
     const int copies = lp->n_moments + (wide != narrow && !lp->no_master);
     const size_t state = (per_use ? home : all) * narrow + (size_t)copies * home * wide;
     u->state_bytes += state;
@@ -295,18 +299,18 @@ static void add_pack_memory(const LinkedProgram *lp, int pack, UnitSummary *u)
 }
 
 /* The unit's memory besides frames: the greatest of its ranks. */
-static void add_memory(const LinkedProgram *lp, int unit, UnitSummary *u)
+static void add_memory(const Job *job, int unit, UnitSummary *u)
 {
+    const LinkedProgram *lp = &job->linked;
     const Unit *of = &lp->model->unit[unit];
     const Program *p = linked_program(lp, unit, 0, 0);
     const size_t wide = dtype_bytes(dtype_wide(lp->model->dtype));
-    UnitSummary here = {.switches = u->switches,
-                        .grad_bytes = (size_t)lp->unit[unit].tied_count * wide};
+    UnitSummary here = {.grad_bytes = (size_t)lp->unit[unit].tied_count * wide};
     for (int i = 0; i < p->n_prepacked; i++)
         if (lp->unit[unit].prepacked[i] != NO_BASE)
             here.grad_bytes += align_up(p->prepacked[i].bytes);
     for (int i = of->first_pack; i < of->first_pack + of->n_packs; i++)
-        add_pack_memory(lp, i, &here);
+        add_pack_memory(job, i, &here);
     u->state_bytes = greater(u->state_bytes, here.state_bytes);
     u->expert_bytes = greater(u->expert_bytes, here.expert_bytes);
     u->grad_bytes = greater(u->grad_bytes, here.grad_bytes);
@@ -325,20 +329,22 @@ static double cells_of(const LinkedProgram *lp, int unit)
     return (double)cells;
 }
 
-/* The switches of the unit's packs, which a summary has once. */
-static Err take_switches(const Job *job, int unit, UnitSummary *u)
+/* The elements of the unit's own weights: the greatest of its ranks. */
+static Err add_weights(Summarizer *s, const LinkedProgram *lp, int unit, UnitSummary *u)
 {
-    const Unit *of = &job->model.unit[unit];
-    u->switches = (PackSwitches){0};
-    for (int p = of->first_pack; p < of->first_pack + of->n_packs; p++) {
-        const PackSwitches *row = &job->switches[p], *first = &job->switches[of->first_pack];
-        if (row->sharded != first->sharded || row->gather != first->gather ||
-            row->keep != first->keep || row->reduce != first->reduce)
-            return err_fail(ERR_CONFIG,
-                            "unit %s: its packs %d and %d have different ZeRO levels, which a "
-                            "summary of units cannot express; play the whole program instead",
-                            of->name, of->first_pack, p);
-        u->switches = *row;
+    const Unit *of = &lp->model->unit[unit];
+    const Graph *g = &lp->model->kind[of->kind];
+    WeightSummary *weight = (WeightSummary *)(uintptr_t)u->weight;
+    if (!weight) TRY(ARENA_NEW(s->arena, of->n_params + 1, &weight));
+    u->weight = weight;
+    u->n_weights = 0;
+    for (int k = 0; k < of->n_params; k++) {
+        const int param = of->param[k];
+        if (lp->model->param[param].holder[0] != unit) continue;
+        WeightSummary *w = &weight[u->n_weights++];
+        if (!w->name) TRY(arena_string(s->arena, g->param[k].name, &w->name));
+        w->view = lp->model->param[param].info.view;
+        w->count = larger(w->count, (double)lp->param_count[param]);
     }
     return OK;
 }
@@ -366,9 +372,9 @@ static Err summarize_unit(Summarizer *s, int unit, UnitSummary *u)
         if (!is_here(s, i, unit)) continue;
         const LinkedProgram *lp = &s->rank[i]->linked;
         job = s->rank[i];
-        TRY(take_switches(job, unit, u));
         for (int q = 0; q < lp->slices; q++) add_program(linked_program(lp, unit, 0, q), u);
-        add_memory(lp, unit, u);
+        add_memory(job, unit, u);
+        TRY(add_weights(s, lp, unit, u));
         u->norm_cells = larger(u->norm_cells, cells_of(lp, unit));
     }
     const UnitPacks *packs;
@@ -378,7 +384,7 @@ static Err summarize_unit(Summarizer *s, int unit, UnitSummary *u)
             u->reads |= (uint8_t)(1u << phase);
     u->late = is_late(&job->model, &job->model.unit[unit]);
     TRY(arena_string(s->arena, linked_program(&job->linked, unit, 0, 0)->kind, &u->kind));
-    TRY(add_actions(s, &job->linked, unit, u));
+    TRY(add_actions(s, job, unit, u));
     return play_runs(s, unit, u);
 }
 

@@ -26,18 +26,31 @@ typedef struct {
     double host_s;     /* that the host takes to launch it, beside these seconds */
 } RunSummary;
 
+/* One REDUCE of each of some packs. */
+typedef struct {
+    double before_s; /* its steps before the one that overlaps */
+    double begun_s;  /* the step that overlaps with later RUNs; 0: none */
+    double after_s;  /* its steps after that one; they run when it is waited for */
+} ReduceSummary;
+
+/* A weight in a pack of its unit. */
+typedef struct {
+    const char *name; /* within the unit */
+    int view;
+    double count; /* elements on a rank, gathered */
+} WeightSummary;
+
 typedef struct {
     const char *kind;
-    const RunSummary *run;  /* [slices][N_PHASES]; a phase without instructions has 0 seconds */
-    uint8_t reads;          /* bit p: phase p reads the unit's packs */
-    PackSwitches switches;  /* when its packs are gathered and their gradients are reduced */
-    double gather_s;        /* of one GATHER of each of its packs; 0: they are whole. Groups that
-                             * transfer at the same time count once */
-    double reduce_before_s; /* of one REDUCE of each: its steps before the one that overlaps */
-    double reduce_s;        /* the step that overlaps with later RUNs; 0: none */
-    double reduce_after_s;  /* its steps after that one; they run when it is waited for */
-    bool late;              /* REDUCEs after all RUNs: another stage holds its parameters too */
-    double prepack_s;       /* once a step, with the first F */
+    const RunSummary *run; /* [slices][N_PHASES]; a phase without instructions has 0 seconds */
+    uint8_t reads;         /* bit p: phase p reads the unit's packs */
+    /* By GatherWhen: of one GATHER of each of its packs that are gathered then, and kept for the
+     * step or gathered for each use; 0: none. Groups that transfer at the same time count once. */
+    double gather_s[2];
+    ReduceSummary reduce[2]; /* by ReduceWhen: of its packs whose gradients are reduced then */
+    bool late; /* those reduced after the last micro-batch wait for all RUNs: another stage holds
+                * its parameters too */
+    double prepack_s; /* once a step, with the first F */
     double norm_s, update_s;
     double norm_cells;        /* sums of squares that the ranks exchange, of all members together */
     size_t y_bytes, dx_bytes; /* sent to the next stage, and to the one before */
@@ -48,6 +61,8 @@ typedef struct {
     size_t grad_bytes;      /* kept during the step: gradient sums, prepacked weights */
     size_t pack_bytes;      /* of the pack while it is gathered per use; 0: it stays in the state */
     size_t work_grad_bytes; /* of gradients that are reduced several times a step; 0: none */
+    const WeightSummary *weight; /* [n_weights] */
+    int n_weights;
 } UnitSummary;
 
 typedef struct {
@@ -72,5 +87,11 @@ Err clock_summarize(const ClockInput *in, Arena *arena, Arena *temp, LayoutSumma
 /* Local. True if one stage has the first and the last unit: it is the only one, or chunks turn
  * back at the last stage. Of schedules in files it is not known: false. */
 Err clock_ends_meet(const JobSettings *job, Arena *temp, bool *out);
+
+/* Local. Seconds of all steps of a REDUCE. */
+static inline double reduce_seconds(const ReduceSummary *r)
+{
+    return r->before_s + r->begun_s + r->after_s;
+}
 
 #endif

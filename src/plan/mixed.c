@@ -21,11 +21,13 @@ typedef enum {
     FAMILY_SOLVED
 } FamilyLevel;
 
-enum { MAX_LINKS = 6 };
+enum { MAX_LINKS = 8, MAX_SOLVES = 16 };
 /* The search ends when the best bound left is this close to the best time. */
 static const double CLOSE = 1e-3;
 /* A plan that leaves less of the memory is not solved again. */
-static const double SLACK = 0.005;
+static const double SLACK = 0.001;
+/* The step of a limit that nothing bounds. */
+static const double LOOSER = 0.02;
 
 typedef struct {
     PlanSearch *s;
@@ -108,55 +110,102 @@ static void keep_best(MixedSearch *m, const PlanPoint *p, const CoarseTime *time
     m->best->memory_bytes = bytes;
 }
 
-/* Solves with limits that fall until the linked plan fits, or rise while it leaves memory. */
-static Err solve(MixedSearch *m, const MixedCosts *c, MixedFamily *f)
+/* Limits of the bytes that a solver counts: low is too little, high too much. */
+typedef struct {
+    double now, low, high;
+} LimitSearch;
+
+/* The solver counts `counted` bytes for a plan that has `bytes`: others are taken to differ by as
+ * much. */
+static void move_limit(LimitSearch *l, double most, double counted, double bytes)
 {
-    const double most = m->r->limit_bytes;
-    double limit = most;
-    bool fits = false;
-    for (int i = 0; i < MAX_LINKS; i++) {
+    double next = most - (bytes - counted);
+    if (bytes > most) {
+        l->high = counted;
+        if (next >= counted) next = counted * (1 - 1e-6);
+    } else {
+        l->low = l->now;
+    }
+    l->now = next > l->low && next < l->high ? next
+             : isfinite(l->high)             ? (l->low + l->high) / 2
+                                             : l->now * (1 + LOOSER);
+}
+
+/* No plan was better: more bytes may have one. */
+static void raise_limit(LimitSearch *l)
+{
+    l->low = l->now;
+    l->now = isfinite(l->high) ? (l->low + l->high) / 2 : l->now * (1 + LOOSER);
+}
+
+/* Solves with limits that fall until the linked plan fits, or rise while it leaves memory or is no
+ * better. *bound_s is raised to the bound of the family's plans. *best: a limit to try second, or
+ * 0; becomes that of the best plan, if one is found. */
+static Err solve(MixedSearch *m, const MixedCosts *c, double *bound_s, double *best)
+{
+    const double most = m->r->limit_bytes, second = *best;
+    LimitSearch l = {.now = most, .high = INFINITY};
+    for (int i = 0, links = 0; i < MAX_SOLVES && links < MAX_LINKS; i++) {
         PlanPoint p;
         CoarseTime time;
-        double bytes, bound_s = f->bound_s;
-        TRY(mixed_solve(c, limit, &bound_s, &p, &time));
-        if (i == 0) f->bound_s = bound_s;
-        if (time.step_s >= m->best_s) return OK;
-        TRY(fix_split(m, &p));
-        TRY(examine(m, &p, &time, &bytes));
-        if (time.step_s >= m->best_s || !isfinite(bytes)) return OK;
-        if (bytes <= most) keep_best(m, &p, &time, bytes);
-        if (bytes > most && fits) return OK; /* the limit has risen too far */
-        fits = fits || bytes <= most;
-        if (fits && most - bytes < SLACK * most) return OK;
-        limit += most - bytes;
+        double bytes = 0, counted, bound = *bound_s;
+        TRY(mixed_solve(c, l.now, &bound, &p, &time, &counted));
+        if (i == 0) *bound_s = bound;
+        if (i == 0 && second == 0 && time.step_s >= m->best_s) return OK;
+        if (time.step_s < m->best_s) {
+            TRY(fix_split(m, &p));
+            TRY(examine(m, &p, &time, &bytes));
+        }
+        if (time.step_s < m->best_s) {
+            links++;
+            if (!isfinite(bytes)) return OK;
+            if (bytes <= most) keep_best(m, &p, &time, bytes);
+            if (bytes <= most) *best = l.now;
+            if (bytes <= most && most - bytes < SLACK * most) return OK;
+            move_limit(&l, most, counted, bytes);
+        } else {
+            raise_limit(&l);
+        }
+        if (i == 0 && second > 0) l.now = second;
+        if (l.high - l.low < SLACK * most) return OK;
     }
     return OK;
 }
 
-/* Bounds the family by knapsacks, or solves it. Schedules that add up micro-batches in another
- * order refuse ZeRO 2 and 3: then the levels below are tried too. */
+/* Solves the family with choices for units, then with choices for single weights: these are more,
+ * so their lists are rounded more. Only the latter bound all its plans. Schedules that add up
+ * micro-batches in another order refuse ZeRO 2 and 3: then the levels below are tried too. */
+static Err solve_family(MixedSearch *m, MixedFamily *f, MixedCosts *c)
+{
+    PlanSearch *s = m->s;
+    const int linked = s->counts.linked;
+    const double best_s = m->best_s;
+    double units_s = 0, limit = 0;
+    m->best->solved++;
+    TRY(mixed_open(s, &f->point, (ChoiceRange){3, false}, c));
+    TRY(solve(m, c, &units_s, &limit));
+    TRY(mixed_open(s, &f->point, (ChoiceRange){3, true}, c));
+    TRY(solve(m, c, &f->bound_s, &limit));
+    if (m->best_s < best_s || s->counts.linked == linked) return OK;
+    TRY(mixed_open(s, &f->point, (ChoiceRange){1, true}, c));
+    return solve(m, c, &units_s, &limit);
+}
+
+/* Bounds the family by knapsacks, or solves it. */
 static Err raise_costs(MixedSearch *m, MixedFamily *f)
 {
     PlanSearch *s = m->s;
     const size_t mark = arena_mark(s->temp);
-    const int linked = s->counts.linked;
-    const bool found = m->best->found;
     MixedCosts *c;
     double bound = 0;
     TRY(ARENA_NEW(s->temp, 1, &c));
-    TRY(mixed_open(s, &f->point, 3, c));
     if (f->level == FAMILY_PLAYED) {
+        TRY(mixed_open(s, &f->point, (ChoiceRange){3, false}, c));
         TRY(mixed_bound(c, m->r->limit_bytes, s->temp, &bound));
         if (bound > f->bound_s) f->bound_s = bound;
         f->level = FAMILY_BOUNDED;
     } else {
-        m->best->solved++;
-        const double best_s = m->best_s;
-        TRY(solve(m, c, f));
-        if (m->best_s == best_s && s->counts.linked > linked && m->best->found == found) {
-            TRY(mixed_open(s, &f->point, 1, c));
-            TRY(solve(m, c, f));
-        }
+        TRY(solve_family(m, f, c));
         f->level = FAMILY_SOLVED;
     }
     arena_rewind(s->temp, mark);
@@ -187,10 +236,14 @@ static double smaller(double a, double b) { return a < b ? a : b; }
 /* The least of each number of a unit under any ZeRO level. */
 static void take_least(const UnitSummary *u, UnitSummary *least)
 {
-    if (u->gather_s <= least->gather_s) least->switches = u->switches;
-    least->switches.reduce = REDUCE_AFTER_LAST;
-    least->gather_s = smaller(least->gather_s, u->gather_s);
-    least->reduce_s = smaller(least->reduce_s, u->reduce_s);
+    double reduce = 0, least_reduce = 0;
+    for (int when = 0; when < 2; when++) {
+        least->gather_s[when] = smaller(least->gather_s[when], u->gather_s[when]);
+        reduce += u->reduce[when].begun_s;
+        least_reduce += least->reduce[when].begun_s;
+    }
+    least->reduce[REDUCE_AFTER_LAST].begun_s = smaller(reduce, least_reduce);
+    least->reduce[REDUCE_AFTER_EACH].begun_s = 0;
     least->norm_s = smaller(least->norm_s, u->norm_s);
     least->update_s = smaller(least->update_s, u->update_s);
 }

@@ -44,7 +44,7 @@ double stage_before(const SumWeights *w, const MixedStage *stage)
 /* ---- choices ---- */
 
 typedef struct {
-    int micros;
+    int micros, room; /* room: most choices of a class */
     bool merged, overlaps;
 } ChoiceTerms;
 
@@ -62,16 +62,17 @@ static void fill_sums(const ChoiceTerms *t, UnitChoice *c)
                  f = u->run[PHASE_F].seconds, both = u->run[PHASE_B].seconds;
     const double b = t->merged ? both : smaller(both, i + w), back = t->merged ? b : smaller(i, b),
                  end = u->norm_s + u->update_s;
-    const bool each = u->switches.reduce == REDUCE_AFTER_EACH;
-    const double gathers = u->gather_s * (u->switches.keep == KEEP_NO ? m * count_uses(u, t->merged)
-                                                                      : u->gather_s > 0),
-                 reduce = u->late ? 0 : u->reduce_s, reduces = reduce * (each ? m : 1);
+    const double kept = u->gather_s[GATHER_STEP], used = u->gather_s[GATHER_USE],
+                 gathers = kept + used * m * count_uses(u, t->merged),
+                 last = u->late ? 0 : u->reduce[REDUCE_AFTER_LAST].begun_s,
+                 each = u->reduce[REDUCE_AFTER_EACH].begun_s, reduce = last + each,
+                 reduces = last + m * each;
     c->sum[SUM_WORK] = m * (f + b) + end;
     c->sum[SUM_DRAIN] = m * (f + back) + end;
     c->sum[SUM_ENDS] = m * (f + b) - b + reduce + end;
     c->sum[SUM_GATHER] = gathers + end;
     c->sum[SUM_REDUCE] = reduces + end;
-    c->sum[SUM_FILL] = u->gather_s + reduces + end;
+    c->sum[SUM_FILL] = kept + used + reduces + end;
     if (t->overlaps) return;
     c->sum[SUM_WORK] += gathers + reduces;
     c->sum[SUM_DRAIN] = c->sum[SUM_ENDS] = c->sum[SUM_GATHER] = 0;
@@ -87,8 +88,8 @@ static void fill_choice(const ChoiceTerms *t, UnitChoice *c)
     c->frame_w = (double)u->region_bytes[REGION_FRAME_W] + (double)u->y_bytes;
 }
 
-/* Adds a choice of ZeRO and recomputation to all classes. */
-static Err add_choice(MixedCosts *c, const ChoiceTerms *t, const UnitOptions *o)
+/* Adds a choice to a class, or to all of them if `only` is negative. */
+static Err add_choice(MixedCosts *c, const ChoiceTerms *t, const UnitOptions *o, int only)
 {
     const PlanPoint q = plan_uniform(&c->point, o);
     UnitSummary class[MAX_BOUND_CLASSES];
@@ -96,10 +97,15 @@ static Err add_choice(MixedCosts *c, const ChoiceTerms *t, const UnitOptions *o)
     const Err err = search_pack_bounds(c->s, &q, class, &sum);
     if (err == ERR_CONFIG) return OK;
     TRY(err);
-    if (c->n_classes == 0) c->base = sum;
-    c->n_classes = sum.n_classes;
-    c->base.class = NULL;
+    if (c->n_classes == 0) {
+        c->base = sum;
+        c->n_classes = sum.n_classes;
+        c->base.class = NULL;
+        for (int k = 0; k < sum.n_classes; k++) TRY(ARENA_NEW(c->s->temp, t->room, &c->choice[k]));
+    }
     for (int k = 0; k < sum.n_classes; k++) {
+        if (only >= 0 && k != only) continue;
+        MUST(c->n[k] < t->room, "room for %d choices", t->room);
         UnitChoice *to = &c->choice[k][c->n[k]++];
         *to = (UnitChoice){.options = *o, .summary = class[k]};
         fill_choice(t, to);
@@ -128,27 +134,53 @@ static bool offload_pays(const MixedCosts *c)
     return false;
 }
 
-static Err add_choices(MixedCosts *c, const ChoiceTerms *t, int most_zero)
+/* Adds the choices of a class in which some weights have another ZeRO level than the rest. */
+static Err add_splits(MixedCosts *c, const ChoiceTerms *t, int class, int unit, int zeros)
+{
+    const PlanSpace *space = &c->s->space;
+    const JobSettings job = plan_job(space, &c->point);
+    const WeightSplits *splits;
+    UnitOptions o = job_unit_options(&job, 0);
+    o.reduce_each = false;
+    TRY(cache_splits(c->s, unit, &splits));
+    for (int r = RECOMPUTE_NONE; r <= RECOMPUTE_FULL; r++)
+        for (int i = 0; i < splits->n && allows(space->fixed.recompute, r); i++)
+            for (o.zero = c->point.mesh.dp_replicate > 1; o.zero <= zeros; o.zero++)
+                for (int level = o.zero + 1; level <= zeros; level++) {
+                    o.recompute = (Recompute)r;
+                    TRY(weight_rules(splits, i, level, c->s->arena, &o.zero_weights));
+                    TRY(add_choice(c, t, &o, class));
+                }
+    return OK;
+}
+
+static Err add_choices(MixedCosts *c, const ChoiceTerms *t, ChoiceRange range)
 {
     const PlanSpace *space = &c->s->space;
     const PlanPoint *p = &c->point;
     const JobSettings job = plan_job(space, p);
-    const int zeros = plan_dp(p) * p->mesh.cp > 1 ? most_zero : 0;
+    const int zeros = plan_dp(p) * p->mesh.cp > 1 ? range.most_zero : 0;
     UnitOptions o = job_unit_options(&job, 0);
     o.reduce_each = false;
     for (int r = RECOMPUTE_NONE; r <= RECOMPUTE_FULL; r++)
         for (o.zero = 0; o.zero <= zeros; o.zero++) {
             o.recompute = (Recompute)r;
             if (allows(space->fixed.recompute, r) && allows(space->fixed.zero, o.zero))
-                TRY(add_choice(c, t, &o));
+                TRY(add_choice(c, t, &o, -1));
         }
     const bool free = allows(space->fixed.recompute, RECOMPUTE_NONE) && !o.offload_names &&
                       !space->fixed.keeps_offload;
     o.recompute = RECOMPUTE_NONE;
     o.offload_names = PLAN_OFFLOAD;
     for (o.zero = 0; o.zero <= zeros && free && c->n_classes && offload_pays(c); o.zero++)
-        if (allows(space->fixed.zero, o.zero)) TRY(add_choice(c, t, &o));
-    return c->n_classes ? OK : err_fail(ERR_CONFIG, "the compiler refuses this layout");
+        if (allows(space->fixed.zero, o.zero)) TRY(add_choice(c, t, &o, -1));
+    if (!c->n_classes) return err_fail(ERR_CONFIG, "the compiler refuses this layout");
+    for (int k = 0; k < c->n_classes && range.weights && space->fixed.zero < 0; k++) {
+        int unit = 0;
+        while (c->base.class_of[unit] != k) unit++;
+        TRY(add_splits(c, t, k, unit, zeros));
+    }
+    return OK;
 }
 
 /* ---- stages ---- */
@@ -216,7 +248,7 @@ static double saved_gathers(const MixedCosts *c, int visits)
     double longest = 0;
     for (int k = 0; k < c->n_classes; k++)
         for (int i = 0; i < c->n[k]; i++)
-            longest = larger(longest, c->choice[k][i].summary.gather_s);
+            longest = larger(longest, c->choice[k][i].summary.gather_s[GATHER_USE]);
     return (visits - 1) * c->base.live * longest;
 }
 
@@ -268,7 +300,7 @@ static Err open_stages(MixedCosts *c, const ChoiceTerms *t)
     return OK;
 }
 
-Err mixed_open(PlanSearch *s, const PlanPoint *family, int most_zero, MixedCosts *out)
+Err mixed_open(PlanSearch *s, const PlanPoint *family, ChoiceRange range, MixedCosts *out)
 {
     const Cluster *cluster = s->space.cluster;
     *out = (MixedCosts){.s = s, .point = *family};
@@ -276,9 +308,10 @@ Err mixed_open(PlanSearch *s, const PlanPoint *family, int most_zero, MixedCosts
     TRY(cache_moves(s, &out->point, &out->moves));
     if (!out->moves) return err_fail(ERR_CONFIG, "the compiler refuses this schedule");
     const ChoiceTerms t = {.micros = out->moves->micros,
+                           .room = range.weights ? MAX_UNIT_CHOICES : MAX_PLAIN_CHOICES,
                            .merged = plan_is_merged(family) && !s->space.base->split,
                            .overlaps = cluster->overlaps && !(cluster->serial >> TRANSFER_DP & 1)};
-    TRY(add_choices(out, &t, most_zero));
+    TRY(add_choices(out, &t, range));
     TRY(cache_chunks(s, &out->point, out->moves->chunks, &out->first_unit, &out->class_of));
     return open_stages(out, &t);
 }

@@ -11,7 +11,8 @@
 #include "plan/mixed.h"
 #include "plan/search_parts.h"
 
-enum { MAX_UNIT_CHOICES = 16, MAX_STAGE_GROUPS = 48 };
+/* Choices of a unit: of ZeRO, recomputation and offload; and with levels of single weights. */
+enum { MAX_PLAIN_CHOICES = 16, MAX_UNIT_CHOICES = 72, MAX_STAGE_GROUPS = 48 };
 
 /* Sums of seconds of a stage's units. The step takes at least each of them. */
 typedef enum {
@@ -66,14 +67,20 @@ typedef struct {
     const int16_t *first_unit, *class_of;
     LayoutSummary base;
     int n_classes, stages;
-    int n[MAX_BOUND_CLASSES]; /* choices of each class */
-    UnitChoice choice[MAX_BOUND_CLASSES][MAX_UNIT_CHOICES];
+    int n[MAX_BOUND_CLASSES];              /* choices of each class */
+    UnitChoice *choice[MAX_BOUND_CLASSES]; /* [MAX_UNIT_CHOICES] */
     MixedStage *stage;
 } MixedCosts;
 
-/* Local. Fills the costs of a family, in s->temp, for ZeRO levels up to most_zero. ERR_CONFIG: the
- * compiler refuses all its plans. */
-Err mixed_open(PlanSearch *s, const PlanPoint *family, int most_zero, MixedCosts *out);
+/* What the choices of a unit are. */
+typedef struct {
+    int most_zero;
+    bool weights; /* single weights may have levels of their own */
+} ChoiceRange;
+
+/* Local. Fills the costs of a family, in s->temp. ERR_CONFIG: the compiler refuses all its plans.
+ */
+Err mixed_open(PlanSearch *s, const PlanPoint *family, ChoiceRange range, MixedCosts *out);
 /* Local. The bytes of a unit under a choice at the stage's peak, and a weighted sum of seconds. */
 double choice_bytes(const StageGroup *g, const UnitChoice *c);
 double choice_seconds(const SumWeights *w, const UnitChoice *c);
@@ -83,8 +90,9 @@ double stage_limit(const MixedCosts *c, int stage, double limit_bytes);
 
 /* Local. A bound of the family's plans that need at most limit_bytes; INFINITY: none fits. */
 Err mixed_bound(const MixedCosts *c, double limit_bytes, Arena *temp, double *out);
-/* Local. Raises *bound_s, and finds the best plan. time->step_s is INFINITY if none is found. */
+/* Local. Raises *bound_s, and finds the best plan. time->step_s is INFINITY if none is found.
+ * *counted: the bytes that were counted for the plan's fullest stage, at most limit_bytes. */
 Err mixed_solve(const MixedCosts *c, double limit_bytes, double *bound_s, PlanPoint *out,
-                CoarseTime *time);
+                CoarseTime *time, double *counted);
 
 #endif

@@ -163,8 +163,8 @@ static double extra_bytes(const Solver *v, const MixedStage *s)
 }
 
 /* Chooses the units of a stage within its limit, which falls until they fit with all else. Returns
- * false if none do. */
-static bool choose(const Solver *v, int i, double most, bool spread)
+ * false if none do. Raises *counted to their bytes. */
+static bool choose(const Solver *v, int i, double most, bool spread, double *counted)
 {
     const MixedStage *s = &v->c->stage[i];
     for (int shrinks = 0; shrinks < MAX_SHRINKS; shrinks++) {
@@ -173,7 +173,8 @@ static bool choose(const Solver *v, int i, double most, bool spread)
         memset(v->count, 0, MAX_STAGE_GROUPS * MAX_UNIT_CHOICES * sizeof *v->count);
         frontier_count(v->stage[i], at, v->count);
         assign(v, s, spread);
-        const double over = v->stage[i]->at[at].bytes + extra_bytes(v, s) - most;
+        const double bytes = v->stage[i]->at[at].bytes + extra_bytes(v, s), over = bytes - most;
+        if (bytes > *counted && over <= 0) *counted = bytes;
         if (over <= 0) return true;
         v->limit[i] = v->stage[i]->at[at].bytes - over;
     }
@@ -182,14 +183,15 @@ static bool choose(const Solver *v, int i, double most, bool spread)
 
 /* Plays the plan of one kind of weights and one order; keeps it if it is the best so far. */
 static Err try_order(const Solver *v, double limit_bytes, bool spread, PlanPoint *best,
-                     CoarseTime *best_time)
+                     CoarseTime *best_time, double *best_counted)
 {
     const MixedCosts *c = v->c;
     PlanSearch *s = c->s;
     CoarseTime time;
+    double counted = 0;
     for (int i = 0; i < c->stages; i++) {
         v->limit[i] = limit_bytes;
-        if (!choose(v, i, limit_bytes, spread)) return OK;
+        if (!choose(v, i, limit_bytes, spread, &counted)) return OK;
     }
     TRY(search_play(s, &c->point, &c->base, v->summary, &time));
     s->counts.played++;
@@ -199,6 +201,7 @@ static Err try_order(const Solver *v, double limit_bytes, bool spread, PlanPoint
     TRY(ARENA_NEW(s->arena, n, &unit));
     memcpy(unit, v->unit, (size_t)n * sizeof *unit);
     *best_time = time;
+    *best_counted = counted;
     *best = c->point;
     best->unit = unit;
     best->n_units = n;
@@ -206,12 +209,13 @@ static Err try_order(const Solver *v, double limit_bytes, bool spread, PlanPoint
 }
 
 Err mixed_solve(const MixedCosts *c, double limit_bytes, double *bound_s, PlanPoint *out,
-                CoarseTime *time)
+                CoarseTime *time, double *counted)
 {
     Arena *temp = c->s->temp;
     const size_t mark = arena_mark(temp);
     Solver v = {.c = c, .temp = temp};
     *time = (CoarseTime){.step_s = INFINITY};
+    *counted = limit_bytes;
     TRY(ARENA_NEW(temp, c->stages, &v.stage));
     TRY(ARENA_NEW(temp, c->stages, &v.limit));
     TRY(ARENA_NEW(temp, c->base.n_units, &v.unit));
@@ -222,8 +226,8 @@ Err mixed_solve(const MixedCosts *c, double limit_bytes, double *bound_s, PlanPo
         v.w = &mixed_weights[k];
         TRY(exact_bound(&v, limit_bytes, bound_s));
         TRY(open_frontiers(&v, ROUND_UP));
-        TRY(try_order(&v, limit_bytes, false, out, time));
-        TRY(try_order(&v, limit_bytes, true, out, time));
+        TRY(try_order(&v, limit_bytes, false, out, time, counted));
+        TRY(try_order(&v, limit_bytes, true, out, time, counted));
         arena_rewind(temp, inner);
     }
     arena_rewind(temp, mark);

@@ -9,6 +9,7 @@
 
 #include <string.h>
 #include "plan/ideal.h"
+#include "plan/operators.h"
 #include "schedule/chunks.h"
 #include "schedule/gen/generate.h"
 #include "schedule/moves.h"
@@ -38,7 +39,9 @@ struct PlanCache {
     Cluster *machine; /* the ideal one */
     LayoutBound *ideal[RECOMPUTE_FULL + 1];
     const int16_t *class_of;
-    PlaceMemo *places; /* of all layouts */
+    WeightSplits *splits; /* [kinds] */
+    int16_t *kind_of;     /* [units] */
+    PlaceMemo *places;    /* of all layouts */
 };
 
 Err plan_cache_open(Arena *arena, PlanCache **out)
@@ -98,6 +101,13 @@ static Err lookup(CacheTable *t, const CacheKey *key, Arena *arena, CacheEntry *
     t->n++;
     **out = (CacheEntry){.key = *key};
     return OK;
+}
+
+static int64_t hash_text(const char *text)
+{
+    int64_t h = 0;
+    for (int i = 0; text && text[i]; i++) h = h * 131 + text[i];
+    return h;
 }
 
 static CacheKey unit_key(const PlanPoint *p)
@@ -282,6 +292,7 @@ Err cache_summary(PlanSearch *s, const PlanPoint *p, const LayoutSummary **out)
     key.word[7] = p->mesh.dp_replicate;
     key.word[8] = p->mesh.dp_shard;
     key.word[9] = p->zero;
+    key.word[12] = hash_text(p->zero_weights);
     key.word[10] = p->mesh.pp > 1 && !(ends_meet && s->space.base->config->tied);
     key.word[11] = some_micros(s, p);
     TRY(lookup(&s->cache->summaries, &key, s->cache->arena, &e, &is_new));
@@ -294,14 +305,33 @@ Err cache_summary(PlanSearch *s, const PlanPoint *p, const LayoutSummary **out)
     return OK;
 }
 
-/* ---- chunks ---- */
+/* ---- weights ---- */
 
-static int64_t hash_text(const char *text)
+/* The splits of each kind of unit, from the graphs of the model. */
+static Err open_splits(PlanSearch *s)
 {
-    int64_t h = 0;
-    for (int i = 0; text && text[i]; i++) h = h * 131 + text[i];
-    return h;
+    const JobSettings *job = s->space.base;
+    PlanCache *c = s->cache;
+    const size_t mark = arena_mark(s->temp);
+    Model model;
+    TRY(model_build(job->config, job->dtype, job->batch, s->temp, &model));
+    TRY(ARENA_NEW(c->arena, model.n_kinds, &c->splits));
+    TRY(ARENA_NEW(c->arena, model.n_units, &c->kind_of));
+    for (int u = 0; u < model.n_units; u++) c->kind_of[u] = (int16_t)model.unit[u].kind;
+    for (int k = 0; k < model.n_kinds; k++)
+        TRY(weight_splits(&model.kind[k], c->arena, &c->splits[k]));
+    arena_rewind(s->temp, mark);
+    return OK;
 }
+
+Err cache_splits(PlanSearch *s, int unit, const WeightSplits **out)
+{
+    if (!s->cache->splits) TRY(open_splits(s));
+    *out = &s->cache->splits[s->cache->kind_of[unit]];
+    return OK;
+}
+
+/* ---- chunks ---- */
 
 static Err unit_costs(PlanSearch *s, const PlanPoint *p, double *cost)
 {

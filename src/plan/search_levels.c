@@ -57,10 +57,10 @@ static Err with_packs(const PlanSearch *s, const PlanPoint *p, const LayoutUnits
         const PackBound b = pack_bound(&s->space, p, &units->bound.class[k]);
         UnitSummary *u = &class[k];
         *u = units->summary->class[k];
-        u->switches = switches_of_zero(p->zero, false);
-        u->gather_s = b.gather_s;
-        u->reduce_before_s = u->reduce_after_s = 0;
-        u->reduce_s = b.reduce_s;
+        for (int when = 0; when < 2; when++) {
+            u->gather_s[when] = b.gather_s[when];
+            u->reduce[when] = (ReduceSummary){.begun_s = b.reduce_s[when]};
+        }
         u->norm_s = b.norm_s;
         u->update_s = b.update_s;
         u->norm_cells = 0;
@@ -72,8 +72,10 @@ static Err with_packs(const PlanSearch *s, const PlanPoint *p, const LayoutUnits
     /* Tied weights on two stages are reduced once, after all RUNs, beside other reductions. */
     const int ends[] = {out->class_of[0], out->class_of[out->n_units - 1]};
     for (int i = 0; i < 2 && !ends_meet; i++) {
-        class[ends[i]].switches.reduce = REDUCE_AFTER_LAST;
-        class[ends[i]].late = s->space.base->config->tied;
+        UnitSummary *end = &class[ends[i]];
+        end->reduce[REDUCE_AFTER_LAST].begun_s += end->reduce[REDUCE_AFTER_EACH].begun_s;
+        end->reduce[REDUCE_AFTER_EACH].begun_s = 0;
+        end->late = s->space.base->config->tied;
     }
     return OK;
 }

@@ -6,6 +6,7 @@
 #ifndef PLAN_SEARCH_PARTS_H
 #define PLAN_SEARCH_PARTS_H
 
+#include "plan/operators.h"
 #include "plan/search.h"
 
 /* The kinds of units of a layout, without dp. */
@@ -24,6 +25,8 @@ Err cache_ideal(PlanSearch *s, const PlanPoint *p, LayoutBound *out);
 Err cache_scaled(PlanSearch *s, const PlanPoint *p, LayoutBound *out);
 /* Local. The summary of a point's layout, with dp and ZeRO. */
 Err cache_summary(PlanSearch *s, const PlanPoint *p, const LayoutSummary **out);
+/* Local. How the weights of a unit may have two ZeRO levels. */
+Err cache_splits(PlanSearch *s, int unit, const WeightSplits **out);
 /* Local. The units of the point's chunks, and the kinds of all units. */
 Err cache_chunks(PlanSearch *s, const PlanPoint *p, int chunks, const int16_t **first_unit,
                  const int16_t **class_of);

@@ -38,6 +38,7 @@ PlanPoint plan_uniform(const PlanPoint *p, const UnitOptions *o)
 {
     PlanPoint q = *p;
     q.zero = o->zero;
+    q.zero_weights = o->zero_weights;
     q.recompute = o->recompute;
     q.offload = o->offload_names && strcmp(o->offload_names, PLAN_OFFLOAD) == 0;
     q.unit = NULL;
@@ -236,7 +237,8 @@ JobSettings plan_job(const PlanSpace *s, const PlanPoint *p)
     job.parallel.rank = 0;
     job.parallel.units = p->unit;
     job.parallel.zero = p->zero;
-    job.parallel.reduce_each = p->zero >= 2;
+    job.parallel.zero_weights = p->zero_weights;
+    job.parallel.reduce_each = p->zero >= 2 && !p->zero_weights;
     job.parallel.sequence = p->sequence;
     job.parallel.context = p->context;
     job.parallel.schedule = p->schedule;
@@ -246,10 +248,24 @@ JobSettings plan_job(const PlanSpace *s, const PlanPoint *p)
     return job;
 }
 
+static bool same_weights(const UnitOptions *a, const UnitOptions *b)
+{
+    const char *x = a->zero_weights ? a->zero_weights : "",
+               *y = b->zero_weights ? b->zero_weights : "";
+    return a->zero == b->zero && strcmp(x, y) == 0;
+}
+
 static bool same_words(const UnitOptions *a, const UnitOptions *b)
 {
-    return a->zero == b->zero && !a->offload_names == !b->offload_names &&
+    return same_weights(a, b) && !a->offload_names == !b->offload_names &&
            strcmp(job_recompute_text(a), job_recompute_text(b)) == 0;
+}
+
+/* "zero 2, mlp.*=3": the level of a unit, and of single weights. */
+static void zero_text(const UnitOptions *o, Text *t)
+{
+    text_add(t, "zero %d", o->zero);
+    if (o->zero_weights) text_add(t, ", %s", o->zero_weights);
 }
 
 /* "layers=12x(zero 0, recompute none)+36x(zero 3, recompute none)", in the order in which they
@@ -262,12 +278,18 @@ static void units_text(const UnitOptions *unit, int n, Text *t)
         while (!same_words(&unit[first], &unit[u])) first++;
         for (int k = u; k < n - 1; k++) count += same_words(&unit[k], &unit[u]);
         if (first < u) continue;
-        text_add(t, "%s%dx(zero %d, recompute %s%s%s)", join, count, unit[u].zero,
-                 job_recompute_text(&unit[u]), unit[u].offload_names ? ", offload " : "",
+        text_add(t, "%s%dx(", join, count);
+        zero_text(&unit[u], t);
+        text_add(t, ", recompute %s%s%s)", job_recompute_text(&unit[u]),
+                 unit[u].offload_names ? ", offload " : "",
                  unit[u].offload_names ? unit[u].offload_names : "");
         join = "+";
     }
-    text_add(t, " embed=(zero %d) head=(zero %d)", unit[0].zero, unit[n - 1].zero);
+    text_add(t, " embed=(");
+    zero_text(&unit[0], t);
+    text_add(t, ") head=(");
+    zero_text(&unit[n - 1], t);
+    text_add(t, ")");
 }
 
 void plan_point_text(const PlanPoint *p, Text *t)

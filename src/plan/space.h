@@ -24,6 +24,7 @@ typedef struct {
     MeshSizes mesh; /* no 0, except cp_heads */
     int64_t micro;  /* sequences of a micro-batch */
     int zero;
+    const char *zero_weights; /* as UnitOptions.zero_weights: of all units; NULL: none */
     Recompute recompute;
     bool sequence;
     ContextKind context; /* CONTEXT_AUTO: cp is 1 */

@@ -8,6 +8,7 @@
  *     uneven nodes   if the axes cut across nodes (tp=3 on nodes of 2), ranks along dp have other
  *                    positions; a summary has those of the first
  *     experts        gathers and reductions of a unit's two packs, over other groups, are one
+ *     weights        packs of a unit with several ZeRO levels are gathered and reduced one by one
  *     far apart      tied weights are summarized on neighboring stages, which may be on one node
  *                    although the first and the last are not */
 #include <math.h>
@@ -18,7 +19,7 @@
 #include "plan/clock_coarse.h"
 
 static const double OVERLAPS = 0.005, CARRIED_OUT = 0.05, UNEVEN_NODES = 0.10, FAR_APART = 0.02,
-                    EXPERTS = 0.025;
+                    EXPERTS = 0.025, WEIGHTS = 0.03, WEIGHTS_CARRIED_OUT = 0.07;
 
 /* Clusters with launches by the host, serial axes, and transfers that slow work down: the host runs
  * ahead within a RUN, and slow-downs move waits. */
@@ -90,6 +91,39 @@ static void agrees_with_the_clock(void **state)
                      coarse.step_s, fine.step_s, 100 * gap);
         close_case(&f);
     }
+}
+
+/* Weights of a layer with other ZeRO levels than the rest. Not with replicas of shards and weights
+ * that are whole: these are summed over another group, at the same time. */
+static void knows_levels_of_weights(void **state)
+{
+    static const char *const rules[] = {"mlp.*=3", "self_attn.*=1,mlp.down_proj.*=2", "mlp.*=0",
+                                        "self_attn.o_proj.*=0,self_attn.*=3,mlp.*=2"};
+    static CoarseCase c;
+    int checked = 0;
+    (void)state;
+    for (int i = 0; i < 8 * N_CASES; i++) {
+        const ClockCase *of = &cases[i / 8];
+        const Cluster cluster = nth_cluster(i % 8 / 4);
+        Fixture f;
+        StepTime fine;
+        if (of->mesh.dp_shard < 2 || is_uneven(&of->mesh)) continue;
+        if (of->mesh.dp_replicate > 1 && i % 4 > 1) continue;
+        open_case(&f, of);
+        f.set.parallel.zero_weights = rules[i % 4];
+        f.set.parallel.reduce_each = false;
+        const ClockInput in = {.cluster = &cluster, .job = &f.set, .mesh = &f.mesh};
+        DO(clock_step(&in, &f.arena, &f.temp, &fine));
+        open_coarse(&f, &cluster, &c);
+        const CoarseTime coarse = coarse_step(&f, &cluster, &c);
+        const double gap = coarse.step_s / fine.step_s - 1;
+        if (fabs(gap) > (cluster.overlaps ? WEIGHTS : WEIGHTS_CARRIED_OUT))
+            fail_msg("case %d, %s: coarse %.6g s, clock %.6g s: %+.2f%%", i / 8, rules[i % 4],
+                     coarse.step_s, fine.step_s, 100 * gap);
+        checked++;
+        close_case(&f);
+    }
+    assert_true(checked > 50);
 }
 
 /* GPT-2, whose embedding and head are one parameter, on two stages: their reduction follows all
@@ -289,6 +323,7 @@ static void is_fast_at_scale(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(agrees_with_the_clock),
+                                       cmocka_unit_test(knows_levels_of_weights),
                                        cmocka_unit_test(tied_weights_are_reduced_at_the_end),
                                        cmocka_unit_test(experts_agree_with_the_clock),
                                        cmocka_unit_test(rooms_are_sent_and_rows_computed),

@@ -65,6 +65,16 @@ static double simulated_bytes(SmallSpace *t, const PlanPoint *p)
     return most;
 }
 
+/* A point of the space; every third has weights with a ZeRO level of their own. */
+static PlanPoint random_point(SmallSpace *t, uint64_t *seed)
+{
+    static const char *const rules[] = {"self_attn.*=3", "mlp.*=1", "mlp.down_proj.*=2"};
+    PlanPoint p = t->s.node[next_random(seed) % (uint64_t)t->s.n].point;
+    const uint64_t rule = next_random(seed) % 9;
+    if (rule < 3 && plan_dp(&p) > 1) p.zero_weights = rules[rule];
+    return p;
+}
+
 /* The memory of a plan is that of all its ranks, to the byte. */
 static void memory_is_exact(void **state)
 {
@@ -78,10 +88,10 @@ static void memory_is_exact(void **state)
         fixed.micro = 1 + n % 2;
         open_small(&t, n, &fixed);
         for (int i = 0; i < 12; i++) {
-            const PlanPoint *p = &t.s.node[next_random(&seed) % (uint64_t)t.s.n].point;
+            const PlanPoint p = random_point(&t, &seed);
             double bytes;
-            if (plan_link(&t.s, p, &bytes) != OK) continue;
-            const double all = simulated_bytes(&t, p);
+            if (plan_link(&t.s, &p, &bytes) != OK) continue;
+            const double all = simulated_bytes(&t, &p);
             checked++;
             if (all != bytes)
                 fail_msg("space %d: linked %.0f bytes, all ranks %.0f", n, bytes, all);
@@ -100,8 +110,10 @@ static void random_plans(void **state)
     for (int n = 0; n < 12; n++) {
         SmallSpace t;
         open_small(&t, n, &none);
-        for (int i = 0; i < 25; i++)
-            checked += check_point(&t, &t.s.node[next_random(&seed) % (uint64_t)t.s.n].point);
+        for (int i = 0; i < 25; i++) {
+            const PlanPoint p = random_point(&t, &seed);
+            checked += check_point(&t, &p);
+        }
         close_small(&t);
     }
     assert_true(checked >= 200);

@@ -2,8 +2,9 @@
  *
  *     gather.2 F1.0 F2.0        before the first RUN that reads the pack, or its DROP
  *     B2.1 reduce.2 B1.1 norm   a step's sum: before the norm
- *     reduce.2.0 B1.0 reduce.1.0   that of one micro-batch: before the next REDUCE, so that the
- *                               gradients of at most two units wait for their sums at once
+ *     reduce.2.0 B1.0 reduce.1.0   that of one micro-batch: before the next one of another (unit,
+ *                               micro-batch), so that the gradients of at most two wait for their
+ *                               sums at once
  *     recv.F1.0 F1.1 F2.0       before the RUN that reads it
  *     send.F1.0 F0.1 send.F1.1  see moves.c
  *
@@ -14,7 +15,9 @@
 
 typedef struct {
     int *reader; /* [packs]: the next RUN that reads the pack, or the next DROP */
-    int reduce;  /* the next REDUCE, or another reader of gradients */
+    int reduce;  /* the next REDUCE of one micro-batch, or another reader of gradients */
+    int cell;    /* the unit and the micro-batch of that REDUCE; -1: it is another reader */
+    int other;   /* the next after it of another (unit, micro-batch), or another reader */
     int norm;    /* the next NORM or UPDATE */
     int *taker;  /* [cells][N_DIRECTIONS]: the next RUN that reads the value of F, or of I or B */
     int *send;   /* [stages][N_DIRECTIONS]: the next SEND to it */
@@ -69,17 +72,32 @@ static int end_of_move(const Linker *k, const Action *a, const NextUses *next)
     return min_int(end, next->taker[taken(k, a->unit + 1, a, DIRECTION_BACKWARD)]);
 }
 
+static int reduced_cell(const Linker *k, const Action *reduce)
+{
+    return k->lp->model->pack[reduce->unit].unit * k->lp->micros + reduce->micro;
+}
+
+static void pass_reduce(int i, int cell, NextUses *next)
+{
+    if (cell != next->cell) next->other = next->reduce;
+    next->reduce = i;
+    next->cell = cell;
+}
+
 static void pass(const Linker *k, int i, NextUses *next)
 {
     const Action *a = &k->lp->list[i].action;
     if (a->kind == A_RUN) pass_run(k, i, next);
     if (a->kind == A_DROP) next->reader[a->unit] = i;
-    if (a->kind == A_REDUCE) next->reduce = i;
+    if (a->kind == A_REDUCE && k->grouped[a->unit]) pass_reduce(i, reduced_cell(k, a), next);
     if (a->kind == A_SEND && is_stream(a))
         next->send[a->peer * N_DIRECTIONS + action_direction(a)] = i;
     if (a->kind == A_RUN || (a->kind == A_SEND && is_frame(a))) next->use[cell_of(k, a)] = i;
     if (a->kind == A_RUN && a->phase == PHASE_F) next->forward = i;
-    if (a->kind == A_NORM || a->kind == A_UPDATE) next->norm = next->reduce = i;
+    if (a->kind == A_NORM || a->kind == A_UPDATE) {
+        next->norm = next->reduce = next->other = i;
+        next->cell = -1;
+    }
 }
 
 static int end_of(const Linker *k, int i, const NextUses *next)
@@ -90,7 +108,8 @@ static int end_of(const Linker *k, int i, const NextUses *next)
     if (is_move(a)) return end_of_move(k, a, next);
     if (a->kind == A_GATHER) return k->lp->pack[a->unit].group.n > 1 ? next->reader[a->unit] : i;
     if (a->kind != A_REDUCE || !k->plan[a->unit].begins) return i;
-    return k->grouped[a->unit] ? next->reduce : next->norm;
+    if (!k->grouped[a->unit]) return next->norm;
+    return reduced_cell(k, a) == next->cell ? next->other : next->reduce;
 }
 
 /* Limits transfers to MAX_IN_FLIGHT: the oldest ends before another starts. Values between stages
@@ -149,7 +168,7 @@ Err link_ends(Linker *k)
 {
     LinkedProgram *lp = k->lp;
     const int64_t values = schedule_cells(k->s) * N_DIRECTIONS;
-    NextUses next = {.reduce = lp->n, .norm = lp->n, .forward = lp->n};
+    NextUses next = {.reduce = lp->n, .cell = -1, .other = lp->n, .norm = lp->n, .forward = lp->n};
     TRY(packs_of_model(lp->model, &lp->programs, k->arena, &k->packs));
     TRY(ARENA_NEW(k->arena, lp->model->n_packs, &next.reader));
     TRY(ARENA_NEW(k->arena, values, &next.taker));
