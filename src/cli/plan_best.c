@@ -44,8 +44,11 @@ static bool same_units(const JobSettings *a, const JobSettings *b)
 {
     for (int u = 0; u < (int)a->config->n_layers + 2; u++) {
         const UnitOptions x = job_unit_options(a, u), y = job_unit_options(b, u);
-        if (x.zero != y.zero || x.recompute != y.recompute || x.sequence != y.sequence ||
-            x.keep_gathered != y.keep_gathered || !x.offload_names != !y.offload_names)
+        const char *p = x.zero_weights ? x.zero_weights : "",
+                   *q = y.zero_weights ? y.zero_weights : "";
+        if (x.zero != y.zero || strcmp(p, q) != 0 || x.recompute != y.recompute ||
+            x.sequence != y.sequence || x.keep_gathered != y.keep_gathered ||
+            !x.offload_names != !y.offload_names)
             return false;
     }
     return true;

@@ -221,6 +221,13 @@ static Err set_mesh(const PlanPoint *p, Arena *a, Config *c)
     return set_number(KEY_batch_micro, a, c, p->micro);
 }
 
+/* Adds the value of a rule: + joins what commas join elsewhere. */
+static void add_rule(const char *value, Text *t)
+{
+    text_add(t, ",");
+    for (const char *at = value; *at; at++) text_add(t, "%c", *at == ',' ? '+' : *at);
+}
+
 /* "3,1@layers:0-4,2@layers:5-7,0@head": the words of a key for all units, the embedding's first. */
 static Err unit_values(const UnitOptions *unit, int n, const char *(*word)(const UnitOptions *o),
                        Arena *a, const char **out)
@@ -230,10 +237,13 @@ static Err unit_values(const UnitOptions *unit, int n, const char *(*word)(const
     for (int u = 1, end; u < n - 1; u = end) {
         for (end = u + 1; end < n - 1 && strcmp(word(&unit[u]), word(&unit[end])) == 0;) end++;
         if (strcmp(word(&unit[u]), word(&unit[0])) == 0) continue;
-        text_add(&t, ",%s@layers:%d-%d", word(&unit[u]), u - 1, end - 2);
+        add_rule(word(&unit[u]), &t);
+        text_add(&t, "@layers:%d-%d", u - 1, end - 2);
     }
-    if (strcmp(word(&unit[n - 1]), word(&unit[0])) != 0)
-        text_add(&t, ",%s@head", word(&unit[n - 1]));
+    if (strcmp(word(&unit[n - 1]), word(&unit[0])) != 0) {
+        add_rule(word(&unit[n - 1]), &t);
+        text_add(&t, "@head");
+    }
     return text_done(&t, out);
 }
 
@@ -246,6 +256,18 @@ static const char *zero_word(const UnitOptions *o)
 static const char *offload_word(const UnitOptions *o)
 {
     return o->offload_names ? o->offload_names : "none";
+}
+
+static const char *weights_word(const UnitOptions *o)
+{
+    return o->zero_weights ? o->zero_weights : "none";
+}
+
+static bool parts_weights(const PlanPoint *p)
+{
+    for (int u = 0; u < p->n_units; u++)
+        if (p->unit[u].zero_weights) return true;
+    return false;
 }
 
 static bool offloads(const PlanPoint *p)
@@ -264,6 +286,11 @@ static Err set_units(const PlanPoint *p, Arena *a, Config *c)
         const char *offload;
         TRY(unit_values(p->unit, p->n_units, offload_word, a, &offload));
         TRY(set_text(KEY_parallel_offload, a, c, offload));
+    }
+    if (parts_weights(p)) {
+        const char *weights;
+        TRY(unit_values(p->unit, p->n_units, weights_word, a, &weights));
+        TRY(set_text(KEY_parallel_zero_weights, a, c, weights));
     }
     TRY(set_text(KEY_parallel_zero, a, c, zero));
     return set_text(KEY_parallel_recompute, a, c, recompute);

@@ -40,15 +40,17 @@ void units_text(const Job *job, Text *t)
 {
     const Unit *unit = job->model.unit;
     const char *head = "  units      ";
-    if (!job->settings.parallel.units) return;
+    if (!job->settings.parallel.units && !job->settings.parallel.zero_weights) return;
     for (int u = 0, last; u < job->model.n_units; u = last + 1) {
         const UnitOptions *o = &job->unit[u];
         last = run_end(job, u);
         text_add(t, "%s%s", head, unit[u].name);
         if (last > u) text_add(t, "-%s", strrchr(unit[last].name, '.') + 1);
-        text_add(t, ": zero %d, gradients reduced after %s micro-batch, recompute %s, offload %s",
-                 o->zero, o->zero >= 2 || o->reduce_each ? "each" : "the last",
-                 job_recompute_text(o), names_or_none(o->offload_names));
+        text_add(t, ": zero %d, ", o->zero);
+        if (o->zero_weights) text_add(t, "zero_weights %s, ", o->zero_weights);
+        text_add(t, "gradients reduced after %s micro-batch, recompute %s, offload %s",
+                 o->zero >= 2 || o->reduce_each ? "each" : "the last", job_recompute_text(o),
+                 names_or_none(o->offload_names));
         if (job->settings.parallel.mesh.tp > 1)
             text_add(t, ", sequence %s", o->sequence ? "true" : "false");
         if (job->settings.parallel.mesh.cp > 1)
@@ -68,12 +70,13 @@ json_t *units_options_json(const Job *job)
         const UnitOptions *o = &job->unit[u];
         last = run_end(job, u);
         json_array_append_new(
-            list, json_pack("{s:s, s:s, s:i, s:b, s:s, s:s, s:b, s:s, s:b, s:s}", "first",
+            list, json_pack("{s:s, s:s, s:i, s:s, s:b, s:s, s:s, s:b, s:s, s:b, s:s}", "first",
                             job->model.unit[u].name, "last", job->model.unit[last].name, "zero",
-                            o->zero, "reduce_each", o->zero >= 2 || o->reduce_each, "recompute",
-                            job_recompute_text(o), "offload", names_or_none(o->offload_names),
-                            "sequence", o->sequence, "context", context_name(o->context),
-                            "regather", !o->keep_gathered, "fp8", names_or_none(o->fp8_names)));
+                            o->zero, "zero_weights", names_or_none(o->zero_weights), "reduce_each",
+                            o->zero >= 2 || o->reduce_each, "recompute", job_recompute_text(o),
+                            "offload", names_or_none(o->offload_names), "sequence", o->sequence,
+                            "context", context_name(o->context), "regather", !o->keep_gathered,
+                            "fp8", names_or_none(o->fp8_names)));
     }
     return list;
 }

@@ -50,11 +50,13 @@ static Err settings_of(const char *lines, Config *c, JobSettings *out)
     return config_job(c, &model, out);
 }
 
-static const char example[] = "  zero: [3@layers:0-2, 1, 0@head]\n"
-                              "  recompute: [full@layers:0, mlp.act+mid@layers:2-4, selective]\n"
-                              "  offload: [attn.in@layers:5]\n"
-                              "  sequence: [true@layers:1-3]\n"
-                              "  regather: [false@layers:3]\n";
+static const char example[] =
+    "  zero: [3@layers:0-2, 1, 0@head]\n"
+    "  recompute: [full@layers:0, mlp.act+mid@layers:2-4, selective]\n"
+    "  offload: [attn.in@layers:5]\n"
+    "  sequence: [true@layers:1-3]\n"
+    "  regather: [false@layers:3]\n"
+    "  zero_weights: [mlp.*=3+self_attn.*=2@layers:1, mlp.down_proj.*=0]\n";
 
 static void check_example(const JobSettings *s)
 {
@@ -72,6 +74,8 @@ static void check_example(const JobSettings *s)
         assert_int_equal(u[i].offload_names != NULL, i == 6);
         assert_int_equal(u[i].sequence, i >= 2 && i <= 4);
         assert_int_equal(u[i].keep_gathered, i == 4);
+        assert_string_equal(u[i].zero_weights,
+                            i == 2 ? "mlp.*=3,self_attn.*=2" : "mlp.down_proj.*=0");
     }
 }
 

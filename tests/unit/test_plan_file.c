@@ -215,12 +215,12 @@ static void layers_may_differ(void **state)
                                      RECOMPUTE_FULL,     RECOMPUTE_NAMED, RECOMPUTE_NONE,
                                      RECOMPUTE_SELECTIVE};
     const char *run = file("run.yaml", run_text), *again;
-    const char *text =
-        with_layers(make_plan(run), "  embed: [zero 0]\n  0-1: [zero 3, recompute full]\n"
-                                    "  2-2: [zero 1, recompute full]\n"
-                                    "  3-3: [zero 1, recompute mlp.* attn.o]\n"
-                                    "  4-4: [zero 1, offload attn.in]\n"
-                                    "  head: [zero 2, recompute selective]\n");
+    const char *text = with_layers(
+        make_plan(run), "  embed: [zero 0]\n  0-1: [zero 3, recompute full]\n"
+                        "  2-2: [zero 1, recompute full]\n"
+                        "  3-3: [zero 1, recompute mlp.* attn.o]\n"
+                        "  4-4: [zero 1, zero_weights mlp.*=3 self_attn.*=0, offload attn.in]\n"
+                        "  head: [zero 2, recompute selective]\n");
     Config c, d;
     ModelConfig model;
     (void)state;
@@ -230,7 +230,9 @@ static void layers_may_differ(void **state)
             assert_int_equal(u[i].zero, zero[i]);
             assert_int_equal(u[i].recompute, kept[i]);
             assert_int_equal(u[i].offload_names != NULL, i == 5);
+            assert_int_equal(u[i].zero_weights != NULL, i == 5);
         }
+        assert_string_equal(u[5].zero_weights, "mlp.*=3,self_attn.*=0");
         assert_string_equal(u[4].recompute_names, "mlp.*,attn.o");
         assert_string_equal(u[5].offload_names, "attn.in");
         DO(config_model(round ? &d : &c, &arena, &model));

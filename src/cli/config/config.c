@@ -218,6 +218,7 @@ static Err settle(Config *c)
                         c->origin[KEY_optim_min_lr], c->optim_min_lr, c->optim_lr,
                         c->origin[KEY_optim_lr], c->optim_lr);
     TRY(check_patterns(c, KEY_parallel_recompute, &c->parallel_recompute, 3));
+    TRY(check_patterns(c, KEY_parallel_zero_weights, &c->parallel_zero_weights, 1));
     TRY(check_patterns(c, KEY_parallel_offload, &c->parallel_offload, 1));
     TRY(check_patterns(c, KEY_precision_fp8, &c->precision_fp8, 1));
     TRY(config_check_fp8(c));

@@ -6,8 +6,8 @@
 #include <string.h>
 
 static const KeyId ruled_keys[] = {
-    KEY_parallel_zero,     KEY_parallel_recompute, KEY_parallel_offload, KEY_parallel_sequence,
-    KEY_parallel_regather, KEY_parallel_context,   KEY_precision_fp8};
+    KEY_parallel_zero,     KEY_parallel_zero_weights, KEY_parallel_recompute, KEY_parallel_offload,
+    KEY_parallel_sequence, KEY_parallel_regather,     KEY_parallel_context,   KEY_precision_fp8};
 enum { N_RULED = sizeof ruled_keys / sizeof *ruled_keys };
 
 static bool takes_rules(KeyId id)
@@ -59,8 +59,8 @@ static Err check_value(KeyId id, const char *origin, const char *text, Arena *a)
 {
     Config *scratch;
     const WrittenValue one = {.text = text, .origin = origin};
-    const bool patterns =
-        id == KEY_parallel_recompute || id == KEY_parallel_offload || id == KEY_precision_fp8;
+    const bool patterns = id == KEY_parallel_recompute || id == KEY_parallel_offload ||
+                          id == KEY_parallel_zero_weights || id == KEY_precision_fp8;
     const size_t n = strlen(text);
     if (patterns && (n == 0 || *text == '+' || text[n - 1] == '+' || strstr(text, "++")))
         return err_fail(ERR_CONFIG, "%s: %s: a rule without a value; write none", origin,
@@ -192,6 +192,9 @@ static Err set_option(const LayerRule *rule, Arena *a, UnitOptions *o)
     case KEY_parallel_offload:
         o->offload_names = NULL;
         return strcmp(value, "none") == 0 ? OK : patterns_of(value, a, &o->offload_names);
+    case KEY_parallel_zero_weights:
+        o->zero_weights = NULL;
+        return strcmp(value, "none") == 0 ? OK : patterns_of(value, a, &o->zero_weights);
     case KEY_precision_fp8:
         o->fp8_names = NULL;
         return strcmp(value, "none") == 0 ? OK : patterns_of(value, a, &o->fp8_names);

@@ -95,8 +95,8 @@ static Err too_many(const Config *c)
 static Err settle_reduce(Config *c)
 {
     if (c->parallel_zero < 2 || c->parallel_reduce == REDUCE_EACH) return OK;
-    if (layer_rules_first(c, KEY_parallel_zero))
-        return OK; /* for the units whose level allows it */
+    if (layer_rules_first(c, KEY_parallel_zero) || strcmp(c->parallel_zero_weights.text, "none"))
+        return OK; /* for the weights whose level allows it */
     if (!was_given(c, KEY_parallel_reduce)) {
         c->parallel_reduce = REDUCE_EACH; /* the printed configuration then loads again */
         return OK;
@@ -190,6 +190,13 @@ Err config_settle_mesh(Config *c)
     return check_fold(c);
 }
 
+/* The levels of single weights for all units without a rule; NULL: none. */
+static const char *weight_levels(const Config *c)
+{
+    const char *text = c->parallel_zero_weights.text;
+    return strcmp(text, "none") == 0 ? NULL : text;
+}
+
 ParallelSettings config_parallel(const Config *c)
 {
     return (ParallelSettings){.mesh = {.dp_replicate = (int)c->mesh_dp_replicate,
@@ -202,6 +209,7 @@ ParallelSettings config_parallel(const Config *c)
                                        .etp = (int)c->mesh_etp,
                                        .stream_weights = c->parallel_weights == WEIGHTS_STREAM},
                               .zero = (int)c->parallel_zero,
+                              .zero_weights = weight_levels(c),
                               .live = (int)c->parallel_live,
                               .fold = (int)c->numerics_fold,
                               .reduce_each = c->parallel_reduce == REDUCE_EACH,

@@ -50,7 +50,7 @@ typedef struct {
 } PlanPrediction;
 
 /* The words of one entry of `layers`, in the order in which a plan is written. */
-enum { WORD_ZERO, WORD_RECOMPUTE, WORD_OFFLOAD, N_PLAN_WORDS };
+enum { WORD_ZERO, WORD_WEIGHTS, WORD_RECOMPUTE, WORD_OFFLOAD, N_PLAN_WORDS };
 
 typedef struct {
     int64_t first, last;
@@ -86,7 +86,8 @@ Err plan_file_check(const Config *c, const ModelConfig *model, Arena *temp);
 Err plan_model_hash(const ModelConfig *model, Arena *temp, uint64_t *out);
 /* Local. A hash of the values of all keys that a plan decides; predictions are for these. */
 Err plan_choices_hash(const Config *c, Arena *temp, uint64_t *out);
-/* Local. The key of a word of `layers`: parallel.zero, parallel.recompute, parallel.offload. */
+/* Local. The key of a word of `layers`: parallel.zero, parallel.zero_weights, parallel.recompute,
+ * parallel.offload. */
 KeyId plan_word_key(int word);
 
 #endif

@@ -8,6 +8,7 @@
 KeyId plan_word_key(int word)
 {
     static const KeyId key[N_PLAN_WORDS] = {[WORD_ZERO] = KEY_parallel_zero,
+                                            [WORD_WEIGHTS] = KEY_parallel_zero_weights,
                                             [WORD_RECOMPUTE] = KEY_parallel_recompute,
                                             [WORD_OFFLOAD] = KEY_parallel_offload};
     return key[word];
@@ -48,8 +49,8 @@ static Err read_word(const KeyValue *v, const char *item, Arena *a, PlanLayers *
     while (w < N_PLAN_WORDS && (strlen(names[w]) != n || strncmp(names[w], item, n) != 0)) w++;
     if (w == N_PLAN_WORDS)
         return err_fail(ERR_CONFIG,
-                        "%s: layers %s: \"%.40s\": unknown word; a layer has zero, recompute and "
-                        "offload, as in [zero 1, recompute selective]",
+                        "%s: layers %s: \"%.40s\": unknown word; a layer has zero, zero_weights, "
+                        "recompute and offload, as in [zero 1, recompute selective]",
                         v->value.origin, v->name, item);
     if (!item[n] || !item[n + 1])
         return err_fail(ERR_CONFIG, "%s: layers %s: %s has no value; write one, as in \"%s %s\"",
@@ -172,6 +173,12 @@ static void add_items(const char *value, Text *out)
     for (const char *c = value; *c; c++) text_add(out, "%c", *c == '+' || *c == ',' ? ' ' : *c);
 }
 
+static const TextList *list_of(const Config *c, int word)
+{
+    if (word == WORD_WEIGHTS) return &c->parallel_zero_weights;
+    return word == WORD_OFFLOAD ? &c->parallel_offload : &c->parallel_recompute;
+}
+
 static void add_value(const Config *c, int word, int unit, Text *out)
 {
     const LayerRule *rule = rule_of(c, plan_word_key(word), unit);
@@ -180,23 +187,25 @@ static void add_value(const Config *c, int word, int unit, Text *out)
     else if (word == WORD_ZERO)
         text_add(out, "%lld", (long long)c->parallel_zero);
     else
-        add_items((word == WORD_OFFLOAD ? &c->parallel_offload : &c->parallel_recompute)->text,
-                  out);
+        add_items(list_of(c, word)->text, out);
 }
 
-/* "[zero 1, recompute mlp.* attn.o]"; offload only if there is any. */
+/* "[zero 1, recompute mlp.* attn.o]"; the words for single weights and for offload only if there
+ * are any. */
 static Err words_text(const Config *c, int unit, Arena *temp, const char **out)
 {
-    const char *names;
-    Text offload = text_in(temp);
-    add_value(c, WORD_OFFLOAD, unit, &offload);
-    TRY(text_done(&offload, &names));
+    const char *value[N_PLAN_WORDS];
+    for (int w = 0; w < N_PLAN_WORDS; w++) {
+        Text one = text_in(temp);
+        add_value(c, w, unit, &one);
+        TRY(text_done(&one, &value[w]));
+    }
     Text t = text_in(temp);
-    text_add(&t, "[zero ");
-    add_value(c, WORD_ZERO, unit, &t);
-    text_add(&t, ", recompute ");
-    add_value(c, WORD_RECOMPUTE, unit, &t);
-    if (strcmp(names, "none") != 0) text_add(&t, ", offload %s", names);
+    for (int w = 0; w < N_PLAN_WORDS; w++) {
+        const bool always = w == WORD_ZERO || w == WORD_RECOMPUTE;
+        if (always || strcmp(value[w], "none") != 0)
+            text_add(&t, "%s%s %s", w ? ", " : "[", key_at(plan_word_key(w))->name, value[w]);
+    }
     text_add(&t, "]");
     return text_done(&t, out);
 }
