@@ -55,6 +55,7 @@ const char *layout_words(const ParallelSettings *p, char *buffer)
     if (p->mesh.stream_weights) add_word(buffer, "weights=stream");
     if (p->keep_gathered) add_word(buffer, "regather=false");
     if (p->units) add_word(buffer, "mixed");
+    if (p->zero_weights) add_word(buffer, "operators");
     if (p->fold > 1) add_word(buffer, "fold=%d", p->fold);
     if (p->live && p->zero == 3) add_word(buffer, "live=%d", p->live);
     return buffer[0] ? buffer : strcpy(buffer, "one rank");
@@ -101,7 +102,8 @@ static Err bad_word(const char *word)
         "layout: \"%s\" is not a word of a layout; the words are dp=N dp_replicate=N "
         "dp_shard=N cp=N cp_heads=N cp_inner=N context=NAME tokens=NAME tp=N pp=N ep=N etp=N "
         "schedule=NAME chunks=N slices=N group=N split=cost evict zero=0..3 live=N fold=N "
-        "reduce=each sequence weights=stream regather=false mixed, separated by spaces; separate "
+        "reduce=each sequence weights=stream regather=false mixed operators, separated by spaces; "
+        "separate "
         "layouts by ;",
         word);
 }
@@ -145,6 +147,7 @@ static Err parse_word(const char *word, ParallelSettings *p)
         return p->sequence = true, OK;
     if (strcmp(word, "evict") == 0 || strcmp(word, "evict=true") == 0) return p->evict = true, OK;
     if (strcmp(word, "mixed") == 0) return p->units = &layout_mixed_mark, OK;
+    if (strcmp(word, "operators") == 0) return p->zero_weights = layout_operators_mark, OK;
     if (strcmp(word, "weights=stream") == 0) return p->mesh.stream_weights = true, OK;
     if (strcmp(word, "regather=false") == 0) return p->keep_gathered = true, OK;
     if (strcmp(word, "reduce=each") == 0) return p->reduce_each = true, OK;

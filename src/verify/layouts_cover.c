@@ -21,6 +21,7 @@ enum {
     STREAM,
     EP,
     ETP,
+    OPERATORS,
     N_OPTIONS
 };
 
@@ -56,6 +57,7 @@ static ParallelSettings settings_of(const int *value, const LayoutLimits *limits
         .context = context_of(value, limits),
         .tokens = value[CP] && !limits->frames ? (TokenMap)(value[TOKENS] + 1) : TOKENS_AUTO,
         .units = value[MIXED] ? &layout_mixed_mark : NULL,
+        .zero_weights = value[OPERATORS] ? layout_operators_mark : NULL,
     };
 }
 
@@ -69,7 +71,8 @@ static bool is_plain(const ParallelSettings *p)
     if (p->reduce_each && p->zero >= 2) return false;
     if (p->split && p->mesh.pp == 1) return false;
     if (p->mesh.dp_replicate > 1 && p->mesh.dp_shard == 1) return false;
-    return dp * cp > 1 || (p->zero == 0 && !p->reduce_each); /* one rank has no state to share */
+    return dp * cp > 1 || (p->zero == 0 && !p->reduce_each &&
+                           !p->zero_weights); /* one rank has no state to share */
 }
 
 /* True if there is a head for each of `parts` ranks, and tp leaves whole key heads. */
@@ -142,7 +145,8 @@ Err layouts_covering(const LayoutLimits *limits, Arena *arena, ParallelSettings 
                    [MIXED] = 2,
                    [STREAM] = 2,
                    [EP] = limits->experts > 0 ? ranks : 1,
-                   [ETP] = limits->experts > 0 ? ranks : 1},
+                   [ETP] = limits->experts > 0 ? ranks : 1,
+                   [OPERATORS] = 2},
         .may = may,
         .context = limits};
     int *row;

@@ -1,7 +1,11 @@
 /* mixed.c -- layouts whose layers differ: every other unit has other options than the layout. */
 #include "verify/mixed.h"
 
+#include "base/text.h"
+#include "plan/operators.h"
+
 const UnitOptions layout_mixed_mark = {0};
+const char *const layout_operators_mark = "operators";
 
 static int dp_cp(const MeshSizes *m)
 {
@@ -29,6 +33,45 @@ static Err new_units(const JobSettings *job, Arena *arena, UnitOptions **out)
     return OK;
 }
 
+Err operator_rules(const JobSettings *job, Arena *arena, const char **out)
+{
+    const int level = (job->parallel.zero + 1) % 4;
+    Model model;
+    TRY(model_build(job->config, job->dtype, job->batch, arena, &model));
+    const char **rules;
+    TRY(ARENA_NEW(arena, model.n_kinds, &rules));
+    for (int k = 0; k < model.n_kinds; k++) {
+        WeightSplits splits;
+        TRY(weight_splits(&model.kind[k], arena, &splits));
+        if (splits.n) TRY(weight_rules(&splits, 0, level, arena, &rules[k]));
+    }
+    Text t = text_in(arena);
+    const char *join = "";
+    for (int k = 0; k < model.n_kinds; k++) {
+        if (!rules[k]) continue;
+        text_add(&t, "%s%s", join, rules[k]);
+        join = ",";
+    }
+    return text_done(&t, out);
+}
+
+Err operator_reference(const char *rules, int zero, bool each, Arena *arena, const char **out,
+                       bool *exists)
+{
+    char *text;
+    *out = rules;
+    if (!rules) return OK;
+    TRY(arena_string(arena, rules, out));
+    text = (char *)(uintptr_t)*out;
+    for (char *at = text; *at; at++) {
+        if (*at != '=') continue;
+        const int level = at[1] - '0';
+        *exists = *exists && (level >= 2) == each;
+        if (level > zero) at[1] = (char)('0' + zero);
+    }
+    return OK;
+}
+
 Err mixed_units(const JobSettings *job, Arena *arena, const UnitOptions **out)
 {
     JobSettings uniform = *job;
@@ -45,18 +88,25 @@ Err mixed_reference(const JobSettings *job, int zero, Arena *arena, const UnitOp
                     bool *changed)
 {
     UnitOptions *units;
+    bool exists = true;
     TRY(new_units(job, arena, &units));
     *changed = false;
     for (int u = 0; u < (int)job->config->n_layers + 2; u++) {
         UnitOptions *o = &units[u];
+        const bool given = o->reduce_each;
         o->reduce_each = o->reduce_each || o->zero >= 2;
         const UnitOptions before = *o;
+        bool same = true;
+        TRY(operator_reference(before.zero_weights, zero, o->reduce_each, arena, &o->zero_weights,
+                               &same));
+        exists = exists && (same || given);
         if (o->zero > zero) o->zero = zero;
         o->recompute = job->compile.recompute;
         o->recompute_names = job->compile.recompute_names;
         o->offload_names = job->compile.offload_names;
         *changed = *changed || !job_same_options(&before, o);
     }
+    *changed = *changed && exists;
     *out = units;
     return OK;
 }

@@ -212,7 +212,7 @@ static bool uniform_reference(const VerifySettings *s, const ParallelSettings *p
         reference->zero = 1;
         return p->zero > 1;
     }
-    if (p->zero > 0) return true;
+    if (p->zero > 0 || p->zero_weights) return true;
     if (p->mesh.pp > 1) {
         const bool sliced = in_slices(s, p);
         reference->mesh.pp = 1;
@@ -239,6 +239,10 @@ static Err exact_reference(const VerifySettings *s, const ParallelSettings *p, A
     const TrialSettings t = trial_of(s, p, GRADE_EXACT, dp_of(p));
     *exists = uniform_reference(s, p, arena, reference) &&
               !(reference->fold > 1 && s->config->experts.balance_global); /* it counts over dp */
+    bool same = true;
+    TRY(operator_reference(p->zero_weights, reference->zero, p->zero >= 2, arena,
+                           &reference->zero_weights, &same));
+    *exists = *exists && (same || p->reduce_each);
     if (!p->units) return OK;
     *reference = *p;
     reference->live = 0;
@@ -266,8 +270,12 @@ Err verify_layout(const VerifySettings *s, const ParallelSettings *given, Arena 
     bool exact = false;
     *n = 0;
     TRY(check_reference(s->config));
-    if (given->units == &layout_mixed_mark) {
+    if (given->zero_weights == layout_operators_mark) {
         const TrialSettings t = trial_of(s, given, GRADE_EXACT, dp_of(given));
+        TRY(operator_rules(&t.job, arena, &settled.zero_weights));
+    }
+    if (given->units == &layout_mixed_mark) {
+        const TrialSettings t = trial_of(s, &settled, GRADE_EXACT, dp_of(given));
         TRY(mixed_units(&t.job, arena, &settled.units));
     }
     if (!s->on_device_only) line[(*n)++] = (VerifyLine){.layout = *layout, .grade = GRADE_F64};
