@@ -113,6 +113,7 @@ Err arena_push(Arena *a, size_t bytes, void **out)
 Err arena_new(Arena *a, size_t count, size_t element_bytes, void *out)
 {
     void *p;
+    MUST(!a->is_device, "arena %s: the host cannot clear the memory of a device", a->name);
     if (count > SIZE_MAX / element_bytes)
         return err_fail(ERR_NOMEM, "arena %s: %zu elements of %zu bytes are too many", a->name,
                         count, element_bytes);
@@ -138,7 +139,8 @@ void arena_rewind(Arena *a, size_t mark)
 {
     MUST(mark <= a->used_bytes, "arena %s: mark %zu is past %zu", a->name, mark, a->used_bytes);
 #ifndef NDEBUG
-    if (a->base) memset(a->base + mark, 0xA5, a->used_bytes - mark); /* poison: a late read shows */
+    if (a->base && !a->is_device)
+        memset(a->base + mark, 0xA5, a->used_bytes - mark); /* poison: a late read shows */
 #endif
     a->used_bytes = mark;
 }

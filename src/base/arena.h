@@ -13,6 +13,7 @@
 #ifndef BASE_ARENA_H
 #define BASE_ARENA_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include "base/err.h"
 
@@ -23,6 +24,7 @@ typedef struct {
     const char *name;
     char *base; /* NULL: it only counts */
     size_t cap_bytes, used_bytes, peak_bytes;
+    bool is_device; /* memory that the host cannot write: neither cleared nor poisoned */
 } Arena;
 
 /* Local. Reserves cap_bytes of addresses. */

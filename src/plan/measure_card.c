@@ -207,7 +207,8 @@ Err measure_card(Measurer *m)
     void *block;
     m->rt->deterministic(m->context, false);
     TRY(m->rt->alloc(m->context, bytes, &block));
-    Arena operands = {"device operands", block, bytes, 0, 0};
+    Arena operands = {
+        .name = "device operands", .base = block, .cap_bytes = bytes, .is_device = true};
     m->operands = &operands;
     const Err err = measure_operands(m, &operands);
     m->rt->free(m->context, block);
