@@ -98,7 +98,7 @@ Node *graph_node(Graph *g, OpId op, const OpAttr *attr, int n_in, const Value *i
     *n = (Node){.op = op, .n_in = n_in, .n_out = n_out, .queue = QUEUE_COMPUTE, .chunk = g->chunk};
     if (attr) n->attr = *attr;
     if ((err = ARENA_NEW(g->arena, n_in, &n->in)) != OK) return failed(g, err), NULL;
-    memcpy(n->in, in, (size_t)n_in * sizeof *in);
+    if (n_in > 0) memcpy(n->in, in, (size_t)n_in * sizeof *in);
     if ((err = infer_outputs(g, n, given, dims)) != OK) return failed(g, err), NULL;
     const Signature sig = op_signature(op);
     for (int i = 0; i < n_out; i++)
@@ -212,7 +212,7 @@ Err graph_order_moves(Graph *g)
     int to = 0;
     TRY(ARENA_NEW(g->arena, g->n_moves + 1, &move));
     TRY(ARENA_NEW(g->arena, g->n_moves + 1, &taken));
-    memcpy(move, g->move, (size_t)g->n_moves * sizeof *move);
+    if (g->n_moves > 0) memcpy(move, g->move, (size_t)g->n_moves * sizeof *move);
     for (int i = 0; i < g->n_nodes; i++)
         if (op_pairs(g->node[i].op)) taken[g->node[i].attr.move.index] = true;
     for (int i = 0; i < g->n_nodes; i++) {

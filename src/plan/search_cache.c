@@ -105,9 +105,9 @@ static Err lookup(CacheTable *t, const CacheKey *key, Arena *arena, CacheEntry *
 
 static int64_t hash_text(const char *text)
 {
-    int64_t h = 0;
-    for (int i = 0; text && text[i]; i++) h = h * 131 + text[i];
-    return h;
+    uint64_t h = 0;
+    for (int i = 0; text && text[i]; i++) h = h * 131 + (unsigned char)text[i];
+    return (int64_t)h;
 }
 
 static CacheKey unit_key(const PlanPoint *p)

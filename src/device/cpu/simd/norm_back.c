@@ -245,7 +245,7 @@ static Err norm_back(const Call *call, Norm m)
 {
     NormBackward b = {.m = m, .rows = row_count(m.x), .width = row_length(m.x)};
     if (b.width == 0) return OK;
-    b.form = form_to_read(&m);
+    b.form = b.rows > 0 ? form_to_read(&m) : AS_F32;
     b.per_tile = max_i64(max_i64(TILE_WORK / b.width, blocks_of(b.rows, MAX_TILES)), 1);
     b.tiles = blocks_of(b.rows, b.per_tile);
     Workspace *space = NULL;
