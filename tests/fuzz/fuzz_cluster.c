@@ -4,10 +4,10 @@
 #include "fuzz/fuzz.h"
 #include "plan/cluster.h"
 
-static const char *printed(const Cluster *c)
+static const char *printed(const Cluster *c, Arena *a)
 {
     const char *text;
-    Text t = text_in(fuzz_arena());
+    Text t = text_in(a);
     cluster_text(c, &t);
     if (text_done(&t, &text) != OK) abort();
     return text;
@@ -15,13 +15,12 @@ static const char *printed(const Cluster *c)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+    Arena *const a = fuzz_arena();
     Cluster c, again;
-    if (cluster_read(fuzz_file(data, size), fuzz_arena(), &c) != OK) return 0;
-    char *first = strdup(printed(&c));
-    if (!first) abort();
+    if (cluster_read(fuzz_file(data, size), a, &c) != OK) return 0;
+    const char *first = printed(&c, a);
     const char *path = fuzz_file((const uint8_t *)first, strlen(first));
-    if (cluster_read(path, fuzz_arena(), &again) != OK) abort();
-    if (strcmp(first, printed(&again)) != 0) abort();
-    free(first);
+    if (cluster_read(path, a, &again) != OK) abort();
+    if (strcmp(first, printed(&again, a)) != 0) abort();
     return 0;
 }
