@@ -193,5 +193,8 @@ CostGroup cost_group_strided(const CostRates *r, int members, int stride);
  * all-reduce, a reduce-scatter or an all-to-all, the output of an all-gather, the message of a send
  * or a broadcast. 0 for a group of one. */
 double cost_transfer_seconds(const CostRates *r, CommKind kind, CostGroup group, double bytes);
+/* Local. The least that messages of so many bytes in all take one after the other. By a table,
+ * several may take less than one: small sums stay in the caches. */
+double cost_parts_seconds(const CostRates *r, CommKind kind, CostGroup group, double bytes);
 
 #endif

@@ -143,3 +143,14 @@ double cost_transfer_seconds(const CostRates *r, CommKind kind, CostGroup g, dou
     }
     return 0;
 }
+
+double cost_parts_seconds(const CostRates *r, CommKind kind, CostGroup g, double bytes)
+{
+    const CostTable *table = g.any_link ? NULL : find_table(r, kind, g);
+    double least = cost_transfer_seconds(r, kind, g, bytes);
+    if (!table || g.members <= 1) return least; /* by the formulas, one is the fastest */
+    const CostCurve *c = &table->seconds;
+    for (int i = 0; i < c->n && c->x[i] <= bytes; i++)
+        least = smaller(least, bytes * c->y[i] / c->x[i]);
+    return least;
+}

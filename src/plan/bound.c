@@ -118,22 +118,49 @@ static void divide(const PlanPoint *p, const UnitBound *unit, double *dense, dou
     }
 }
 
-PackBound pack_bound(const PlanSpace *s, const PlanPoint *p, const UnitBound *unit)
+/* The groups of a unit's packs; those of experts are in use with ep alone. */
+static void groups_of(const PlanSpace *s, const PlanPoint *p, const UnitBound *unit,
+                      PackGroup *dense, PackGroup *experts)
 {
     const CostRates *r = &s->cluster->rates;
-    const int shards = p->mesh.dp_shard * p->mesh.cp, stage = plan_dp(p) * p->mesh.cp * p->mesh.tp;
-    PackGroup dense = {.shards = shards,
-                       .data = cost_group_strided(r, plan_dp(p) * p->mesh.cp, p->mesh.tp),
-                       .shard = cost_group_strided(r, shards, p->mesh.tp)};
-    PackGroup experts = {0};
-    divide(p, unit, dense.elements, experts.elements);
+    const int shards = p->mesh.dp_shard * p->mesh.cp, stage = plan_dp(p) * p->mesh.cp * p->mesh.tp,
+              grid = p->mesh.ep * p->mesh.etp;
+    *dense = (PackGroup){.shards = shards,
+                         .data = cost_group_strided(r, plan_dp(p) * p->mesh.cp, p->mesh.tp),
+                         .shard = cost_group_strided(r, shards, p->mesh.tp)};
+    *experts = (PackGroup){0};
+    divide(p, unit, dense->elements, experts->elements);
+    if (p->mesh.ep == 1) return;
+    experts->shards = stage / grid;
+    experts->data = experts->shard = cost_group_strided(r, stage / grid, grid);
+}
+
+PackBound pack_bound(const PlanSpace *s, const PlanPoint *p, const UnitBound *unit)
+{
+    PackGroup dense, experts;
+    groups_of(s, p, unit, &dense, &experts);
     const PackBound a = group_bound(s, &dense);
     if (p->mesh.ep == 1) return a;
-    const int grid = p->mesh.ep * p->mesh.etp;
-    experts.shards = stage / grid;
-    experts.data = experts.shard = cost_group_strided(r, stage / grid, grid);
     const PackBound b = group_bound(s, &experts);
     return both_bounds(&a, &b);
+}
+
+static double least_reduce(const PlanSpace *s, const PackGroup *g)
+{
+    const CostRates *r = &s->cluster->rates;
+    double bytes = 0;
+    for (int zero = 0; zero < N_ZERO; zero++)
+        bytes += g->elements[zero] * (double)dtype_bytes(dtype_wide(s->base->dtype));
+    if (bytes == 0) return 0;
+    return smaller(cost_parts_seconds(r, COMM_ALL_REDUCE, g->data, bytes),
+                   cost_parts_seconds(r, COMM_REDUCE_SCATTER, g->shard, bytes));
+}
+
+double pack_least_reduce(const PlanSpace *s, const PlanPoint *p, const UnitBound *unit)
+{
+    PackGroup dense, experts;
+    groups_of(s, p, unit, &dense, &experts);
+    return larger(least_reduce(s, &dense), p->mesh.ep == 1 ? 0 : least_reduce(s, &experts));
 }
 
 static double reduces(const PackBound *p) { return p->reduce_s[0] + p->reduce_s[1]; }
@@ -156,6 +183,9 @@ static PackBound least_pack_bound(const Bounder *b, const UnitBound *unit)
         least.norm_s = smaller(least.norm_s, one.norm_s);
         least.update_s = smaller(least.update_s, one.update_s);
         least.state_bytes = smaller(least.state_bytes, one.state_bytes);
+        if (fixed < 0)
+            least.reduce_s[0] =
+                smaller(least.reduce_s[0], pack_least_reduce(b->in->space, &p, unit));
         least.grad_bytes = smaller(least.grad_bytes, one.grad_bytes);
     }
     return least;

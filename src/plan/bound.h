@@ -65,6 +65,8 @@ typedef struct {
 } PackBound;
 /* Local. Of the unit's packs, with the point's ZeRO levels; rules of weights need unit->weight. */
 PackBound pack_bound(const PlanSpace *s, const PlanPoint *p, const UnitBound *unit);
+/* Local. The least seconds of the unit's reductions if its weights may have any ZeRO levels. */
+double pack_least_reduce(const PlanSpace *s, const PlanPoint *p, const UnitBound *unit);
 
 /* Local. Bounds of the classes of a summary without ZeRO and without dp. */
 Err layout_bound(const LayoutSummary *s, DType dtype, int n_moments, LayoutBound *out);

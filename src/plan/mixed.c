@@ -200,7 +200,7 @@ static Err raise_costs(MixedSearch *m, MixedFamily *f)
     double bound = 0;
     TRY(ARENA_NEW(s->temp, 1, &c));
     if (f->level == FAMILY_PLAYED) {
-        TRY(mixed_open(s, &f->point, (ChoiceRange){3, false}, c));
+        TRY(mixed_open(s, &f->point, (ChoiceRange){3, true}, c));
         TRY(mixed_bound(c, m->r->limit_bytes, s->temp, &bound));
         if (bound > f->bound_s) f->bound_s = bound;
         f->level = FAMILY_BOUNDED;
@@ -248,6 +248,19 @@ static void take_least(const UnitSummary *u, UnitSummary *least)
     least->update_s = smaller(least->update_s, u->update_s);
 }
 
+/* Weights of a unit may have several levels: their reductions may take less than one. */
+static Err part_reduces(PlanSearch *s, const PlanPoint *p, int n_classes, UnitSummary *least)
+{
+    const LayoutUnits *units;
+    if (s->space.fixed.zero >= 0) return OK;
+    TRY(cache_units(s, p, &units));
+    for (int k = 0; k < n_classes; k++) {
+        double *seconds = &least[k].reduce[REDUCE_AFTER_LAST].begun_s;
+        *seconds = smaller(*seconds, pack_least_reduce(&s->space, p, &units->bound.class[k]));
+    }
+    return OK;
+}
+
 /* Plays the family's schedule: no choice of its units is faster. */
 static Err raise_played(MixedSearch *m, MixedFamily *f)
 {
@@ -263,6 +276,7 @@ static Err raise_played(MixedSearch *m, MixedFamily *f)
         for (int k = 0; k < sum.n_classes && n; k++) take_least(&class[k], &least[k]);
         n++;
     }
+    TRY(part_reduces(s, &f->point, sum.n_classes, least));
     sum.class = least;
     m->best->bounded++;
     s->counts.played++;

@@ -15,7 +15,7 @@ typedef struct {
 typedef struct {
     double bytes, seconds; /* of the units as they are now */
     int n;
-    Exchange at[MAX_STAGE_GROUPS * MAX_PLAIN_CHOICES];
+    Exchange at[MAX_STAGE_GROUPS * MAX_UNIT_CHOICES];
 } Relaxed;
 
 static int by_gain(const void *a, const void *b)
@@ -65,9 +65,8 @@ static Err stage_bound(const MixedCosts *c, const MixedStage *s, const SumWeight
     Relaxed r = {0};
     for (int g = 0; g < s->n; g++) {
         const StageGroup *group = &s->group[g];
-        FrontierPoint point[MAX_PLAIN_CHOICES];
+        FrontierPoint point[MAX_UNIT_CHOICES];
         const Frontier *f;
-        MUST(c->n[group->class] <= MAX_PLAIN_CHOICES, "choices without levels of weights");
         for (int i = 0; i < c->n[group->class]; i++) {
             const UnitChoice *choice = &c->choice[group->class][i];
             point[i] =
