@@ -57,11 +57,11 @@ typedef struct {
      * since their models pack q, k and v, and gate and up. */
     bool unfused;
     Fp8Options fp8;
-    ContextChoice context;        /* attention over cp by this plan */
-    double expert_rows;           /* rows that a rank of experts has room for, as a factor of its
+    ContextChoice context; /* attention over cp by this plan */
+    double expert_rows;    /* rows that a rank of experts has room for, as a factor of its
                                    * even share of those that all ranks send; 0: as many as there
                                    * can be */
-    bool balance_global;          /* routers' balance losses count the tokens of all dp ranks */
+    bool balance_global;   /* routers' balance losses count the tokens of all dp ranks */
     /* Of one thread; it outlives the programs. NULL: each compilation searches its placements. */
     PlaceMemo *places;
     const DevicePrepack *prepack; /* weights are prepacked for GEMMs of this device; NULL: no */
@@ -111,7 +111,8 @@ Err quantize(Graph *g, const CompileOptions *options);
  * weight. */
 bool quantize_chooses(const Graph *g, const Node *n, const char *patterns);
 /* Local. ERR_CONFIG if a pattern matches no weight of a GEMM that may run in FP8; names those. */
-Err quantize_check(const char *patterns, const Graph *kind, int n_kinds, Arena *temp);
+Err quantize_check(const char *key, const char *patterns, const Graph *kind, int n_kinds,
+                   Arena *temp);
 /* Places values on the mesh, forward and backward together, inserts transfers, and gives the graph
  * the shapes of one rank. */
 Err place(Graph *g, const CompileOptions *options);

@@ -285,13 +285,14 @@ static int collect(const Graph *kind, int n_kinds, const char **name)
     return n;
 }
 
-Err quantize_check(const char *patterns, const Graph *kind, int n_kinds, Arena *temp)
+Err quantize_check(const char *key, const char *patterns, const Graph *kind, int n_kinds,
+                   Arena *temp)
 {
     const char **name;
     const int n = collect(kind, n_kinds, NULL);
     TRY(ARENA_NEW(temp, n + 1, &name));
     collect(kind, n_kinds, name);
-    return names_check_in("precision.fp8", patterns, name, n, temp);
+    return names_check_in(key, patterns, name, n, temp);
 }
 
 /* The value of the marks of delayed scaling, or NO_VALUE. */

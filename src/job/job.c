@@ -108,19 +108,13 @@ static Err check_parallel(const Job *job)
             "numerics.fold=%d with mesh.cp=%d: gradients of dp x cp ranks are summed in one "
             "reduction, whose order fold cannot reproduce; set mesh.cp=1 or numerics.fold=1",
             p->fold, p->mesh.cp);
-    bool each = false;
-    int zero = 0;
-    for (int u = 0; u < job->model.n_units; u++) {
-        const UnitOptions o = job_unit_options(&job->settings, u);
-        each = each || o.reduce_each || job_most_zero(&o) >= 2;
-        zero = max_int(zero, job_most_zero(&o));
-    }
-    if (each)
+    char key[REASON_BYTES];
+    const char *out = job_reduces_each(job, key);
+    if (out)
         return err_fail(ERR_CONFIG,
-                        "numerics.fold=%d with reductions after each micro-batch (parallel.zero=%d "
-                        "or parallel.reduce=each): fold reproduces reductions after the last; set "
-                        "parallel.reduce=last and parallel.zero=0 or 1",
-                        p->fold, zero);
+                        "numerics.fold=%d with %s: gradients are reduced after each micro-batch, "
+                        "and fold reproduces reductions after the last; set %s",
+                        p->fold, key, out);
     if (job->settings.micros % p->fold != 0)
         return err_fail(
             ERR_CONFIG,

@@ -90,6 +90,11 @@ typedef struct {
 
 enum { MAX_STAGE_RULES = 16 };
 
+/* Where the patterns of keys were written, for messages: "plan.yaml:18"; NULL: nowhere. */
+typedef struct {
+    const char *recompute, *offload, *zero_weights, *fp8;
+} PatternOrigins;
+
 typedef struct {
     JobKind kind;
     bool inference; /* no training job shares its state: weights have no f32 master copy. JOB_LOSS
@@ -110,6 +115,7 @@ typedef struct {
     int n_stage_rules;
     OptimSettings optim;
     ParallelSettings parallel;
+    PatternOrigins origin;
 } JobSettings;
 
 /* What the programs of a variant run: any slice of this length, or one slice if cp shards its

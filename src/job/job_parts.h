@@ -12,9 +12,16 @@
 Err job_choose_strategy(Job *job, Arena *arena);
 /* Local. ERR_CONFIG if an option of a unit is out of range, or contradicts another. */
 Err job_check_units(const Job *job, Arena *temp);
-/* Local. ERR_CONFIG for rules of weights (UnitOptions.zero_weights) that name no weight or no
- * level. */
-Err job_check_weights(const Model *m, const char *rules, Arena *temp);
+enum { REASON_BYTES = 128 };
+/* Local. The setting by which gradients are reduced after each micro-batch, in `key`; returns the
+ * setting that ends it, or NULL if there is none. */
+const char *job_reduces_each(const Job *job, char key[REASON_BYTES]);
+enum { WRITTEN_KEY_BYTES = 256 };
+/* Local. "plan.yaml:18: parallel.recompute", for messages. */
+const char *job_written_key(const char *origin, const char *key, char buffer[WRITTEN_KEY_BYTES]);
+/* Local. ERR_CONFIG for rules of weights (UnitOptions.zero_weights) that name no level, or no
+ * weight of the units that have them, or only weights that earlier rules decide. */
+Err job_check_weights(const Job *job, const char *rules, Arena *temp);
 /* Local. Gives weights with ZeRO levels of their own packs of their own. */
 Err job_part_packs(Job *job);
 /* Local. The ZeRO level of a pack; needs job->unit. */

@@ -48,50 +48,71 @@ int job_most_zero(const UnitOptions *o)
     return most;
 }
 
-/* The weights of all kinds, each name once; returns their number. */
-static int collect(const Model *m, const char **name)
+static bool has_rules(const Job *job, int unit, const char *rules)
 {
+    const char *own = job_unit_options(&job->settings, unit).zero_weights;
+    return own && strcmp(own, rules) == 0;
+}
+
+/* The weights of the units that have these rules, each name once; returns their number. */
+static int collect(const Job *job, const char *rules, const char **name)
+{
+    const Model *m = &job->model;
     int n = 0;
-    for (int k = 0; k < m->n_kinds; k++)
-        for (int i = 0; i < m->kind[k].n_params; i++) {
+    for (int u = 0; u < m->n_units; u++) {
+        const Graph *g = &m->kind[m->unit[u].kind];
+        for (int i = 0; i < g->n_params && has_rules(job, u, rules); i++) {
             int same = 0;
-            while (same < n && strcmp(name[same], m->kind[k].param[i].name) != 0) same++;
-            if (same == n) name[n++] = m->kind[k].param[i].name;
+            while (same < n && strcmp(name[same], g->param[i].name) != 0) same++;
+            if (same == n) name[n++] = g->param[i].name;
         }
+    }
     return n;
 }
 
-static Err no_match(const char *pattern, const char *const *name, int n, Arena *temp)
+static Err no_match(const char *key, const char *pattern, const char *const *name, int n,
+                    Arena *temp)
 {
     const char *near = text_nearest(pattern, name, n), *list;
     Text t = text_in(temp);
     for (int i = 0; i < n; i++) text_add(&t, "%s%s", i ? ", " : "", name[i]);
     TRY(text_done(&t, &list));
     return err_fail(
-        ERR_CONFIG, "parallel.zero_weights=%s: matches no weight of any unit%s%s%s; there are %s",
+        ERR_CONFIG, "%s=%s: matches no weight of the units it is for%s%s%s; there are %s", key,
         pattern, near ? "; did you mean " : "", near ? near : "", near ? "?" : "", list);
 }
 
-Err job_check_weights(const Model *m, const char *rules, Arena *temp)
+Err job_check_weights(const Job *job, const char *rules, Arena *temp)
 {
+    const Model *m = &job->model;
     int n = 0;
     const char **name;
+    char key[WRITTEN_KEY_BYTES];
     WeightRule r;
+    job_written_key(job->settings.origin.zero_weights, "parallel.zero_weights", key);
     for (int k = 0; k < m->n_kinds; k++) n += m->kind[k].n_params;
     TRY(ARENA_NEW(temp, n + 1, &name));
-    n = collect(m, name);
-    while (next_rule(&rules, &r)) {
+    n = collect(job, rules, name);
+    for (const char *rest = rules; next_rule(&rest, &r);) {
         char pattern[128];
-        bool found = false;
+        bool found = false, decides = false;
         snprintf(pattern, sizeof pattern, "%.*s", min_int(r.length, 80), r.at);
         if (r.level < 0)
             return err_fail(ERR_CONFIG,
-                            "parallel.zero_weights=%s: write a pattern of names of weights and a "
-                            "ZeRO level from 0 to 3, as mlp.*=3",
-                            pattern);
-        for (int i = 0; i < n; i++)
-            found = found || text_glob_part(r.at, (size_t)r.length, name[i]);
-        if (!found) return no_match(pattern, name, n, temp);
+                            "%s=%s: write a pattern of names of weights and a ZeRO level from 0 to "
+                            "3, as mlp.*=3",
+                            key, pattern);
+        for (int i = 0; i < n; i++) {
+            if (!text_glob_part(r.at, (size_t)r.length, name[i])) continue;
+            found = true;
+            decides = decides || job_weight_level(rules, name[i]) == r.level;
+        }
+        if (!found) return no_match(key, pattern, name, n, temp);
+        if (!decides)
+            return err_fail(ERR_CONFIG,
+                            "%s=%s=%d: patterns before it match all its weights, and the first one "
+                            "decides; write it first, or leave it out",
+                            key, pattern, r.level);
     }
     return OK;
 }

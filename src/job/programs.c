@@ -131,10 +131,13 @@ static const char *names_of(const Job *job, int class, NamesEffect effect)
 /* Checks that each pattern changes a program of the classes that have it. */
 static Err check_effect(const Job *job, NamesEffect effect, Arena *temp)
 {
-    static const char *const key[] = {
-        [NAMES_RECOMPUTED] = "parallel.recompute", [NAMES_OFFLOAD] = "parallel.offload"};
+    const PatternOrigins *from = &job->settings.origin;
+    const bool offload = effect == NAMES_OFFLOAD;
+    char key[WRITTEN_KEY_BYTES];
     const int classes = job->programs.n_classes;
     Program *with;
+    job_written_key(offload ? from->offload : from->recompute,
+                    offload ? "parallel.offload" : "parallel.recompute", key);
     TRY(ARENA_NEW(temp, classes, &with));
     for (int c = 0; c < classes; c++) {
         const char *names = names_of(job, c, effect);
@@ -148,7 +151,7 @@ static Err check_effect(const Job *job, NamesEffect effect, Arena *temp)
         }
         if (done) continue;
         const NamesTarget target = {with, n, job_recompute_text(&job->unit[job->class_unit[c]])};
-        TRY(names_check_effect(key[effect], names, effect, &target, temp));
+        TRY(names_check_effect(key, names, effect, &target, temp));
     }
     return OK;
 }

@@ -94,14 +94,8 @@ static Err check_order(const Job *job, const int *group)
     for (int p = 0; p < job->model.n_packs; p++)
         several = several || (group[p] > 0 && group[p] < job->settings.micros);
     if (!several || adds_in_order(&job->chunks)) return OK;
-    char key[48] = "parallel.reduce=each";
-    const char *out = "parallel.reduce=last";
-    int zero = 0;
-    for (int u = 0; u < job->model.n_units; u++) zero = max_int(zero, job_most_zero(&job->unit[u]));
-    if (zero >= 2) {
-        snprintf(key, sizeof key, "parallel.zero=%d", zero);
-        out = "parallel.zero=0 or 1, with parallel.reduce=last";
-    }
+    char key[REASON_BYTES];
+    const char *out = job_reduces_each(job, key);
     if (set->fold > 1) {
         snprintf(key, sizeof key, "numerics.fold=%d", set->fold);
         out = "numerics.fold=1";

@@ -6,7 +6,9 @@
  *     layer.1    zero 3, full, sequence          2    x sharded over tp
  *     layer.2    zero 1, full, sequence          2    ZeRO changes no program
  *     layer.3    zero 1                          4    x sharded over tp, y whole */
+#include <stdio.h>
 #include <string.h>
+#include "base/math.h"
 #include "compile/names.h"
 #include "job/job_parts.h"
 
@@ -81,20 +83,54 @@ void job_unit_stages(const Job *job, int16_t *stage)
         for (int u = s->first_unit[c]; u < s->first_unit[c + 1]; u++) stage[u] = s->stage_of[c];
 }
 
+const char *job_written_key(const char *origin, const char *key, char buffer[WRITTEN_KEY_BYTES])
+{
+    snprintf(buffer, WRITTEN_KEY_BYTES, "%.200s%s%s", origin ? origin : "", origin ? ": " : "",
+             key);
+    return buffer;
+}
+
 /* Checks the names of a unit, unless those of the unit before are the same. */
 static Err check_names(const Job *job, int unit, Arena *temp)
 {
     const Model *m = &job->model;
+    const PatternOrigins *from = &job->settings.origin;
+    char key[WRITTEN_KEY_BYTES];
     const UnitOptions o = job_unit_options(&job->settings, unit);
     const UnitOptions before = unit ? job_unit_options(&job->settings, unit - 1) : (UnitOptions){0};
     if (o.recompute == RECOMPUTE_NAMED && !same_names(o.recompute_names, before.recompute_names))
-        TRY(names_check("parallel.recompute", o.recompute_names, m->kind, m->n_kinds, temp));
+        TRY(names_check(job_written_key(from->recompute, "parallel.recompute", key),
+                        o.recompute_names, m->kind, m->n_kinds, temp));
     if (o.zero_weights && !same_names(o.zero_weights, before.zero_weights))
-        TRY(job_check_weights(m, o.zero_weights, temp));
+        TRY(job_check_weights(job, o.zero_weights, temp));
     if (o.fp8_names && !same_names(o.fp8_names, before.fp8_names))
-        TRY(quantize_check(o.fp8_names, m->kind, m->n_kinds, temp));
+        TRY(quantize_check(job_written_key(from->fp8, "precision.fp8", key), o.fp8_names, m->kind,
+                           m->n_kinds, temp));
     if (same_names(o.offload_names, before.offload_names)) return OK;
-    return names_check("parallel.offload", o.offload_names, m->kind, m->n_kinds, temp);
+    return names_check(job_written_key(from->offload, "parallel.offload", key), o.offload_names,
+                       m->kind, m->n_kinds, temp);
+}
+
+const char *job_reduces_each(const Job *job, char key[REASON_BYTES])
+{
+    UnitOptions most = {0};
+    bool each = false;
+    for (int u = 0; u < job->model.n_units; u++) {
+        const UnitOptions o = job_unit_options(&job->settings, u);
+        each = each || o.reduce_each;
+        most.zero = max_int(most.zero, o.zero);
+        if (job_most_zero(&o) >= 2 && o.zero < 2) most.zero_weights = o.zero_weights;
+    }
+    if (most.zero >= 2) {
+        snprintf(key, REASON_BYTES, "parallel.zero=%d", most.zero);
+        return "parallel.zero=0 or 1, with parallel.reduce=last";
+    }
+    if (most.zero_weights) {
+        snprintf(key, REASON_BYTES, "parallel.zero_weights=%.80s", most.zero_weights);
+        return "levels 0 and 1 there, with parallel.reduce=last";
+    }
+    snprintf(key, REASON_BYTES, "parallel.reduce=each");
+    return each ? "parallel.reduce=last" : NULL;
 }
 
 Err job_check_units(const Job *job, Arena *temp)

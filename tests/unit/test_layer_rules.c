@@ -180,9 +180,19 @@ static void names_must_have_an_effect(void **state)
     (void)state;
     DO(settings_of("  recompute: [mlp.act@layers:0-1, mlp.atc@layers:2]\n", &c, &s));
     expect_error("name", job_compile(&s, &arena, &job), ERR_CONFIG,
-                 "parallel.recompute=mlp.atc: matches no value of any unit; did you mean mlp.act?");
+                 ":8: parallel.recompute=mlp.atc: matches no value of any unit; did you "
+                 "mean mlp.act?");
+    DO(settings_of("  zero_weights: [mlp.*=3@layers:0-1, mlp.*=2@head]\n", &c, &s));
+    expect_error("weights", job_compile(&s, &arena, &job), ERR_CONFIG,
+                 ":8: parallel.zero_weights=mlp.*: matches no weight of the units");
     DO(settings_of("  recompute: [mlp.act@layers:0-1, head.in@layers:2]\n", &c, &s));
     expect_error("effect", job_compile(&s, &arena, &job), ERR_CONFIG, "head.in");
+    DO(settings_of("  zero_weights: [mlp.*=3@layers:0-1]\n", &c, &s));
+    DO(job_compile(&s, &arena, &job));
+    s.parallel.fold = 2;
+    s.parallel.mesh.dp_shard = 1;
+    expect_error("fold", job_compile(&s, &arena, &job), ERR_CONFIG,
+                 "numerics.fold=2 with parallel.zero_weights=mlp.*=3: gradients");
 }
 
 int main(void)

@@ -125,13 +125,15 @@ static void packs_are_not_fused(void **state)
     world_result_close(&unit);
 }
 
-/* A rule that names no weight, or no level, is refused. */
+/* A rule that names no weight or no level, or that decides nothing, is refused. */
 static void bad_rules_are_refused(void **state)
 {
     (void)state;
-    static const char *const bad[][2] = {{"mpl.*=3", "matches no weight of any unit"},
-                                         {"mlp.*", "a ZeRO level from 0 to 3"},
-                                         {"mlp.*=4", "a ZeRO level from 0 to 3"}};
+    static const char *const bad[][2] = {
+        {"mpl.*=3", "run.yaml:7: parallel.zero_weights=mpl.*: matches no weight"},
+        {"mlp.*=3,mlp.down_proj.*=1", "the first one decides"},
+        {"mlp.*", "a ZeRO level from 0 to 3"},
+        {"mlp.*=4", "a ZeRO level from 0 to 3"}};
     Arena arena;
     DO(arena_open(&arena, "test", ARENA_PLENTY));
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
@@ -139,6 +141,7 @@ static void bad_rules_are_refused(void **state)
         Job *job;
         set.parallel.mesh.dp_shard = 2;
         set.parallel.zero_weights = bad[i][0];
+        set.origin.zero_weights = "run.yaml:7";
         DO(ARENA_NEW(&arena, 1, &job));
         expect_error(bad[i][0], job_share(&set, &arena, job), ERR_CONFIG, bad[i][1]);
     }

@@ -240,7 +240,11 @@ Err config_job(const Config *c, const ModelConfig *model, JobSettings *out)
                      .schedule = c->parallel_schedule,
                      .compile = compile_options(c),
                      .optim = optim_settings(c),
-                     .parallel = config_parallel(c)};
+                     .parallel = config_parallel(c),
+                     .origin = {.recompute = c->origin[KEY_parallel_recompute],
+                                .offload = c->origin[KEY_parallel_offload],
+                                .zero_weights = c->origin[KEY_parallel_zero_weights],
+                                .fp8 = c->origin[KEY_precision_fp8]}};
     Option device;
     TRY(machine_choice(c, &device));
     s.compile.device_memory = device_find(option_text(device))->own_memory;
