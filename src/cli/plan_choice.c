@@ -141,6 +141,15 @@ static Err refuse_rules(const Config *c, KeyId key, const char *origin)
                     origin, key_at(key)->path, rule);
 }
 
+/* Levels of single weights are an outcome of the search over layers that differ. */
+static Err by_weight(const char *key)
+{
+    return err_fail(ERR_CONFIG,
+                    "%s: the search chooses the weights and their levels together, and takes none "
+                    "as given; leave it out, and change the plan file afterwards",
+                    key);
+}
+
 Err plan_fixed_of(const Config *c, PlanFixed *out)
 {
     *out = plan_fixed_none();
@@ -150,6 +159,7 @@ Err plan_fixed_of(const Config *c, PlanFixed *out)
         if (is_argument(c, key) || is_among(key, kept, N_KEPT))
             TRY(refuse_rules(c, key, c->origin[key]));
         if (!plan_decides(key) || !is_argument(c, key) || is_among(key, kept, N_KEPT)) continue;
+        if (key == KEY_parallel_zero_weights) return by_weight("parallel.zero_weights");
         if (!is_among(key, searched, N_SEARCHED))
             return err_fail(ERR_CONFIG,
                             "%s: the search does not choose it, and plans have its default; leave "
@@ -165,6 +175,27 @@ Err plan_fixed_of(const Config *c, PlanFixed *out)
                     c->parallel_offload.text);
 }
 
+/* The axis along which several ranks give the key an effect: other plans are no answer. */
+static void need_axis(KeyId key, PlanFixed *f)
+{
+    f->over_cp = f->over_cp || key == KEY_parallel_context;
+    f->over_pp = f->over_pp || key == KEY_parallel_schedule || key == KEY_parallel_chunks ||
+                 key == KEY_parallel_split;
+}
+
+static Err refuse_free(const Config *c, KeyId key, const char *setting)
+{
+    if (key == KEY_parallel_context && c->parallel_context == CONTEXT_BY_AUTO)
+        return err_fail(ERR_CONFIG,
+                        "--explain-choice %.80s: auto is what the search chooses; give gather, "
+                        "ring or ulysses",
+                        setting);
+    if (key == KEY_mesh_dp && c->mesh_dp < 1)
+        return err_fail(ERR_CONFIG, "--explain-choice %.80s: give a number of ranks from 1 on",
+                        setting);
+    return OK;
+}
+
 Err plan_fix(const char *setting, Arena *a, PlanFixed *f)
 {
     char section[64] = "", name[64] = "";
@@ -177,13 +208,19 @@ Err plan_fix(const char *setting, Arena *a, PlanFixed *f)
                         setting);
     const int key = key_find(section, name);
     if (key < 0) return key_unknown("--explain-choice", section, name);
+    if (key == KEY_parallel_zero_weights)
+        return by_weight("--explain-choice parallel.zero_weights");
     if (!is_among((KeyId)key, searched, N_SEARCHED))
-        return err_fail(ERR_CONFIG, "--explain-choice %.80s: the search does not choose this key",
+        return err_fail(ERR_CONFIG,
+                        "--explain-choice %.80s: the search does not choose this key; docs/PLAN.md "
+                        "lists those that it chooses",
                         setting);
     TRY(ARENA_NEW(a, 1, &c));
     const WrittenValue value = {.text = equals + 1, .origin = "--explain-choice"};
     TRY(key_set((KeyId)key, &value, a, c));
     TRY(refuse_rules(c, (KeyId)key, value.origin));
+    TRY(refuse_free(c, (KeyId)key, setting));
+    need_axis((KeyId)key, f);
     return fix_key(c, (KeyId)key, f);
 }
 

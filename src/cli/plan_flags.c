@@ -140,6 +140,8 @@ Err plan_open_space(PlanVerb *v)
     TRY(set_cluster(v, cluster));
     v->space = (PlanSpace){.base = &v->job, .cluster = r->cluster, .global = config->batch_global};
     TRY(plan_fixed_of(config, &v->space.fixed));
+    PlanFixed choice = v->space.fixed; /* its errors come before the search */
+    if (v->flag.choice) TRY(plan_fix(v->flag.choice, v->arena, &choice));
     TRY(read_gpus(v, (int)config->run_ranks));
     TRY(check_ranks(v, config));
     TRY(read_objective(v));

@@ -137,6 +137,7 @@ static Err fill(const PlanReport *r, Arena *temp, json_t *o)
     set(o, "frontier", frontier);
     if (r->n_choice > 0) TRY(row_json(&r->with_choice, temp, &choice));
     set(o, "choice", choice ? choice : json_null());
+    if (r->choice && r->n_choice == 0) set_text(o, "no_choice", r->no_choice);
     return OK;
 }
 

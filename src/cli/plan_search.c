@@ -193,31 +193,6 @@ static Err search_ranks(PlanVerb *v, int ranks)
     return OK;
 }
 
-/* Says why no plan has the choice: there is none, the compiler refuses them, or none fits. */
-static Err explain_no_choice(const PlanVerb *v, PlanSearch *s, const char **out)
-{
-    Text t = text_in(v->arena);
-    char need[24], limit[24];
-    double least = INFINITY, bytes;
-    for (int i = 0; i < s->n; i++)
-        if (s->node[i].level != LEVEL_REFUSED && s->node[i].memory_bytes < least)
-            least = s->node[i].memory_bytes;
-    if (s->n == 0)
-        text_add(&t,
-                 "the space has no plan with it for %d rank%s: dp x cp x pp x tp is their "
-                 "number, cp leaves a rank 1024 tokens of a sequence, ep and etp are for a mixture "
-                 "of experts, ep divides them, etp is 1 or tp; docs/PLAN.md lists the values",
-                 s->space.ranks, s->space.ranks == 1 ? "" : "s");
-    else if (isinf(least))
-        text_add(&t, "the compiler refuses the %d plan%s with it: %s", s->n, s->n == 1 ? "" : "s",
-                 plan_link(s, &s->node[0].point, &bytes) == OK ? "" : err_text());
-    else
-        text_add(&t, "none of the %d plans with it fits: each needs at least %s of %s", s->n,
-                 text_bytes((int64_t)least, need),
-                 text_bytes((int64_t)v->report.limit_bytes, limit));
-    return text_done(&t, out);
-}
-
 static Err search_choice(PlanVerb *v)
 {
     PlanReport *r = &v->report;
@@ -231,7 +206,7 @@ static Err search_choice(PlanVerb *v)
     TRY(search_limit(v, &s, r->limit_bytes, &r->with_choice, &found));
     add_counts(r, &s);
     r->n_choice = found;
-    return found ? OK : explain_no_choice(v, &s, &r->no_choice);
+    return found ? OK : plan_no_choice(v, &s, &r->no_choice);
 }
 
 static Err nothing_fits(const PlanVerb *v)

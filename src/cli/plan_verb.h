@@ -3,6 +3,7 @@
  *     plan.c          the verb: flags, then the parts below, then the output
  *     plan_flags.c    the space and its limits
  *     plan_search.c   searches: for each number of ranks, for the frontier, for a choice
+ *     plan_no_choice.c why no plan has a choice
  *     plan_nodes.c    the order of the nodes
  *     plan_measure.c  runs of the best plans
  *     plan_best.c     the best plan as `sheaf train --plan` would read it */
@@ -39,6 +40,8 @@ Err plan_open_space(PlanVerb *v);
 Err plan_search_all(PlanVerb *v);
 /* Local. Opens a search; also for a single plan. */
 Err plan_open_search(PlanVerb *v, int ranks, const PlanFixed *fixed, PlanSearch *s);
+/* Local. Why no plan of a search has the choice of --explain-choice. */
+Err plan_no_choice(const PlanVerb *v, PlanSearch *s, const char **out);
 /* Local. Runs the best plans, calibrates the cluster, and searches again, if --measure is there. */
 Err plan_measure(PlanVerb *v);
 /* Local. Orders the nodes for each row, if the cluster's links between nodes differ. */

@@ -4,7 +4,7 @@
 #include <string.h>
 #include "job/batch.h"
 
-enum { MAX_MICRO = 8, MIN_TOKENS = 1024 };
+enum { MAX_MICRO = 8 };
 
 typedef struct {
     const PlanSpace *s;
@@ -199,6 +199,7 @@ static Err add_mesh(PointList *l, int tp, int cp, int pp)
         .mesh = {
             .dp_replicate = 1, .dp_shard = dp, .tp = tp, .pp = pp, .cp = cp, .ep = 1, .etp = 1}};
     if (!fits(f->tp, tp) || !fits(f->cp, cp) || !fits(f->pp, pp) || !fits(f->dp, dp)) return OK;
+    if ((f->over_cp && cp == 1) || (f->over_pp && pp == 1)) return OK;
     if (dp > s->global) return OK; /* ranks without a sequence */
     return add_experts(l, p);
 }
@@ -208,7 +209,7 @@ Err plan_points(const PlanSpace *s, Arena *arena, PlanPoint **out, int *n)
     PointList l = {.s = s, .arena = arena};
     const ModelConfig *model = s->base->config;
     const int node = s->cluster->rates.level[0].ranks;
-    const int64_t least = s->min_tokens ? s->min_tokens : MIN_TOKENS;
+    const int64_t least = s->min_tokens ? s->min_tokens : MIN_CP_TOKENS;
     for (int tp = 1; tp <= s->ranks && tp <= model->n_heads; tp++) {
         if (s->ranks % tp != 0 || (node && tp > node)) continue;
         for (int cp = 1; cp <= s->ranks / tp; cp++) {

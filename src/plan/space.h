@@ -42,6 +42,8 @@ typedef struct {
 /* The names of values that a plan offloads: all. */
 #define PLAN_OFFLOAD "*"
 
+enum { MIN_CP_TOKENS = 1024 };
+
 /* Choices that are given. */
 typedef struct {
     int dp, tp, cp, pp;        /* 0: free */
@@ -53,6 +55,7 @@ typedef struct {
     int chunks;                /* 0: free */
     int by_cost;               /* -1: free */
     bool keeps_offload;        /* offload is as in `base` */
+    bool over_cp, over_pp;     /* only meshes with several ranks along the axis */
 } PlanFixed;
 
 typedef struct {
@@ -61,7 +64,7 @@ typedef struct {
     int64_t global; /* sequences per step */
     int ranks;
     int64_t max_micro;  /* 0: 8 */
-    int64_t min_tokens; /* 0: 1,024 */
+    int64_t min_tokens; /* of a sequence on a rank along cp; 0: MIN_CP_TOKENS */
     PlanFixed fixed;
 } PlanSpace;
 

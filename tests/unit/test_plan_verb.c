@@ -196,11 +196,55 @@ static void fixed_keys_and_choices(void **state)
     assert_not_printed(" pp=2");
     assert_int_equal(sheaf_verb(1, "plan", cluster, "--gpus=2", "--explain-choice=mesh.tp=3", NULL),
                      0);
-    assert_printed("the space has no plan with it for 2 ranks: dp x cp x pp x tp");
+    assert_printed("mesh.tp=3: the 2 ranks of --gpus are no multiple of 3");
     assert_int_equal(sheaf_verb(1, "plan", cluster, "--gpus=2", "--memory=0.0018",
                                 "--explain-choice=mesh.dp=2", NULL),
                      0);
     assert_printed("plans with it fits: each needs at least");
+}
+
+/* Why the space has no plan with a choice, and choices that only some meshes give an effect. */
+static void choices_have_reasons(void **state)
+{
+    static const char *const rows[][3] = {
+        {"--explain-choice=parallel.context=ring", "batch.micro=1",
+         "mesh.cp=2 leaves a rank 16 of the 32 tokens of a sequence"},
+        {"--explain-choice=parallel.context=ring", "mesh.cp=1",
+         "it has an effect on two or more ranks along cp, and mesh.cp=1 is given"},
+        {"--explain-choice=parallel.schedule=zbv", "mesh.dp=1", "best with it  dp=1 pp=2 zbv"},
+        {"--explain-choice=mesh.tp=2", "mesh.pp=2",
+         "mesh.tp=2 x mesh.pp=2: the 2 ranks of --gpus are no multiple of 4"},
+        {"--explain-choice=mesh.tp=64", "batch.micro=1", "mesh.tp=64: the model has 4 heads"},
+        {"--explain-choice=mesh.pp=9", "batch.micro=1", "no multiple of 9"},
+        {"--explain-choice=mesh.ep=2", "batch.micro=1", "mesh.ep=2: the model has no experts"},
+        {"--explain-choice=parallel.sequence=true", "mesh.tp=1", "and mesh.tp=1 is given"},
+        {"--explain-choice=parallel.zero=3", "mesh.dp=1", "ZeRO shards over two or more ranks"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_int_equal(sheaf_verb(1, "plan", cluster, "--gpus=2", rows[i][0], rows[i][1], NULL),
+                         0);
+        assert_printed(rows[i][2]);
+    }
+    assert_int_equal(
+        sheaf_verb(1, "plan", cluster, "--gpus=2", "--json", "--explain-choice=mesh.tp=3", NULL),
+        0);
+    assert_printed("\"no_choice\": \"the space has no plan with it");
+}
+
+/* A choice that cannot be searched is refused before the search. */
+static void bad_choices_are_refused(void **state)
+{
+    static const char *const rows[][2] = {
+        {"--explain-choice=parallel.context=auto", "auto is what the search chooses"},
+        {"--explain-choice=mesh.dp=-1", "give a number of ranks from 1 on"},
+        {"--explain-choice=parallel.zero_weights=mlp.*=3", "takes none as given"},
+        {"parallel.zero_weights=mlp.*=3", "parallel.zero_weights: the search chooses the weights"},
+        {"--explain-choice=data.seq_len=3", "docs/PLAN.md lists those that it chooses"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_int_equal(sheaf_verb(2, "plan", cluster, "--gpus=2", rows[i][0], NULL), 2);
+        assert_printed(rows[i][1]);
+    }
 }
 
 static void written_plans_are_read(void **state)
@@ -280,6 +324,8 @@ int main(void)
                                        cmocka_unit_test(nodes_are_ordered),
                                        cmocka_unit_test(saves_count_in_host_memory),
                                        cmocka_unit_test(fixed_keys_and_choices),
+                                       cmocka_unit_test(choices_have_reasons),
+                                       cmocka_unit_test(bad_choices_are_refused),
                                        cmocka_unit_test(written_plans_are_read),
                                        cmocka_unit_test(refusals),
                                        cmocka_unit_test(unwritable_files)};
