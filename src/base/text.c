@@ -214,3 +214,9 @@ const char *text_count(double count, char *buffer)
         snprintf(buffer, MAX_NUMBER_BYTES, "%.1f%s", value, unit[i]);
     return buffer;
 }
+
+const char *text_counted(int64_t n, const char *noun, char buffer[COUNTED_BYTES])
+{
+    snprintf(buffer, COUNTED_BYTES, "%lld %s%s", (long long)n, noun, n == 1 ? "" : "s");
+    return buffer;
+}

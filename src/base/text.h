@@ -42,5 +42,8 @@ const char *text_nearest(const char *word, const char *const *candidate, int n);
 const char *text_bytes(int64_t bytes, char *buffer);
 /* "1.5k", "12.0G", for counts and flops; `buffer` as for text_bytes. */
 const char *text_count(double count, char *buffer);
+/* "1 clip", "3 clips". */
+enum { COUNTED_BYTES = 48 };
+const char *text_counted(int64_t n, const char *noun, char buffer[COUNTED_BYTES]);
 
 #endif

@@ -65,10 +65,10 @@ static Err build_moving(const ClipBuild *b, Arena *a)
     if (err != OK || closed != OK) remove(b->out); /* a new file, which is incomplete */
     TRY(err);
     TRY(closed);
-    printf("%s: %lld clips of %lld frames of %lld x %lld latents, a disc that moves %g latents a "
-           "frame\n",
-           b->out, (long long)clips, (long long)frames, (long long)side, (long long)side,
-           moving_shapes_speed(&s));
+    char c[COUNTED_BYTES], f[COUNTED_BYTES];
+    printf("%s: %s of %s of %lld x %lld latents, a disc that moves %g latents a frame\n", b->out,
+           text_counted(clips, "clip", c), text_counted(frames, "frame", f), (long long)side,
+           (long long)side, moving_shapes_speed(&s));
     return OK;
 }
 
@@ -109,15 +109,16 @@ static Err check_alike(const ClipInputs *in, int i)
 {
     const ClipFile *f = &in->file[i].clips;
     const Array *a = &f->latents;
+    char channels[COUNTED_BYTES];
     const bool same = from_end(a, 2) == in->height && from_end(a, 1) == in->width &&
                       from_end(a, 0) == in->channels;
     if (!same)
         return err_fail(ERR_CONFIG,
-                        "%s: frames of %lld x %lld latents of %lld channels, and those of %s are "
-                        "%lld x %lld of %lld; build them apart",
+                        "%s: frames of %lld x %lld latents of %s, and those of %s are %lld x %lld "
+                        "of %lld; build them apart",
                         f->path, (long long)from_end(a, 2), (long long)from_end(a, 1),
-                        (long long)from_end(a, 0), in->file[0].clips.path, (long long)in->height,
-                        (long long)in->width, (long long)in->channels);
+                        text_counted(from_end(a, 0), "channel", channels), in->file[0].clips.path,
+                        (long long)in->height, (long long)in->width, (long long)in->channels);
     if (clip_file_frames(f) < in->frames)
         return err_fail(ERR_CONFIG, "%s: clips of %lld frames; give --frames %lld or less", f->path,
                         (long long)clip_file_frames(f), (long long)clip_file_frames(f));
@@ -198,9 +199,11 @@ static Err write_files(const ClipBuild *b, const ClipInputs *in, Arena *a)
     Text name = text_in(a);
     const int64_t shape[] = {in->clips, in->frames, in->height, in->width, in->channels};
     TRY(write_array(b->out, 5, shape, in, write_latents));
-    printf("%s: %lld clips of %lld frames of %lld x %lld latents of %lld channels\n", b->out,
-           (long long)in->clips, (long long)in->frames, (long long)in->height, (long long)in->width,
-           (long long)in->channels);
+    char clips[COUNTED_BYTES], frames[COUNTED_BYTES], channels[COUNTED_BYTES];
+    printf("%s: %s of %s of %lld x %lld latents of %s\n", b->out,
+           text_counted(in->clips, "clip", clips), text_counted(in->frames, "frame", frames),
+           (long long)in->height, (long long)in->width,
+           text_counted(in->channels, "channel", channels));
     if (!in->texts) return OK;
     text_add(&name, "%.*s.text.npy", (int)strlen(b->out) - 4, b->out);
     TRY(text_done(&name, &texts));
@@ -290,9 +293,10 @@ static Err describe(const ClipFile *f)
     TRY(scan(f->path, a, &s));
     const double mean = s.sum / (double)s.n;
     printf("%s: latents, %s\n", f->path, a->type);
-    printf("  clips      %lld of %lld frames of %lld x %lld latents of %lld channels\n",
-           (long long)clip_file_clips(f), (long long)clip_file_frames(f), (long long)from_end(a, 2),
-           (long long)from_end(a, 1), (long long)from_end(a, 0));
+    char frames[COUNTED_BYTES], channels[COUNTED_BYTES];
+    printf("  clips      %lld of %s of %lld x %lld latents of %s\n", (long long)clip_file_clips(f),
+           text_counted(clip_file_frames(f), "frame", frames), (long long)from_end(a, 2),
+           (long long)from_end(a, 1), text_counted(from_end(a, 0), "channel", channels));
     printf("  values     %.4g to %.4g, mean %.3g, standard deviation %.3g; noise has 0 and 1\n",
            s.low, s.high, mean, sqrt(fmax(0, s.squares / (double)s.n - mean * mean)));
     if (f->text.ndim == 0) return OK;

@@ -94,8 +94,9 @@ static Err describe_run(const char *path, Bytes data, Arena *a)
     model_config_print(&m, &t);
     TRY(text_done(&t, &words));
     printf("%s: a run file\n%s", path, words);
-    printf("  steps      %lld of %lld sequences of %lld tokens\n", (long long)c.run_steps,
-           (long long)c.batch_global, (long long)c.data_seq_len);
+    char sequences[COUNTED_BYTES];
+    printf("  steps      %lld of %s of %lld tokens\n", (long long)c.run_steps,
+           text_counted(c.batch_global, "sequence", sequences), (long long)c.data_seq_len);
     printf("  data       %s\n", c.data_train.n ? c.data_train.text : "none");
     fputs("  it sets   ", stdout);
     for (int i = 0; i < pairs.n; i++)

@@ -179,8 +179,9 @@ static void best_text(const PlanReport *r, Text *t)
     const CoarseTime *c = &best->time;
     const double tokens = (double)(r->config->batch_global * r->config->data_seq_len);
     const double peak = r->cluster->peak_flops_per_s[config_precision(r->config)->storage];
-    char a[24], b[24], n[24];
-    text_add(t, "\nBEST PLAN for %d ranks of %s\n", best->ranks, r->cluster->name);
+    char a[COUNTED_BYTES], b[24], n[24];
+    text_add(t, "\nBEST PLAN for %s of %s\n", text_counted(best->ranks, "rank", a),
+             r->cluster->name);
     text_add(t, "  step          %.3f ms; %.3f ms by the clock of `sheaf simulate`\n",
              1e3 * c->step_s, 1e3 * r->clock.step_s);
     text_add(t, "  tokens/s      %s\n", text_count(tokens / c->step_s, n));

@@ -216,7 +216,7 @@ static Err run_world(TrainSession *s)
 
 static void print_summary(const TrainSession *s)
 {
-    char rate[24], bytes[24], count[24];
+    char rate[24], bytes[24], count[24], steps[COUNTED_BYTES];
     const TrainResult *r = &s->run.result;
     const char *dir = s->run.folder.path;
     if (r->was_done) {
@@ -225,8 +225,9 @@ static void print_summary(const TrainSession *s)
                dir, (long long)r->steps, (long long)s->config.run_steps);
         return;
     }
-    printf("%s after %lld steps: loss %.4f at %s", r->stopped ? "stopped" : "done",
-           (long long)r->steps, r->first_loss, r->first == 1 ? "the start" : "step ");
+    printf("%s after %s: loss %.4f at %s", r->stopped ? "stopped" : "done",
+           text_counted(r->steps, "step", steps), r->first_loss,
+           r->first == 1 ? "the start" : "step ");
     if (r->first > 1) printf("%lld, where it resumed", (long long)r->first);
     printf(", %.4f at the end", r->last_loss);
     if (r->has_valid)

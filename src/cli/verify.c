@@ -90,8 +90,9 @@ static Err choose_layouts(const Config *c, const VerifyFlags *want, Arena *a, Ve
     TRY(layouts_covering(&limits, a, &cover, &n_cover));
     TRY(ARENA_NEW(a, n_cover + 1, out));
     *n = 0;
-    if ((layout_ranks(&own) > 1 || own.units) && layout_ranks(&own) <= MAX_RANKS)
-        (*out)[(*n)++] = own;
+    const int own_ranks = layout_ranks(&own), others = v->launch.by.ranks;
+    if (own_ranks > MAX_RANKS || (others > 1 && own_ranks != others)) v->own_left_out = own_ranks;
+    if ((own_ranks > 1 || own.units) && own_ranks <= MAX_RANKS) (*out)[(*n)++] = own;
     memcpy(*out + *n, cover, (size_t)n_cover * sizeof *cover);
     *n += n_cover;
     return OK;

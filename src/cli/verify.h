@@ -18,7 +18,8 @@ typedef struct {
     VerifySettings set; /* points to `stage` and `tried` */
     ParallelSettings *layout;
     int n_layouts;
-    int left_out; /* layouts of the covering set with another number of ranks than processes */
+    int left_out;     /* layouts of the covering set with another number of ranks than processes */
+    int own_left_out; /* ranks of the run's layout, if it is not compared; 0: it is */
     VerifyLine *line;
     int n_lines, failed;
 } Verification;

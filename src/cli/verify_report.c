@@ -85,15 +85,21 @@ void verify_print_lines(const VerifyLine *line, int n)
 
 void verify_print_summary(const Verification *v)
 {
+    char layouts[COUNTED_BYTES], lines[COUNTED_BYTES];
+    text_counted(v->n_lines, "comparison", lines);
     if (v->failed)
-        printf("\n%d of %d comparisons deviate: these layouts do not compute the same model\n",
-               v->failed, v->n_lines);
+        printf("\n%d of %s deviate%s: these layouts do not compute the same model\n", v->failed,
+               lines, v->n_lines == 1 ? "s" : "");
     else
-        printf("\n%d layouts, %d comparisons: all compute the same model\n", v->n_layouts,
-               v->n_lines);
+        printf("\n%s, %s: all compute the same model\n",
+               text_counted(v->n_layouts, "layout", layouts), lines);
     if (v->left_out > 0)
-        printf("%d layouts with other numbers of ranks than %d were left out\n", v->left_out,
-               v->launch.ranks);
+        printf("%s with other numbers of ranks than %d %s left out\n",
+               text_counted(v->left_out, "layout", layouts), v->launch.ranks,
+               v->left_out == 1 ? "was" : "were");
+    if (v->own_left_out > 0)
+        printf("the layout of the run was not compared: it has %s\n",
+               text_counted(v->own_left_out, "rank", layouts));
 }
 
 static json_t *line_json(const VerifyLine *l)
@@ -113,9 +119,10 @@ Err verify_json(const Verification *v)
 {
     json_t *lines = json_array();
     for (int i = 0; i < v->n_lines; i++) json_array_append_new(lines, line_json(&v->line[i]));
-    json_t *all = json_pack("{s:i, s:s, s:b, s:i, s:i, s:o}", "version", 2, "model", v->model.name,
-                            "shrunken", v->shrunken, "layouts", v->n_layouts, "failed", v->failed,
-                            "comparisons", lines);
+    json_t *all = json_pack("{s:i, s:s, s:b, s:i, s:i, s:i, s:b, s:i, s:o}", "version", 2, "model",
+                            v->model.name, "shrunken", v->shrunken, "processes", v->launch.ranks,
+                            "layouts", v->n_layouts, "left_out", v->left_out, "own_left_out",
+                            v->own_left_out > 0, "failed", v->failed, "comparisons", lines);
     if (!all) return err_fail(ERR_NOMEM, "no memory for the result as JSON");
     const int bad = json_dumpf(all, stdout, JSON_INDENT(1));
     json_decref(all);

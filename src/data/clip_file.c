@@ -10,16 +10,18 @@ static Err check_latents(const ClipFile *f, const ModelConfig *m)
 {
     const Array *a = &f->latents;
     const ClipConfig *x = &m->clip;
+    char text[COUNTED_BYTES];
     const int64_t height = dim_from_end(a, 2), width = dim_from_end(a, 1),
                   channels = dim_from_end(a, 0), frames = dim_from_end(a, 3);
     if (height != x->height || width != x->width || channels != x->channels)
         return err_fail(ERR_CONFIG,
-                        "%s: frames of %lld x %lld latents of %lld channels, and those of %s are "
+                        "%s: frames of %lld x %lld latents of %s, and those of %s are "
                         "%lld x %lld of %lld; set model.latent_height=%lld "
                         "model.latent_width=%lld model.latent_channels=%lld",
-                        f->path, (long long)height, (long long)width, (long long)channels, m->name,
-                        (long long)x->height, (long long)x->width, (long long)x->channels,
-                        (long long)height, (long long)width, (long long)channels);
+                        f->path, (long long)height, (long long)width,
+                        text_counted(channels, "channel", text), m->name, (long long)x->height,
+                        (long long)x->width, (long long)x->channels, (long long)height,
+                        (long long)width, (long long)channels);
     if (frames >= m->frames) return OK;
     return err_fail(ERR_CONFIG,
                     "%s: clips of %lld frames, and those of %s have %lld; set "

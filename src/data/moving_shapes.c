@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include "base/philox.h"
+#include "base/text.h"
 
 enum { MARGIN = 1, LEAST_SIDE = 4 }; /* latents between the center and the frame's border */
 
@@ -12,11 +13,11 @@ Err moving_shapes_check(const MovingShapes *s)
 {
     if (s->frames >= 1 && s->height >= LEAST_SIDE && s->width >= LEAST_SIDE && s->channels >= 1)
         return OK;
-    return err_fail(ERR_CONFIG,
-                    "moving shapes: %lld frames of %lld x %lld latents of %lld channels; a frame "
-                    "needs %d x %d or more",
-                    (long long)s->frames, (long long)s->height, (long long)s->width,
-                    (long long)s->channels, LEAST_SIDE, LEAST_SIDE);
+    char frames[COUNTED_BYTES], channels[COUNTED_BYTES];
+    return err_fail(
+        ERR_CONFIG, "moving shapes: %s of %lld x %lld latents of %s; a frame needs %d x %d or more",
+        text_counted(s->frames, "frame", frames), (long long)s->height, (long long)s->width,
+        text_counted(s->channels, "channel", channels), LEAST_SIDE, LEAST_SIDE);
 }
 
 double moving_shapes_speed(const MovingShapes *s)

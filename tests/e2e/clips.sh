@@ -20,7 +20,7 @@ off() { paste <(od -An -v -w4 -j128 -tf4 "$1") <(od -An -v -w4 -j128 -tf4 "$2") 
 
 ok "synthetic clips" quiet "$sheaf" data build --moving-shapes 20 --frames 7 --size 8 -o "$clips"
 ok "show" quiet "$sheaf" data show "$clips"
-ok "shapes" grep -q "20 of 7 frames of 8 x 8 latents of 1 channels" "$top/out"
+ok "shapes" grep -q "20 of 7 frames of 8 x 8 latents of 1 channel" "$top/out"
 ok "join and cut" quiet "$sheaf" data build "$clips" "$clips" --frames 3 -o "$top/cut.npy"
 ok "two of each" grep -q "80 clips of 3 frames" "$top/out"
 ok "no file is replaced" says "cut.npy" "$sheaf" data build "$clips" -o "$top/cut.npy"

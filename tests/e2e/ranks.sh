@@ -75,7 +75,7 @@ ok "one rank sends nothing" sent one 0
 ok "run.ranks and the mesh disagree" status 2 train n run.ranks=4 mesh.dp=3 mesh.tp=2
 ok "with the reason" contains n.err "run.ranks=4, but the mesh .* = 3 x 2 x 1 x 1 has 6 ranks; set run.ranks=6"
 ok "an error on all ranks names no rank" status 2 train n run.ranks=3 numerics.block=16 parallel.recompute=none parallel.offload=no.such
-ok "and is reported once" contains n.err "^sheaf: parallel.offload=no.such"
+ok "and is reported once" contains n.err "^sheaf: command line: parallel.offload=no.such"
 ok "no run folder is created" test ! -e "$top/n"
 
 # Ctrl-C, sent to the process that the user sees.
@@ -167,8 +167,9 @@ if command -v mpirun >/dev/null && [ -e "$(dirname "$sheaf")/sheaf-mpi.so" ]; th
     }
     ok "mpirun, verify" launch 4 verify "$top/run.yaml" run.device=cpu --layouts "dp=2 tp=2 zero=3; pp=2 cp=2 context=ring; dp=4 zero=2"
     ok "mpirun, verify: f64, the same bits, bytes as predicted" contains launched "3 layouts, 9 comparisons: all compute the same model"
-    ok "mpirun, verify: the covering set" launch 2 verify "$top/run.yaml" run.device=cpu --ranks 4 --on-device
+    ok "mpirun, verify: the covering set" launch 2 verify "$top/run.yaml" run.device=cpu run.ranks=4 --ranks 4 --on-device
     ok "mpirun, verify: others are counted" contains launched "[0-9]+ layouts with other numbers of ranks than 2 were left out"
+    ok "mpirun, verify: so is the layout of the run" contains launched "the layout of the run was not compared: it has 4 ranks"
     ok "mpirun, verify: a layout of other ranks is refused" status 2 launch 2 verify "$top/run.yaml" run.device=cpu --layouts "tp=2; dp=4"
     ok "mpirun, verify: with the way out" contains launched.err "\"dp=4\" has 4 ranks, and mpirun started 2 processes; start 4"
     ok "run.ranks under mpirun is refused" status 2 mpi both 2 run.ranks=2

@@ -339,6 +339,9 @@ static void bytes_and_counts_are_formatted(void **state)
     assert_string_equal(text_count(-3.5e15, b), "-3.5P");
     assert_string_equal(text_count(1e300, b), "1.0e+300");
     assert_string_equal(text_count(HUGE_VAL, b), "inf");
+    char counted[COUNTED_BYTES];
+    assert_string_equal(text_counted(1, "clip", counted), "1 clip");
+    assert_string_equal(text_counted(0, "clip", counted), "0 clips");
 }
 
 /* The published known answers (Random123, kat_vectors). */
