@@ -8,6 +8,7 @@
  * is dp_shard with one replica. */
 #include "cli/config/mesh.h"
 
+#include <stdio.h>
 #include <string.h>
 #include "cli/config/layer_rules.h"
 #include "cli/config/nodes.h"
@@ -162,6 +163,24 @@ static Err check_fold(const Config *c)
     return OK;
 }
 
+/* run.ranks is not the product of the mesh. The way out along dp: what is left, or as many shards
+ * as replicas leave. */
+static Err other_ranks(const Config *c, int64_t others)
+{
+    const int64_t product = c->mesh_dp * others, each = c->mesh_dp_replicate * others;
+    const bool two = was_given(c, KEY_mesh_dp_replicate) || was_given(c, KEY_mesh_dp_shard);
+    char rest[64] = ", or mesh.dp=-1: the rest";
+    if (two) *rest = '\0';
+    if (two && c->run_ranks % each == 0)
+        snprintf(rest, sizeof rest, ", or mesh.dp_shard=%lld", (long long)(c->run_ranks / each));
+    return err_fail(ERR_CONFIG,
+                    "%s: run.ranks=%lld, but the mesh dp x tp x cp x pp = %lld x %lld x %lld x "
+                    "%lld has %lld ranks; set run.ranks=%lld%s",
+                    c->origin[KEY_run_ranks], (long long)c->run_ranks, (long long)c->mesh_dp,
+                    (long long)c->mesh_tp, (long long)c->mesh_cp, (long long)c->mesh_pp,
+                    (long long)product, (long long)product, rest);
+}
+
 Err config_settle_mesh(Config *c)
 {
     if (c->mesh_tp * c->mesh_cp > MAX_RANKS || c->mesh_pp > MAX_RANKS / (c->mesh_tp * c->mesh_cp))
@@ -177,13 +196,7 @@ Err config_settle_mesh(Config *c)
     if (c->mesh_dp > MAX_RANKS / others) return too_many(c);
     const int64_t product = c->mesh_dp * others;
     if (c->run_ranks == 0) c->run_ranks = product;
-    if (c->run_ranks != product)
-        return err_fail(ERR_CONFIG,
-                        "%s: run.ranks=%lld, but the mesh dp x tp x cp x pp = %lld x %lld x %lld x "
-                        "%lld has %lld ranks; set run.ranks=%lld, or mesh.dp=-1: the rest",
-                        c->origin[KEY_run_ranks], (long long)c->run_ranks, (long long)c->mesh_dp,
-                        (long long)c->mesh_tp, (long long)c->mesh_cp, (long long)c->mesh_pp,
-                        (long long)product, (long long)product);
+    if (c->run_ranks != product) return other_ranks(c, others);
     TRY(config_check_nodes(c));
     TRY(mesh_check_experts(c->origin[c->mesh_ep > 1 ? KEY_mesh_ep : KEY_mesh_etp],
                            product / c->mesh_pp, c->mesh_ep, c->mesh_etp));
