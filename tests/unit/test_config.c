@@ -344,15 +344,14 @@ static void arguments_are_classified(void **state)
 {
     Fixture *f = *state;
     const char *ranks = NULL, *layouts = NULL;
-    bool json = false, full = false;
+    bool json = false, full = false, on_device = false;
     Args args;
-    const Flag flags[] = {{"--ranks", &ranks, NULL},
-                          {"--layouts", &layouts, NULL},
-                          {"--plan", &args.plan, NULL},
-                          {"--full", NULL, &full},
-                          {"--json", NULL, &json}};
+    const Flag flags[] = {{"--ranks", &ranks, NULL},         {"--layouts", &layouts, NULL},
+                          {"--plan", &args.plan, NULL},      {"--full", NULL, &full},
+                          {"--on-device", NULL, &on_device}, {"--json", NULL, &json}};
+    enum { N = sizeof flags / sizeof *flags };
     char *good[] = {"verify", "a/run.yaml", "mesh.tp=2", "--ranks", "3", "--json", "optim.lr=x=y"};
-    assert_int_equal(args_split(7, good, flags, 5, &f->arena, &args), OK);
+    assert_int_equal(args_split(7, good, flags, N, &f->arena, &args), OK);
     assert_string_equal(args.file, "a/run.yaml");
     assert_int_equal(args.n_set, 2);
     assert_string_equal(args.set[1], "optim.lr=x=y");
@@ -360,12 +359,12 @@ static void arguments_are_classified(void **state)
     assert_false(full || layouts);
     assert_true(json);
     char *equals[] = {"verify", "--ranks=5"};
-    assert_int_equal(args_split(2, equals, flags, 5, &f->arena, &args), OK);
+    assert_int_equal(args_split(2, equals, flags, N, &f->arena, &args), OK);
     assert_string_equal(ranks, "5");
     assert_null(args.file);
     assert_null(args.plan);
     char *plan[] = {"verify", "--plan", "p.yaml"};
-    assert_int_equal(args_split(3, plan, flags, 5, &f->arena, &args), OK);
+    assert_int_equal(args_split(3, plan, flags, N, &f->arena, &args), OK);
     assert_string_equal(args.plan, "p.yaml");
     char *bad[][3] = {{"verify", "a.yaml", "b.yaml"},
                       {"verify", "a.yaml", "--ranks"},
@@ -374,7 +373,7 @@ static void arguments_are_classified(void **state)
     static const char *const message[] = {"a second file", "needs a value", "did you mean --json?",
                                           "takes no value"};
     for (int i = 0; i < 4; i++) {
-        assert_int_equal(args_split(3, bad[i], flags, 5, &f->arena, &args), ERR_CONFIG);
+        assert_int_equal(args_split(3, bad[i], flags, N, &f->arena, &args), ERR_CONFIG);
         assert_message(message[i]);
     }
 }
