@@ -66,7 +66,8 @@ static bool is_settled_again(const Reshape *r, const char *section, const char *
     return false;
 }
 
-/* Writes the saved configuration as a run file, without the keys that are settled again. */
+/* Writes the saved configuration as a run file. Keys that are settled again become empty lines, so
+ * that messages have the line numbers of the saved text. */
 static Err write_base(const Reshape *r, const char *path)
 {
     char section[64] = "";
@@ -76,7 +77,10 @@ static Err write_base(const Reshape *r, const char *path)
         end = strchr(at, '\n');
         end = end ? end + 1 : at + strlen(at);
         if (*at != ' ') snprintf(section, sizeof section, "%.*s", (int)strcspn(at, ":"), at);
-        if (!is_settled_again(r, section, at + strspn(at, " ")))
+        const bool again = is_settled_again(r, section, at + strspn(at, " "));
+        if (again)
+            fputc('\n', f);
+        else
             fwrite(at, 1, (size_t)(end - at), f);
     }
     const bool bad = ferror(f) != 0;
@@ -101,7 +105,12 @@ static Err add_places(Reshape *r, int *n)
 
 static Err load(Reshape *r, const char *path, int n)
 {
-    const ConfigSource from = {.file = path, .plan = r->plan, .set = r->set, .n_set = n};
+    const char *name;
+    Text t = text_in(&r->arena);
+    text_add(&t, "configuration saved in %s", r->from.manifest.dir);
+    TRY(text_done(&t, &name));
+    const ConfigSource from = {
+        .file = path, .file_name = name, .plan = r->plan, .set = r->set, .n_set = n};
     return config_open(&from, &r->arena, &r->config);
 }
 

@@ -38,7 +38,7 @@ static const Plugin cuda_plugin = {
     .file = "sheaf-cuda.so",
     .symbol = CUDA_ENTRY_NAME,
     .abi = {{sizeof(Call), sizeof(Device), sizeof(DeviceRuntime)}},
-    .missing = "build with nvcc (./x build cuda lists what is missing), or run.device=cpu",
+    .missing = "build with nvcc (./x build cuda lists what is missing), or use the device cpu",
     .broken = "are the CUDA libraries it was built with on the library path?"};
 
 static const char *cuda_search; /* see device_cuda_search */

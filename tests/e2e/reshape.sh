@@ -66,7 +66,8 @@ check "a dp run resumes with streamed weights" "$sheaf" train "${common[@]}" run
 check "reshape to streamed weights" "$sheaf" reshape "$top/a" "$top/tows" mesh.dp=1 mesh.cp=3 parallel.weights=stream parallel.zero=0
 check "the target resumes" "$sheaf" train "$top/tows/config.yaml" run.steps=6
 check "both have the same losses" same_end "$top/aws" "$top/tows"
-check "without cp weights must be whole" refused "parallel.weights=stream: has no effect at mesh.cp=1" "$sheaf" reshape "$top/ws" "$top/ws1" mesh.cp=1
+line=$(grep -n "weights: stream" "$top/ws/config.yaml" | cut -d: -f1)
+check "without cp weights must be whole" refused "configuration saved in $top/ws/checkpoints/step-[0-9]*:$line: parallel.weights=stream: has no effect at mesh.cp=1" "$sheaf" reshape "$top/ws" "$top/ws1" mesh.cp=1
 printf x | dd of="$top/a/checkpoints/step-00000004/rank-00001.safetensors" bs=1 seek=200000 conv=notrunc 2>/dev/null
 damaged() { ! "$sheaf" reshape "$top/a" "$top/d" mesh.tp=3 mesh.dp=1 2>"$top/printed" && grep -q "rank-00001" "$top/printed"; }
 check "a damaged byte is named" damaged

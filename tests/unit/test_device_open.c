@@ -31,7 +31,7 @@ static void missing_files_are_named(void **state)
     assert_true(write(file, "no object", 9) == 9);
     close(file);
     fails("/nowhere/sheaf-cuda.so", "/nowhere/sheaf-cuda.so is not there");
-    fails("/nowhere/sheaf-cuda.so", "run.device=cpu");
+    fails("/nowhere/sheaf-cuda.so", "or use the device cpu");
     fails(path, "does not open");
     unlink(path);
 }

@@ -112,11 +112,23 @@ static Err set_one(Loader *l, const char *section, const char *name, const Writt
     return key_set((KeyId)id, value, l->arena, &l->c);
 }
 
-static Err set_file(Loader *l, const char *path)
+/* Names a file that the user does not know by what it holds. */
+static Err name_file(const char *name, Arena *a, KeyValues *pairs)
+{
+    for (int i = 0; name && i < pairs->n; i++) {
+        Text t = text_in(a);
+        text_add(&t, "%s:%d", name, pairs->at[i].line);
+        TRY(text_done(&t, &pairs->at[i].value.origin));
+    }
+    return OK;
+}
+
+static Err set_file(Loader *l, const ConfigSource *from)
 {
     KeyValues pairs;
-    TRY(pairs_read(path, l->arena, &pairs));
-    if (config_is_saved(path)) TRY(pairs_rename(&pairs, l->arena));
+    TRY(pairs_read(from->file, l->arena, &pairs));
+    TRY(name_file(from->file_name, l->arena, &pairs));
+    if (config_is_saved(from->file)) TRY(pairs_rename(&pairs, l->arena));
     l->level = LEVEL_FILE;
     for (int i = 0; i < pairs.n; i++)
         TRY(set_one(l, pairs.at[i].section, pairs.at[i].name, &pairs.at[i].value));
@@ -240,7 +252,7 @@ Err config_open(const ConfigSource *from, Arena *a, Config *out)
     Loader l = {.arena = a, .c.arena = a};
     TRY(ARENA_NEW(a, MAX_FIELDS, &l.fields));
     TRY(set_defaults(&l));
-    if (from->file) TRY(set_file(&l, from->file));
+    if (from->file) TRY(set_file(&l, from));
     if (from->plan) TRY(set_plan(&l, from));
     TRY(set_arguments(&l, from->set, from->n_set));
     l.c.model_fields = l.fields;

@@ -79,6 +79,7 @@ typedef struct {
 /* The sources of a configuration. */
 typedef struct {
     const char *file;       /* NULL: none */
+    const char *file_name;  /* of the file, in messages; NULL: its path */
     const char *plan;       /* a plan file, which decides mesh.*, parallel.* and batch.micro */
     const char *const *set; /* [n_set]: section.key=value */
     int n_set;

@@ -63,7 +63,7 @@ int cuda_count(void)
                       : status == cudaErrorInsufficientDriver
                           ? "no NVIDIA driver as new as this CUDA"
                           : cudaGetErrorString(status);
-    (void)err_keep("cuda %d.%d: no GPU can be used: %s; run.device=cpu runs without one",
+    (void)err_keep("cuda %d.%d: no GPU can be used: %s; the device cpu runs without one",
                    CUDART_VERSION / 1000, CUDART_VERSION / 10 % 100, why);
     return 0;
 }
@@ -73,7 +73,7 @@ static Err check_capability(int ordinal, int capability)
     if (capability >= 80) return OK;
     return err_fail(ERR_CONFIG,
                     "cuda: GPU %d has compute capability %d.%d, but the kernels need 8.0 (A100) "
-                    "or newer; use run.device=cpu",
+                    "or newer; use the device cpu",
                     ordinal, capability / 10, capability % 10);
 }
 
