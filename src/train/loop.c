@@ -2,6 +2,7 @@
 #define _DEFAULT_SOURCE
 #include "train/loop.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include "base/clock.h"
 #include "train/loop_parts.h"
@@ -38,6 +39,19 @@ static Err too_many_skips(const TrainLoop *l, const Metrics *m)
         "optim.lr (now %.3g), a longer optim.warmup, optim.clip=1%s",
         (long long)m->step, m->loss, m->grad_norm, MAX_SKIPS - 1, l->s->lr.lr,
         l->s->job->settings.optim.skip > 0 ? ", or a larger optim.skip" : "");
+}
+
+/* A run that has ended without changing the weights. Its checkpoint before is kept. */
+static Err nothing_learned(const TrainLoop *l, const Metrics *m)
+{
+    const int64_t steps = m->step - l->first.step;
+    return err_fail(
+        ERR_CHECK,
+        "step %lld: the loss is %g, the gradient norm is %g, and %s of this run changed "
+        "the weights; are the numbers of the data finite? Else try a lower optim.lr "
+        "(now %.3g) or a longer optim.warmup",
+        (long long)m->step, m->loss, m->grad_norm, steps == 1 ? "no step" : "none of the steps",
+        l->s->lr.lr);
 }
 
 static void record_result(TrainLoop *l, const Metrics *m)
@@ -91,7 +105,9 @@ static Err run_steps(TrainLoop *l)
         record_result(l, &m);
         if (l->skips == MAX_SKIPS)
             return world_agree(s->world, too_many_skips(l, &m)); /* the same on all ranks */
-        if (s->check_every && m.step % s->check_every == 0)      /* before a faulty copy is saved */
+        if (last && !isfinite(m.loss) && l->skips == m.step - l->first.step)
+            return world_agree(s->world, nothing_learned(l, &m));
+        if (s->check_every && m.step % s->check_every == 0) /* before a faulty copy is saved */
             TRY(replicas_check(&l->replicas, s->world, m.step));
         TRY(loop_advance_save(l));
         if (!last && !stop && !is_save_due(l)) continue;

@@ -46,6 +46,11 @@ ok "nor moving shapes a border" says "--eot" "$sheaf" data build --moving-shapes
 ok "no text to latents" says "corpus.bin" "$sheaf" data build README.md -o "$top/joined.npy"
 ok "no ids to check" says "--vocab" "$sheaf" data check "$clips" --vocab 5
 
+head -c 128 "$clips" >"$top/empty.npy"
+for _ in $(seq 8960); do printf '\0\0\300\177'; done >>"$top/empty.npy"
+ok "a run on NaN that changes no weights fails" fails "none of the steps of this run changed the weights" \
+    "$sheaf" train model.name=stdit-tiny data.train="$top/empty.npy" batch.global=2 run.steps=3 run.dir="$top/nan"
+ok "and saves nothing" test ! -e "$top/nan/checkpoints/latest"
 ok "train" train batch.global=6 batch.micro=2 run.steps=6 run.dir="$run" data.valid="$clips" run.valid_every=3
 ok "no causal mask" grep -q "attention (all pairs)" "$top/out"
 ok "validation" grep -q '"valid_loss"' "$run/metrics.jsonl"
