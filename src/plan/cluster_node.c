@@ -81,8 +81,8 @@ Err cluster_keys(const ClusterReader *r, const yaml_node_t *map, const char *whe
         while (i < n + n_optional && (!name || strcmp(key[i], name) != 0)) i++;
         if (i == n + n_optional)
             return err_fail(ERR_CONFIG,
-                            "%s:%d: %s has the key \"%.40s\", which no cluster file has"
-                            "; remove it",
+                            "%s:%d: %s has the key \"%.40s\", which no cluster file has; remove "
+                            "it; docs/CLUSTER.md lists the keys",
                             r->path, line_of(node), where, name ? name : "");
     }
     for (int i = 0; i < n; i++)

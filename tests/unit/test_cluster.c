@@ -283,12 +283,53 @@ static void shipped_files_are_read(void **state)
     arena_close(&arena);
 }
 
+/* Adds the next block of YAML of a document; returns what follows it. */
+static const char *add_block(const char *at, Text *out)
+{
+    static const char open[] = "```yaml\n";
+    at = strstr(at, open);
+    assert_non_null(at);
+    at += strlen(open);
+    const char *end = strstr(at, "```");
+    assert_non_null(end);
+    text_add(out, "%.*s", (int)(end - at), at);
+    return end + 3;
+}
+
+/* The blocks of docs/CLUSTER.md: the smallest file, and with its other blocks behind it. */
+static void documented_files_are_read(void **state)
+{
+    const char *page, *text, *rest;
+    size_t length;
+    Arena arena;
+    Cluster c;
+    (void)state;
+    DO(arena_open(&arena, "cluster", 1 << 20));
+    DO(text_read_file("docs/CLUSTER.md", 1 << 20, &arena, &page, &length));
+    Text t = text_in(&arena);
+    rest = add_block(page, &t);
+    DO(text_done(&t, &text));
+    DO(read_text(text, &arena, &c));
+    t = text_in(&arena);
+    const char *first = strstr(text, "{ranks: 8");
+    assert_non_null(first);
+    text_add(&t, "%.*s{level: node, %s", (int)(first - text), text, first + 1);
+    rest = add_block(rest, &t);
+    add_block(rest, &t);
+    DO(text_done(&t, &text));
+    DO(read_text(text, &arena, &c));
+    assert_int_equal(c.rates.n_tables, 1);
+    assert_int_equal(c.rates.nodes->n_links, 2);
+    arena_close(&arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(values_have_their_units),
                                        cmocka_unit_test(faults_are_refused),
                                        cmocka_unit_test(written_files_are_read),
                                        cmocka_unit_test(shipped_files_are_read),
+                                       cmocka_unit_test(documented_files_are_read),
                                        cmocka_unit_test(optional_keys_are_read_and_written),
                                        cmocka_unit_test(faults_of_optional_keys_are_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
