@@ -167,7 +167,9 @@ static Err read_steps(const MeasureFolder *f, double *out)
     }
     if (in) fclose(in);
     if (n == 0 || !(ms[0] > 0))
-        return err_fail(ERR_IO, "plan --measure: %s has no times of steps", path);
+        return err_fail(ERR_CHECK,
+                        "plan --measure: a run ended with status 0 and measured no steps; does "
+                        "--launcher start the command that follows it?");
     qsort(ms, (size_t)n, sizeof *ms, by_value);
     *out = ms[n / 2] / 1e3;
     return OK;
@@ -188,6 +190,7 @@ static Err run_plan(PlanVerb *v, const PlanPoint *p, double *seconds)
     if (err == OK) err = run_command(word, f.log, &status);
     if (err == OK && status != 0) {
         last_line(f.log, line, sizeof line);
+        if (!*line) snprintf(line, sizeof line, "it printed nothing");
         err =
             err_fail(ERR_CONFIG,
                      "plan --measure: the run of %s ended with status %d: %s\n       leave out "

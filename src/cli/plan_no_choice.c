@@ -1,5 +1,5 @@
-/* plan_no_choice.c -- why no plan has the choice of --explain-choice: the space has none, the
- * compiler refuses them, or none fits.
+/* plan_no_choice.c -- why no plan has the keys that are given, or the choice of --explain-choice:
+ * the space has none, the compiler refuses them, or none fits.
  *
  *     --gpus 2 --explain-choice mesh.tp=3     3 does not divide 2 ranks
  *     mesh.pp=2 --explain-choice mesh.tp=2    together they are 4 ranks of 2 */
@@ -136,10 +136,24 @@ static bool experts_text(const PlanSpace *s, Text *t)
     return true;
 }
 
-static void space_text(const PlanSpace *s, Arena *temp, Text *t)
+static bool too_many_text(const PlanSpace *s, Text *t)
 {
-    text_add(t, "the space has no plan with it for %d rank%s: ", s->ranks,
+    const PlanFixed *f = &s->fixed;
+    if (f->dp || f->cp || f->tp || f->pp || s->ranks <= s->global) return false;
+    text_add(t,
+             "no mesh of dp (at most the %lld sequences of batch.global), tp (at most %lld heads), "
+             "pp (at most %lld units) and cp (%d tokens of a sequence or more on a rank) has so "
+             "many",
+             (long long)s->global, (long long)s->base->config->n_heads,
+             (long long)s->base->config->n_layers + 2, MIN_CP_TOKENS);
+    return true;
+}
+
+static void space_text(const PlanSpace *s, const char *with, Arena *temp, Text *t)
+{
+    text_add(t, "the space has no plan%s for %d rank%s: ", with, s->ranks,
              s->ranks == 1 ? "" : "s");
+    if (too_many_text(s, t)) return;
     if (tp_text(s, t) || axes_text(s, temp, t) || dp_text(s, t) || cp_text(s, t) || pp_text(s, t) ||
         experts_text(s, t) || shares_text(s, t))
         return;
@@ -157,7 +171,7 @@ Err plan_no_choice(const PlanVerb *v, PlanSearch *s, const char **out)
         if (s->node[i].level != LEVEL_REFUSED && s->node[i].memory_bytes < least)
             least = s->node[i].memory_bytes;
     if (s->n == 0)
-        space_text(&s->space, v->temp, &t);
+        space_text(&s->space, " with it", v->temp, &t);
     else if (isinf(least))
         text_add(&t, "the compiler refuses the %d plan%s with it: %s", s->n, s->n == 1 ? "" : "s",
                  plan_link(s, &s->node[0].point, &bytes) == OK ? "" : err_text());
@@ -165,5 +179,14 @@ Err plan_no_choice(const PlanVerb *v, PlanSearch *s, const char **out)
         text_add(&t, "none of the %d plans with it fits: each needs at least %s of %s", s->n,
                  text_bytes((int64_t)least, need),
                  text_bytes((int64_t)v->report.limit_bytes, limit));
+    return text_done(&t, out);
+}
+
+Err plan_no_space(const PlanVerb *v, int ranks, const char **out)
+{
+    Text t = text_in(v->arena);
+    PlanSpace s = v->space;
+    s.ranks = ranks;
+    space_text(&s, "", v->temp, &t);
     return text_done(&t, out);
 }

@@ -209,18 +209,15 @@ static Err search_choice(PlanVerb *v)
     return found ? OK : plan_no_choice(v, &s, &r->no_choice);
 }
 
-static Err nothing_fits(const PlanVerb *v)
+static Err nothing_fits(PlanVerb *v)
 {
     char limit[24];
-    if (v->report.counts.nodes == 0)
-        return err_fail(ERR_CONFIG,
-                        "plan: the space has no plan for %d%s ranks with the keys that are given: "
-                        "their product must divide the ranks, a dp rank needs one of the %lld "
-                        "sequences of batch.global, schedules that slice sequences are not in the "
-                        "space, and cp needs 1024 tokens of a sequence per rank; leave one of the "
-                        "keys out, or change --gpus or batch.global",
-                        v->ranks[v->n_ranks - 1], v->n_ranks > 1 ? " or fewer" : "",
-                        (long long)v->space.global);
+    if (v->report.counts.nodes == 0) {
+        const char *why;
+        TRY(plan_no_space(v, v->ranks[v->n_ranks - 1], &why));
+        return err_fail(ERR_CONFIG, "plan: %s; leave a key out, or change --gpus or batch.global%s",
+                        why, v->n_ranks > 1 ? ", also for fewer ranks" : "");
+    }
     return err_fail(ERR_CONFIG,
                     "plan: no plan for %d%s ranks fits into %s a rank, of %d plans whose layers "
                     "are alike and %d "

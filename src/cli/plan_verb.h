@@ -42,6 +42,8 @@ Err plan_search_all(PlanVerb *v);
 Err plan_open_search(PlanVerb *v, int ranks, const PlanFixed *fixed, PlanSearch *s);
 /* Local. Why no plan of a search has the choice of --explain-choice. */
 Err plan_no_choice(const PlanVerb *v, PlanSearch *s, const char **out);
+/* Local. Why the space has no plan for so many ranks, beside the keys that are given. */
+Err plan_no_space(const PlanVerb *v, int ranks, const char **out);
 /* Local. Runs the best plans, calibrates the cluster, and searches again, if --measure is there. */
 Err plan_measure(PlanVerb *v);
 /* Local. Orders the nodes for each row, if the cluster's links between nodes differ. */

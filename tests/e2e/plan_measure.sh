@@ -27,6 +27,10 @@ ok "train runs it" status 0 "$sheaf" train model.name=llama-tiny data.train="$to
 ok "a launcher starts the runs" status 0 plan launched --gpus 2 --measure 1 --launcher "env SHEAF_TEST=1" mesh.tp=2
 ok "a launcher that is not there is named" status 2 plan missing --gpus 2 --measure 1 --launcher nosuchlauncher
 ok "with the plan and the status" contains missing.err "the run of dp=.* ended with status 127: .*nosuchlauncher"
+ok "a launcher that fails in silence" status 2 plan silent --gpus 2 --measure 1 --launcher false
+ok "is said to" contains silent.err "ended with status 1: it printed nothing"
+ok "a launcher that starts nothing" status 1 plan nothing --gpus 2 --measure 1 --launcher "true"
+ok "has no steps" contains nothing.err "measured no steps; does --launcher start the command that follows it"
 ok "no run remains" test -z "$(ls -d "$top"/sheaf-measure-* 2>/dev/null)"
 ok "a range of ranks is refused" status 2 plan range --measure 1 --gpus 1..2
 counted

@@ -281,7 +281,7 @@ static void refusals(void **state)
     assert_printed("set parallel.recompute=none too");
     assert_int_equal(sheaf_verb(2, "plan", cluster, "--gpus=2", "mesh.tp=3", NULL), 2);
     assert_printed("the space has no plan for 2 ranks");
-    assert_printed("sequences of batch.global");
+    assert_printed("mesh.tp=3: the 2 ranks of --gpus are no multiple of 3; leave a key out");
     assert_int_equal(sheaf_verb(2, "plan", unpriced, "--objective=cost", NULL), 2);
     assert_printed("has no price_per_hour; add it");
     assert_int_equal(sheaf_verb(2, "plan", unpriced, "--objective=energy", NULL), 2);
