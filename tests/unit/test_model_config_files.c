@@ -1,5 +1,5 @@
-/* test_model_config_files.c -- what config.json files may contain: unsupported features, unknown and
- * harmless keys, damage; and files that are written read back. */
+/* test_model_config_files.c -- contents of config.json files: unsupported features, unknown and
+ * harmless keys, damage. Files that Sheaf writes are read back. */
 #define _POSIX_C_SOURCE 200809L
 #include "support/model_fixture.h"
 

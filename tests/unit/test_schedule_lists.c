@@ -1,5 +1,5 @@
-/* test_schedule_lists.c -- what the player says of lists written by hand: waits, barriers, frames,
- * and lists that break a rule. */
+/* test_schedule_lists.c -- the player on lists written by hand: waits, barriers, frames, and lists
+ * that break a rule. */
 #include "support/test_arena.h"
 
 #include <stdio.h>
