@@ -8,6 +8,10 @@ common=(examples/llama-tiny.yaml data.train="$top/text" data.valid= run.valid_ev
 train() { "$sheaf" train "${common[@]}" precision.scaling=delayed "$@" >"$top/out" 2>"$top/train.err"; }
 losses() { grep -o '"loss": [0-9.]*, "grad_norm": [0-9.]*' "$top/$1/metrics.jsonl"; }
 same() { [ "$(losses "$1" | wc -l)" = 6 ] && diff <(losses "$1") <(losses "$2"); }
+near() { # the same losses; norms, sums in another order, within 1e-7
+    paste <(losses "$1") <(losses "$2") | tr -d ',"' |
+        awk '$2 != $6 || ($4 - $8) ^ 2 > 1e-14 * $4 ^ 2 { print; bad = 1 } END { exit bad || NR != 6 }'
+}
 refused() { # part of the message, command...
     "${@:2}" >"$top/printed" 2>&1
     [ $? = 2 ] && grep -q -- "$1" "$top/printed" || { cat "$top/printed"; return 1; }
@@ -21,7 +25,7 @@ ok "a recomputed value is not offloaded" refused "mid mlp.gate mlp.up mlp.in att
     "$sheaf" explain "${common[@]}" parallel.offload=mlp.act parallel.recompute=mlp.act
 ok "three steps" train run.steps=3 run.dir="$top/two"
 ok "three more on two ranks" train run.steps=6 run.dir="$top/two" mesh.dp=2
-ok "the same losses and norms" same one two
+ok "the same losses and norms" near one two
 ok "three steps" train run.steps=3 run.dir="$top/three"
 ok "resharded" "$sheaf" reshape "$top/three" "$top/four" mesh.dp=2 parallel.zero=3
 ok "three more with ZeRO 3" train run.steps=6 run.dir="$top/four" mesh.dp=2 parallel.zero=3
