@@ -5,7 +5,8 @@
  *     plan_search.c   searches: for each number of ranks, for the frontier, for a choice
  *     plan_no_choice.c why no plan has a choice
  *     plan_nodes.c    the order of the nodes
- *     plan_measure.c  runs of the best plans
+ *     plan_measure.c  runs of the best plans, and the cluster calibrated by them
+ *     plan_run.c      one run
  *     plan_best.c     the best plan as `sheaf train --plan` would read it */
 #ifndef CLI_PLAN_VERB_H
 #define CLI_PLAN_VERB_H
@@ -46,6 +47,8 @@ Err plan_no_choice(const PlanVerb *v, PlanSearch *s, const char **out);
 Err plan_no_space(const PlanVerb *v, int ranks, const char **out);
 /* Local. Runs the best plans, calibrates the cluster, and searches again, if --measure is there. */
 Err plan_measure(PlanVerb *v);
+/* Local. Runs a plan for a few steps; *seconds is the median of the later ones. */
+Err plan_run(PlanVerb *v, const PlanPoint *p, double *seconds);
 /* Local. Orders the nodes for each row, if the cluster's links between nodes differ. */
 Err plan_place_nodes(PlanVerb *v);
 /* Local. The arguments without those that a plan decides. */

@@ -31,6 +31,14 @@ ok "a launcher that fails in silence" status 2 plan silent --gpus 2 --measure 1 
 ok "is said to" contains silent.err "ended with status 1: it printed nothing"
 ok "a launcher that starts nothing" status 1 plan nothing --gpus 2 --measure 1 --launcher "true"
 ok "has no steps" contains nothing.err "measured no steps; does --launcher start the command that follows it"
+printf '#!/bin/sh\nexec sleep 61\n' >"$top/slow" && chmod +x "$top/slow"
+plan ended --gpus 2 --measure 3 --launcher "$top/slow" &
+pid=$!
+for _ in $(seq 300); do compgen -G "$top/sheaf-measure-*/log" >/dev/null && break || sleep 0.1; done
+worker=$(pgrep -P $pid -x sheaf || true)
+kill -TERM "${worker:-$pid}"
+ended() { wait $pid; [ $? = 143 ]; }
+ok "SIGTERM ends it with its run" ended
 ok "no run remains" test -z "$(ls -d "$top"/sheaf-measure-* 2>/dev/null)"
 ok "a range of ranks is refused" status 2 plan range --measure 1 --gpus 1..2
 counted
