@@ -192,6 +192,7 @@ static Err verify_settings(const Config *c, const VerifyFlags *want, Verificatio
         .compile = job.compile,
         .stage = v->stage,
         .n_stage_rules = job.n_stage_rules,
+        .origin = job.origin,
         .schedule = "1f1b",
         .optim = job.optim,
         .lr = c->optim_lr,

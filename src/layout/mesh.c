@@ -162,11 +162,12 @@ Err mesh_check_experts(const char *origin, int64_t stage, int64_t ep, int64_t et
                         (long long)ep, (long long)etp);
     if (stage % etp == 0 && stage / etp % ep == 0) return OK;
     const int most = stage % etp == 0 ? mesh_largest_part((int)(stage / etp), ep) : 1;
-    return err_fail(ERR_CONFIG,
-                    "%s%smesh.ep=%lld x mesh.etp=%lld does not divide the %lld ranks of a pipeline "
-                    "stage, dp x cp x tp; set mesh.ep=%d%s",
-                    origin ? origin : "", origin ? ": " : "", (long long)ep, (long long)etp,
-                    (long long)stage, most, stage % etp == 0 ? "" : " and mesh.etp=1");
+    return err_fail(
+        ERR_CONFIG,
+        "%s%smesh.ep=%lld x mesh.etp=%lld does not divide the %lld rank%s of a pipeline "
+        "stage, dp x cp x tp; set mesh.ep=%d%s",
+        origin ? origin : "", origin ? ": " : "", (long long)ep, (long long)etp, (long long)stage,
+        stage == 1 ? "" : "s", most, stage % etp == 0 ? "" : " and mesh.etp=1");
 }
 
 Err mesh_sized(const MeshSizes *sizes, Mesh *out)

@@ -71,6 +71,7 @@ static TrialSettings trial_of(const VerifySettings *s, const ParallelSettings *l
                        .blank = s->blank,
                        .poison = true};
     t.job.n_stage_rules = s->n_stage_rules;
+    t.job.origin = s->origin;
     for (int i = 0; i < s->n_stage_rules; i++) t.job.stage[i] = s->stage[i];
     if (f64) t.job.compile.prepack = NULL; /* ref has no panel format */
     return t;

@@ -39,6 +39,7 @@ typedef struct {
     CompileOptions compile;      /* recompute and offload */
     const StageRecompute *stage; /* [n_stage_rules]: as in JobSettings, for every layout */
     int n_stage_rules;
+    PatternOrigins origin; /* as in JobSettings */
     const char *schedule;
     OptimSettings optim;
     double lr;

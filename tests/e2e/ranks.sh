@@ -77,6 +77,9 @@ ok "with the reason" contains n.err "run.ranks=4, but the mesh .* = 3 x 2 x 1 x 
 ok "an error on all ranks names no rank" status 2 train n run.ranks=3 numerics.block=16 parallel.recompute=none parallel.offload=no.such
 ok "and is reported once" contains n.err "^sheaf: command line: parallel.offload=no.such"
 ok "no run folder is created" test ! -e "$top/n"
+wrong() { "$sheaf" verify "$top/run.yaml" run.device=cpu run.ranks=2 parallel.zero_weights="mpl.*=3" --ranks 2 2>"$top/wrong.err"; }
+ok "verify refuses a pattern without a weight" status 2 wrong
+ok "and says where it was written" contains wrong.err "^sheaf: command line: parallel.zero_weights=mpl"
 
 # Ctrl-C, sent to the process that the user sees.
 running() { for _ in $(seq 200); do [ -s "$top/$1/metrics.jsonl" ] && break || sleep 0.05; done; }
