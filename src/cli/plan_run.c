@@ -1,5 +1,5 @@
-/* plan_run.c -- runs a plan for a few steps, as `sheaf train` would: in a process of its own, or under
- * the launcher of --launcher.
+/* plan_run.c -- runs a plan for a few steps, as `sheaf train` would: in a process of its own, or
+ * under the launcher of --launcher.
  *
  *     /tmp/sheaf-measure-XXXXXX    plan.yaml, log, run/     removed afterwards, also after a signal
  *

@@ -15,7 +15,7 @@
 #include "base/clock.h"
 
 enum { MIN_PASSES = 8, PASSES = 48 };
-#define PASSES_S 0.6 /* for llama3.2-1b, 8 passes choose GEMMs 0.1% slower than 48 do */
+#define PASSES_S 0.6 /* of 48 passes: bench/README.md compares steps with fewer */
 
 /* True for the kernels between GEMMs that accept any finite input. */
 static bool surrounds_gemms(KernelId k)

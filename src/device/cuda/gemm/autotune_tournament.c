@@ -5,9 +5,9 @@
  *                    dropped; a run of LONG_MS or more is not repeated
  *     second pass    the fastest few, at most MAX_SAME_TILE of one tile, interleaved in rounds
  *
- * A job has about fifteen shapes, and its first step waits for them: the times below are chosen so
- * that all take less than five seconds. Candidates of a large GEMM that are still close become
- * finalists (autotune_finalists.c).
+ * A job has about fifteen shapes, and its first step waits for them. With the times below the
+ * search took less than five seconds for two models on an H200 (bench/README.md). Candidates of a
+ * large GEMM that are still close become finalists (autotune_finalists.c).
  *
  * Under continuous load the GPU lowers its clock after about 50 ms to stay within its power limit,
  * and a training step runs at that clock. Therefore candidates of a large GEMM first run until the
@@ -23,11 +23,11 @@ enum {
     MAX_SAME_TILE = 2,
     ROUNDS = 6,
     SLICE_US = 1500,
-    WARM_UP_MS = 25, /* after the first pass, which has loaded the GPU by half */
+    WARM_UP_MS = 25, /* the first pass loads the GPU too */
     MAX_RUNS = 1000
 };
 #define LARGE_MS 0.08f /* a GEMM from here on is worth a longer search */
-#define LONG_MS 0.4f   /* a run from here on has an error of less than 1% */
+#define LONG_MS 0.4f   /* the first pass times a run from here on once */
 #define CUTOFF 1.15f   /* dropped if this much slower than the best, after one run */
 #define CLOSE 1.04f    /* a finalist if within this factor of the best */
 #define NEVER 1e30f
