@@ -114,9 +114,12 @@ static bool shares_text(const PlanSpace *s, Text *t)
 
 static bool dp_text(const PlanSpace *s, Text *t)
 {
-    if (s->fixed.dp <= s->global) return false;
-    text_add(t, "mesh.dp=%d leaves ranks without one of the %lld sequences of batch.global",
-             s->fixed.dp, (long long)s->global);
+    const PlanFixed *f = &s->fixed;
+    const int others = f->tp * f->cp * f->pp; /* 0: one of them is free */
+    const int dp = f->dp || others == 0 ? f->dp : s->ranks / others;
+    if (dp <= s->global) return false;
+    text_add(t, "mesh.dp=%d leaves ranks without one of the %lld sequences of batch.global", dp,
+             (long long)s->global);
     return true;
 }
 

@@ -226,6 +226,9 @@ static void choices_have_reasons(void **state)
         assert_printed(rows[i][2]);
     }
     assert_int_equal(
+        sheaf_verb(2, "plan", cluster, "--gpus=8", "mesh.tp=1", "mesh.cp=1", "mesh.pp=1", NULL), 2);
+    assert_printed("mesh.dp=8 leaves ranks without one of the 6 sequences of batch.global");
+    assert_int_equal(
         sheaf_verb(1, "plan", cluster, "--gpus=2", "--json", "--explain-choice=mesh.tp=3", NULL),
         0);
     assert_printed("\"no_choice\": \"the space has no plan with it");
