@@ -29,11 +29,19 @@ Err new_file_try(const char *flag, const char *path)
     return OK;
 }
 
+void new_file_remove(const char *path)
+{
+    struct stat s;
+    if (stat(path, &s) == 0 && S_ISREG(s.st_mode)) remove(path);
+}
+
 Err new_file_write(const char *flag, const char *path, const char *text)
 {
     FILE *f = fopen(path, "w");
-    bool ok = f && fputs(text, f) >= 0;
-    if (f) ok = fclose(f) == 0 && ok;
+    bool ok = f && fputs(text, f) >= 0 && fflush(f) == 0;
+    int why = errno;
+    if (f && fclose(f) != 0 && ok) ok = false, why = errno;
     if (ok) return OK;
-    return err_fail(ERR_IO, "%s %s: cannot be written: %s", flag, path, strerror(errno));
+    new_file_remove(path);
+    return err_fail(ERR_IO, "%s %s: cannot be written: %s", flag, path, strerror(why));
 }

@@ -12,7 +12,9 @@ Err new_file_check(const char *flag, const char *path);
  * permission, a folder of that name. A file that the trial creates is removed again. For files in
  * folders that exist before the work. */
 Err new_file_try(const char *flag, const char *path);
-/* Local. Writes a text to the file. ERR_IO names the flag and the path. */
+/* Local. Removes a file that could not be completed; a device stays. */
+void new_file_remove(const char *path);
+/* Local. Writes a text to the file. ERR_IO names the flag and the path, and nothing is left. */
 Err new_file_write(const char *flag, const char *path, const char *text);
 
 #endif

@@ -14,23 +14,15 @@
 #include "cli/plan_verb.h"
 #include "cli/verbs.h"
 
-static Err write_file(const char *path, const char *text)
-{
-    FILE *f = fopen(path, "w");
-    const bool good = f && fputs(text, f) >= 0 && fflush(f) == 0;
-    if (f && fclose(f) == 0 && good) return OK;
-    return err_fail(ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
-}
-
 static Err print_report(PlanVerb *v)
 {
     const char *text;
     Text t = text_in(v->arena);
     TRY((v->flag.json ? plan_report_json : plan_report_text)(&v->report, v->temp, &t));
     TRY(text_done(&t, &text));
-    if (v->flag.out) TRY(write_file(v->flag.out, v->report.plan));
+    fputs(text, stdout); /* first: it has the plan, if a file cannot be written */
+    if (v->flag.out) TRY(new_file_write("-o", v->flag.out, v->report.plan));
     if (v->flag.svg) TRY(plan_report_svg(&v->report, v->flag.svg, v->temp));
-    fputs(text, stdout);
     if (v->flag.out && !v->flag.json)
         printf("\nwritten to %s; train with: sheaf train %s --plan %s\n", v->flag.out,
                v->args.file ? v->args.file : "...", v->flag.out);

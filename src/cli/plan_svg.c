@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/new_file.h"
 #include "cli/plan.h"
 
 enum { WIDTH = 640, HEIGHT = 400, LEFT = 72, BOTTOM = 48, TOP = 32, RIGHT = 24 };
@@ -93,8 +94,5 @@ Err plan_report_svg(const PlanReport *r, const char *path, Arena *temp)
     if (err == OK) err = text_done(&t, &text);
     arena_close(&words);
     TRY(err);
-    FILE *f = fopen(path, "w");
-    const bool good = f && fputs(text, f) >= 0 && fflush(f) == 0;
-    if (f && fclose(f) == 0 && good) return OK;
-    return err_fail(ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
+    return new_file_write("--svg", path, text);
 }

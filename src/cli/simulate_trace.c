@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/new_file.h"
 #include "cli/simulate.h"
 #include "schedule/text_form.h"
 #include "world/trace.h"
@@ -174,6 +175,7 @@ Err simulate_trace(const SimulationReport *s, StepClock *clock, const char *path
     const bool bad = ferror(w.f) != 0;
     if ((fclose(w.f) != 0 || bad) && err == OK)
         err = err_fail(ERR_IO, "--trace %s: cannot be written: %s", path, strerror(errno));
+    if (err != OK) new_file_remove(path);
     if (err == OK && w.missed > 0)
         fprintf(stderr, "%s: %lld of the step's events did not fit; actions are complete\n", path,
                 (long long)w.missed);

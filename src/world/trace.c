@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include "ir/ops.h"
 #include "schedule/action.h"
 
@@ -112,7 +113,9 @@ Err trace_write(const char *path, const Trace *const *trace, int n, const Model 
     }
     fputs("\n]\n", f);
     const bool bad = ferror(f) != 0;
-    if (fclose(f) != 0 || bad)
-        return err_fail(ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
-    return OK;
+    if (fclose(f) == 0 && !bad) return OK;
+    const int why = errno;
+    struct stat s;
+    if (stat(path, &s) == 0 && S_ISREG(s.st_mode)) remove(path); /* half a trace; a device stays */
+    return err_fail(ERR_IO, "%s: cannot be written: %s", path, strerror(why));
 }

@@ -104,4 +104,21 @@ if (ulimit -v $((112 << 20)) && "$sheaf" --version) >/dev/null 2>&1; then # not 
     ok "the most is enough" test -s "$top/limited/$step/manifest.json"
 fi
 
+# ---- outputs that do not fit ----
+
+# Files of at most 1 KiB, as on a full disk; SIGXFSZ is ignored, so that writes fail.
+small() { # name of the messages, arguments of sheaf...
+    (trap '' XFSZ && ulimit -f 1 && "$sheaf" "${@:2}" >/dev/null 2>"$top/$1.err")
+}
+machine=share/clusters/h100-sxm.yaml
+ok "a trace that does not fit" status 1 small cut.simulate simulate "$top/run.yaml" --cluster $machine --trace "$top/cut.json"
+ok "is an error" says cut.simulate.err "--trace $top/cut.json: cannot be written: File too large"
+ok "and leaves nothing" test ! -e "$top/cut.json"
+ok "a drawing that does not fit" status 1 small cut.explain explain "$top/run.yaml" --svg "$top/cut.svg"
+ok "is an error, too" says cut.explain.err "--svg $top/cut.svg: cannot be written: File too large"
+ok "and leaves as little" test ! -e "$top/cut.svg"
+ok "the drawing of a plan" status 1 small cut.plan plan "$top/run.yaml" --cluster $machine --gpus 2 --svg "$top/frontier.svg"
+ok "is one" says cut.plan.err "--svg $top/frontier.svg: cannot be written: File too large"
+ok "and leaves none" test ! -e "$top/frontier.svg"
+
 counted
