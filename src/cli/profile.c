@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cores.h"
@@ -121,39 +120,19 @@ static void report(const Measurement *m, FILE *out)
                 100 * worst);
 }
 
-/* Opens the output before anything is measured. */
-static Err open_output(const char *path, FILE **out)
+static Err cluster_file(const Cluster *c, Arena *a, const char **out)
 {
-    *out = stdout;
-    if (!path) return OK;
-    TRY(new_file_try("-o", path));
-    *out = fopen(path, "w");
-    if (*out) return OK;
-    return err_fail(ERR_IO, "-o %s: cannot be written: %s; choose another file", path,
-                    strerror(errno));
-}
-
-static Err close_output(const char *path, FILE *out, Err err)
-{
-    const bool written = fflush(out) == 0 && !ferror(out);
-    if (!path) return err;
-    struct stat file;
-    if ((fclose(out) != 0 || !written || err != OK) && stat(path, &file) == 0 &&
-        S_ISREG(file.st_mode))
-        remove(path); /* a device stays */
-    if (err != OK || written) return err;
-    return err_fail(ERR_IO, "-o %s: cannot be written; choose another file", path);
-}
-
-static Err write_cluster(const Cluster *c, FILE *out, Arena *a)
-{
-    const char *text;
     Text t = text_in(a);
     text_add(&t, "# measured by sheaf profile on this machine; one rank's share of it\n");
     cluster_text(c, &t);
-    TRY(text_done(&t, &text));
-    fputs(text, out);
-    return OK;
+    return text_done(&t, out);
+}
+
+static Err write_output(const char *path, const char *text)
+{
+    if (path) return new_file_write("-o", path, text);
+    if (fputs(text, stdout) >= 0 && fflush(stdout) == 0) return OK;
+    return err_fail(ERR_IO, "profile: standard output cannot be written: %s", strerror(errno));
 }
 
 static Err read_ranks(const char *text, int cores, int *out)
@@ -168,7 +147,7 @@ static Err read_ranks(const char *text, int cores, int *out)
 }
 
 /* Keeps the file where `sheaf train` finds it, unless the machine was busy. */
-static void keep_profile(const ProfileWork *w, const Cluster *c, Arena *a)
+static void keep_profile(const ProfileWork *w, const char *text)
 {
     char path[1024];
     if (worst_spread(&w->out) > busy_spread) {
@@ -176,13 +155,10 @@ static void keep_profile(const ProfileWork *w, const Cluster *c, Arena *a)
         return;
     }
     if (!machine_profile_path(w->device, w->launch.ranks, w->threads, path, sizeof path)) return;
-    FILE *f = fopen(path, "w");
-    if (!f) return;
-    if (write_cluster(c, f, a) == OK)
-        fprintf(stderr, "kept in %s: `sheaf train` on %d rank%s of %d thread%s plans with it\n",
-                path, w->launch.ranks, w->launch.ranks == 1 ? "" : "s", w->threads,
-                w->threads == 1 ? "" : "s");
-    fclose(f);
+    if (new_file_write("kept", path, text) != OK) return;
+    fprintf(stderr, "kept in %s: `sheaf train` on %d rank%s of %d thread%s plans with it\n", path,
+            w->launch.ranks, w->launch.ranks == 1 ? "" : "s", w->threads,
+            w->threads == 1 ? "" : "s");
 }
 
 static Err run_ranks(ProfileWork *w)
@@ -197,10 +173,11 @@ static Err run_ranks(ProfileWork *w)
     return world_run(&set);
 }
 
-/* Runs the ranks; rank 0 writes the cluster file. */
-static Err profile_machine(ProfileWork *w, FILE *out, Arena *arena)
+/* Runs the ranks; rank 0 writes the cluster file to `path`, or to standard output. */
+static Err profile_machine(ProfileWork *w, const char *path, Arena *arena)
 {
     MemoryLimits limits;
+    const char *text;
     char name[128];
     DeviceInfo card;
     TRY(run_ranks(w));
@@ -221,8 +198,9 @@ static Err profile_machine(ProfileWork *w, FILE *out, Arena *arena)
         if (card.f32_flops > 0) c.peak_flops_per_s[F32] = card.f32_flops;
         c.overlaps = true;
     }
-    TRY(write_cluster(&c, out, arena));
-    keep_profile(w, &c, arena);
+    TRY(cluster_file(&c, arena, &text));
+    TRY(write_output(path, text));
+    keep_profile(w, text);
     return OK;
 }
 
@@ -250,7 +228,6 @@ static Err profile_request(ProfileWork *w, int argc, char **argv, Arena *arena)
                           {"--device", &device, NULL},
                           {"--quick", NULL, &w->quick}};
     PlainArgs plain;
-    FILE *out = NULL;
     TRY(args_plain(argc, argv, flags, 4, arena, &plain));
     if (plain.n > 0)
         return err_fail(ERR_CONFIG,
@@ -261,9 +238,8 @@ static Err profile_request(ProfileWork *w, int argc, char **argv, Arena *arena)
         return err_fail(ERR_CONFIG, "--device %s: is neither cpu nor cuda", device);
     TRY(set_ranks(w, ranks_text));
     TRY(device_open(device, NULL, &w->device));
-    if (w->launch.by.rank > 0) return profile_machine(w, NULL, arena);
-    TRY(open_output(path, &out));
-    return close_output(path, out, profile_machine(w, out, arena));
+    if (path && w->launch.by.rank == 0) TRY(new_file_try("-o", path));
+    return profile_machine(w, path, arena);
 }
 
 static int profile(int argc, char **argv, FlightRecorder *recorder)

@@ -121,4 +121,12 @@ ok "the drawing of a plan" status 1 small cut.plan plan "$top/run.yaml" --cluste
 ok "is one" says cut.plan.err "--svg $top/frontier.svg: cannot be written: File too large"
 ok "and leaves none" test ! -e "$top/frontier.svg"
 
+"$sheaf" profile --quick -o "$top/machine.yaml" >/dev/null 2>"$top/profile.err" &
+pid=$!
+for _ in $(seq 300); do grep -q measuring "$top/profile.err" && break || sleep 0.1; done
+kill -TERM $pid
+ended() { wait $pid; }
+ok "a profile that is ended" status 143 ended
+ok "leaves no file" test ! -e "$top/machine.yaml"
+
 counted
