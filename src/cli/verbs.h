@@ -5,6 +5,8 @@
 #ifndef CLI_VERBS_H
 #define CLI_VERBS_H
 
+#include <stdbool.h>
+
 #include "base/err.h"
 
 #ifndef SHEAF_VERSION
@@ -16,6 +18,7 @@ typedef struct {
     const char *usage;                 /* the arguments after the name; all are in flags.def */
     const char *meaning;               /* one line of `sheaf help` */
     int (*run)(int argc, char **argv); /* argv[0] is the verb; NULL: planned */
+    bool writes_alone;                 /* in one process: several would write the same files */
 } Verb;
 
 /* The table of verbs, ended by a row without a name. */

@@ -175,6 +175,9 @@ if command -v mpirun >/dev/null && [ -e "$(dirname "$sheaf")/sheaf-mpi.so" ]; th
     ok "mpirun, verify: so is the layout of the run" contains launched "the layout of the run was not compared: it has 4 ranks"
     ok "mpirun, verify: a layout of other ranks is refused" status 2 launch 2 verify "$top/run.yaml" run.device=cpu --layouts "tp=2; dp=4"
     ok "mpirun, verify: with the way out" contains launched.err "\"dp=4\" has 4 ranks, and mpirun started 2 processes; start 4"
+    ok "mpirun, reshape is refused" status 2 launch 2 reshape "$top/m4" "$top/reshaped" run.ranks=2
+    ok "mpirun, reshape: once, with the way out" test "$(grep -c "reshape: mpirun started 2 processes, .* start it without mpirun" "$top/launched.err")" = 1
+    ok "mpirun, reshape: nothing is written" test ! -e "$top/reshaped"
     ok "run.ranks under mpirun is refused" status 2 mpi both 2 run.ranks=2
     ok "with the reason" contains both.err "mpirun started 2 ranks already.*remove run.ranks"
     ok "reported once" test "$(grep -c "remove run.ranks" "$top/both.err")" = 1
