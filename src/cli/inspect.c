@@ -2,6 +2,8 @@
  *
  *     token files      as `sheaf data show`
  *     run files        the model, the data, the steps, the keys that differ from their defaults
+ *     plan files       the run that they are for, the choices, the predictions
+ *     cluster files    the main rates
  *     schedules        stages, chunks, micro-batches, actions; the result of the check
  *     metrics.jsonl    steps, losses, tokens
  *     config.json      the model
@@ -40,8 +42,9 @@ bool inspect_head_holds(Bytes data, const char *word)
 /* Returns the first kind that recognizes the file, or NULL. */
 static const InspectKind *kind_of(const char *path, Bytes data)
 {
-    static const InspectKind *const table[] = {inspect_state, inspect_jobs, inspect_results};
-    for (int t = 0; t < 3; t++)
+    static const InspectKind *const table[] = {inspect_state, inspect_plans, inspect_jobs,
+                                               inspect_results};
+    for (int t = 0; t < 4; t++)
         for (const InspectKind *k = table[t]; k->is; k++)
             if (k->is(path, data)) return k;
     return NULL;
@@ -55,9 +58,9 @@ static Err inspect_file(const char *path, Arena *a)
     const Err err =
         kind ? kind->describe(path, data, a)
              : err_fail(ERR_CHECK,
-                        "%s: not a known file; known are token files, clips (.npy), run files "
-                        "(.yaml), schedules, "
-                        "metrics.jsonl, recorder.json, config.json, checkpoints, .safetensors and "
+                        "%s: not a known file; known are token files, clips (.npy), run files, "
+                        "plans and cluster files (.yaml), schedules, metrics.jsonl, recorder.json, "
+                        "config.json, checkpoints, .safetensors and "
                         "run folders. `sheaf data show` describes any file as training data",
                         path);
     unmap(&data);

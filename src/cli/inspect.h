@@ -14,6 +14,7 @@ typedef struct {
 
 /* Tables, each ended by a row of NULL. */
 extern const InspectKind inspect_jobs[];    /* run files, config.json, schedules, token files */
+extern const InspectKind inspect_plans[];   /* plan files, cluster files */
 extern const InspectKind inspect_results[]; /* metrics.jsonl, recorder.json */
 extern const InspectKind inspect_state[];   /* .safetensors, manifest.json, latest */
 

@@ -128,6 +128,27 @@ static void inspect_describes_sheaf_files(void **state)
     assert_int_equal(SHEAF("inspect"), 2);
 }
 
+static const char plan[] = "plan:\n  version: 1\n  model: 6ebd3372e58794ad\n  precision: f32\n"
+                           "  seq_len: 128\n  batch: 8\n  ranks: 4\nmesh:\n  dp: 2\n  tp: 1\n"
+                           "  cp: 1\n  pp: 2\nbatch:\n  micro: 4\nparallel:\n  schedule: zbh1\n"
+                           "layers:\n  0-1: [zero 1, zero_weights mlp.*=3, recompute full]\n"
+                           "  head: [zero 0]\n";
+
+static void inspect_describes_plans_and_clusters(void **state)
+{
+    (void)state;
+    assert_int_equal(SHEAF("inspect", scratch_text("plan.yaml", plan)), 0);
+    assert_printed("plan.yaml: a plan for 4 ranks\n  made for   model 6ebd3372e58794ad, f32, 8 "
+                   "sequences of 128 tokens a step\n  choices    mesh.dp=2 mesh.tp=1 mesh.cp=1 "
+                   "mesh.pp=2 batch.micro=4 parallel.schedule=zbh1\n  layers 0-1 zero=1 "
+                   "zero_weights=mlp.*=3 recompute=full\n  head       zero=0\n");
+    assert_int_equal(SHEAF("inspect", scratch_text("plan.yaml", "plan:\n  version: 7\n")), 2);
+    assert_int_equal(SHEAF("inspect", "share/clusters/h100-sxm.yaml"), 0);
+    assert_printed(
+        "h100-sxm.yaml: a cluster file, h100-sxm\n  device     80.0 GiB, memory at 2700");
+    assert_printed("  links      of 8 ranks: 8 us, 360 GB/s\n  links      of all ranks: 20 us");
+}
+
 /* A killed run: its complete lines are shown, and the whole folder is described. */
 static void a_truncated_last_line_is_reported(void **state)
 {
@@ -161,6 +182,7 @@ int main(void)
         cmocka_unit_test(a_check_has_a_status),
         cmocka_unit_test(bad_requests_are_refused),
         cmocka_unit_test(inspect_describes_sheaf_files),
+        cmocka_unit_test(inspect_describes_plans_and_clusters),
         cmocka_unit_test(a_truncated_last_line_is_reported),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
