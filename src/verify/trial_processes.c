@@ -1,8 +1,10 @@
 /* trial_processes.c -- what ranks that are processes add to a trial: each has the elements it owns,
  * and gets those of the others.
  *
- *     rank 0   weight   1.5  0  0     owners  1  0  0     sums   1.5 -2 0    1  1  0
- *     rank 1             0  -2  0             0  1  0     an element without one owner is NaN */
+ *     rank 0   weight   1.5 -0 -0     owners  1  0  0     sums   1.5 -2 -0    1  1  0
+ *     rank 1            -0  -2 -0             0  1  0     an element without one owner is NaN
+ *
+ * Others add -0, which changes no number: 0 would make 0 of -0, and bits are compared. */
 #include "verify/trial_parts.h"
 
 #include <math.h>
@@ -17,8 +19,8 @@ static Err merge_chunk(WorldRank *w, Trial *out, const double *owners, int64_t f
     TRY(world_agree(w, ARENA_NEW(w->arena, 3 * n, &at)));
     for (int64_t i = 0; i < n; i++) {
         const bool owned = owners[first + i] > 0;
-        at[i] = owned ? out->weight[first + i] : 0;
-        at[n + i] = owned ? out->gradient[first + i] : 0;
+        at[i] = owned ? out->weight[first + i] : -0.0;
+        at[n + i] = owned ? out->gradient[first + i] : -0.0;
         at[2 * n + i] = owners[first + i];
     }
     TRY(comm_register(w->comm, ARENA_NUMBERS, at, 3 * (size_t)n * sizeof *at));
