@@ -36,6 +36,20 @@ void fp8_text(const JobSettings *s, Text *t)
 
 static const char *names_or_none(const char *names) { return names ? names : "none"; }
 
+/* When the gradients of a unit are reduced: weights with levels of their own may differ. */
+static const char *reduce_text(const Job *job, int unit)
+{
+    const UnitOptions *o = &job->unit[unit];
+    const Graph *g = &job->model.kind[job->model.unit[unit].kind];
+    int each = 0;
+    for (int i = 0; i < g->n_params; i++) {
+        const int level = job_weight_level(o->zero_weights, g->param[i].name);
+        each += o->reduce_each || (level < 0 ? o->zero : level) >= 2;
+    }
+    if (each > 0 && each < g->n_params) return "the last, at levels 2 and 3 after each";
+    return each > 0 ? "each" : "the last";
+}
+
 void units_text(const Job *job, Text *t)
 {
     const Unit *unit = job->model.unit;
@@ -49,8 +63,7 @@ void units_text(const Job *job, Text *t)
         text_add(t, ": zero %d, ", o->zero);
         if (o->zero_weights) text_add(t, "zero_weights %s, ", o->zero_weights);
         text_add(t, "gradients reduced after %s micro-batch, recompute %s, offload %s",
-                 o->zero >= 2 || o->reduce_each ? "each" : "the last", job_recompute_text(o),
-                 names_or_none(o->offload_names));
+                 reduce_text(job, u), job_recompute_text(o), names_or_none(o->offload_names));
         if (job->settings.parallel.mesh.tp > 1)
             text_add(t, ", sequence %s", o->sequence ? "true" : "false");
         if (job->settings.parallel.mesh.cp > 1)
