@@ -36,7 +36,7 @@ static void head_text(const SimulationReport *s, Text *t)
     mesh_view_text(t, s->mesh, VIEW_DENSE);
     text_add(t, ": %d rank%s\n", s->mesh->world, s->mesh->world == 1 ? "" : "s");
     units_text(s->all.shared, t);
-    if (!set->parallel.units)
+    if (!set->parallel.units && !set->parallel.zero_weights)
         text_add(t, "  zero       %d; gradients are reduced after %s micro-batch\n",
                  set->parallel.zero,
                  set->parallel.zero >= 2 || set->parallel.reduce_each ? "each" : "the last");

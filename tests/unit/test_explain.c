@@ -73,6 +73,17 @@ static void gathers_are_counted(void **state)
     assert_printed("  embed                           2        1            1\n");
 }
 
+/* Levels of single weights are shown by unit, and nothing is said of all weights. */
+static void levels_of_weights_are_shown(void **state)
+{
+    (void)state;
+    assert_int_equal(explain(1, "mesh.dp=2", "parallel.zero_weights=mlp.*=3", NULL), 0);
+    assert_printed(": zero 0, zero_weights mlp.*=3, gradients reduced after the last, at levels 2 "
+                   "and 3 after each micro-batch");
+    assert_not_printed("nothing is sharded");
+    assert_not_printed("never: every rank has all weights");
+}
+
 static void text_has_the_predicted_bytes(void **state)
 {
     (void)state;
@@ -446,6 +457,7 @@ int main(void)
         cmocka_unit_test(context_plan_is_printed),
         cmocka_unit_test(text_is_stable_and_complete),
         cmocka_unit_test(gathers_are_counted),
+        cmocka_unit_test(levels_of_weights_are_shown),
         cmocka_unit_test(text_has_the_predicted_bytes),
         cmocka_unit_test(validation_is_counted),
         cmocka_unit_test(flags_select_parts),

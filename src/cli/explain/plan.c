@@ -184,7 +184,7 @@ static Err plan_text(const Facts *f, Arena *temp, Text *t)
     micro_text(f, t);
     TRY(cp_text(f, temp, t));
     slices_text(f, t);
-    if (!s->parallel.units) zero_text(f, t);
+    if (!s->parallel.units && !s->parallel.zero_weights) zero_text(f, t);
     units_text(f->job, t);
     text_add(t, "  schedule   %s\n", s->schedule);
     if (!s->parallel.units) {
