@@ -57,7 +57,7 @@ static bool is_settled_again(const Reshape *r, const char *section, const char *
                {"mesh", "dp:", {"mesh.dp", "run.ranks="}},
                {"mesh", "dp_replicate:", {"mesh.dp", "run.ranks="}},
                {"mesh", "dp_shard:", {"mesh.dp", "run.ranks="}},
-               {"parallel", "reduce:", {"parallel.zero=", "parallel.zero="}}};
+               {"parallel", "reduce:", {"parallel.zero=", "parallel.zero_weights="}}};
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
         if (strcmp(section, row[i].section) == 0 &&
             strncmp(line, row[i].key, strlen(row[i].key)) == 0)

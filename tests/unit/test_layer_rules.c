@@ -195,11 +195,32 @@ static void names_must_have_an_effect(void **state)
                  "numerics.fold=2 with parallel.zero_weights=mlp.*=3: gradients");
 }
 
+/* Weights below level 2 are reduced once a step, whether a rule for all layers says so or one for
+ * some; the others after each micro-batch in any case. */
+static void lower_weights_are_reduced_once(void **state)
+{
+    static const char *const lines[] = {"  zero: 3\n  zero_weights: [mlp.*=1]\n",
+                                        "  zero: 3\n  zero_weights: [mlp.*=1@layers:0-1]\n"};
+    static Config c;
+    JobSettings s;
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        DO(settings_of(lines[i], &c, &s));
+        assert_false(s.parallel.reduce_each);
+        DO(settings_of("  zero: 3\n", &c, &s));
+        assert_true(s.parallel.reduce_each);
+    }
+    DO(settings_of("  zero: 3\n  zero_weights: [mlp.*=0]\n  prepack: true\n", &c, &s));
+    assert_non_null(s.compile.prepack);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rules_reach_the_units), cmocka_unit_test(printed_rules_load_again),
-        cmocka_unit_test(arguments_replace_rules), cmocka_unit_test(bad_rules_are_refused),
-        cmocka_unit_test(names_must_have_an_effect)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(rules_reach_the_units),
+                                       cmocka_unit_test(printed_rules_load_again),
+                                       cmocka_unit_test(arguments_replace_rules),
+                                       cmocka_unit_test(bad_rules_are_refused),
+                                       cmocka_unit_test(names_must_have_an_effect),
+                                       cmocka_unit_test(lower_weights_are_reduced_once)};
     return cmocka_run_group_tests(tests, open_all, close_all);
 }

@@ -207,7 +207,8 @@ static Err prepack_table(const Config *c, Option device, const DevicePrepack **o
                         "%s: parallel.prepack=true: GEMMs on %s do not use prepacked weights; set "
                         "run.device=cpu or parallel.prepack=false",
                         origin, device == DEVICE_CUDA ? "cuda" : "ref");
-    if (c->parallel_zero == 3 && !layer_rules_first(c, KEY_parallel_zero))
+    if (c->parallel_zero == 3 && !layer_rules_first(c, KEY_parallel_zero) &&
+        !config_parts_weights(c))
         return err_fail(ERR_CONFIG,
                         "%s: parallel.prepack=true with parallel.zero=3: weights are gathered for "
                         "each use, so no prepacked weight can be reused; set parallel.zero=2 or "

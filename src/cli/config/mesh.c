@@ -92,11 +92,17 @@ static Err too_many(const Config *c)
                     (long long)c->mesh_pp, MAX_RANKS);
 }
 
+bool config_parts_weights(const Config *c)
+{
+    return strcmp(c->parallel_zero_weights.text, "none") != 0 ||
+           layer_rules_first(c, KEY_parallel_zero_weights);
+}
+
 /* ZeRO 2 and 3 imply parallel.reduce=each: they hold no whole gradients between micro-batches. */
 static Err settle_reduce(Config *c)
 {
     if (c->parallel_zero < 2 || c->parallel_reduce == REDUCE_EACH) return OK;
-    if (layer_rules_first(c, KEY_parallel_zero) || strcmp(c->parallel_zero_weights.text, "none"))
+    if (layer_rules_first(c, KEY_parallel_zero) || config_parts_weights(c))
         return OK; /* for the weights whose level allows it */
     if (!was_given(c, KEY_parallel_reduce)) {
         c->parallel_reduce = REDUCE_EACH; /* the printed configuration then loads again */

@@ -8,6 +8,8 @@
 /* Local. Settles mesh.dp, its two axes and run.ranks. ERR_CONFIG if they contradict each other; the
  * message gives numbers that fit. */
 Err config_settle_mesh(Config *c);
+/* Local. True if parallel.zero_weights gives some weights a level, in all layers or in some. */
+bool config_parts_weights(const Config *c);
 /* Local. The same keys as the compiler takes them, for rank 0. */
 ParallelSettings config_parallel(const Config *c);
 
