@@ -21,7 +21,7 @@
 #include "base/err.h"
 #include "base/team.h"
 
-enum { MAX_DIMS = 5, MAX_IN = 10, MAX_OUT = 4, MAX_NUMBERS = 4 };
+enum { MAX_DIMS = 5, MAX_IN = 10, MAX_OUT = 5, MAX_NUMBERS = 4 };
 
 typedef struct {
     void *data;
@@ -105,6 +105,8 @@ typedef union {
     struct {
         int32_t ep, etp; /* ranks among which experts are sharded; ranks of one expert */
         int32_t part;    /* of the ep parts: whose experts are on this rank */
+        int32_t round;   /* from 0; the rows round * room, ... of a part travel in it */
+        bool rounds;     /* rows without room take further rounds; else they are an error */
         int64_t room;    /* rows that a rank sends to each of the ep parts */
     } exchange;          /* device/exchange.h draws it */
     struct {

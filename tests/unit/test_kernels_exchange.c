@@ -3,8 +3,11 @@
  *
  * Identity experts with gates 1/K return the input to the bit, under every workload. The rows of an
  * expert are in the order of ranks and tokens. Rows never leave their rooms, over 1,000 random
- * routings; too many rows are refused, and then nothing is written. */
+ * routings; too many rows are refused, and then nothing is written. With rounds they are not: every
+ * row travels in one of them, in a room of its size. */
 #include "kernel_test.h"
+
+#include <math.h>
 
 #include "base/err.h"
 #include "device/exchange.h"
@@ -247,6 +250,108 @@ static void rooms_are_never_exceeded(void **state)
     arena_close(&x.arena);
 }
 
+/* ---- rounds ---- */
+
+/* One round of all ranks' tokens to all parts and back: expert e multiplies its rows by 2 + e.
+ * Returns the rows that travelled. */
+static int64_t run_round(Exchange *x, int32_t round, const Tensor *places)
+{
+    const int ep = x->ep, ranks = ep * x->etp, each = x->experts / ep;
+    const int64_t rooms = ranks * x->room;
+    Tensor returned[MAX_RANKS];
+    int64_t rows_of_all = 0;
+    x->attr.exchange.round = round;
+    for (int r = 0; r < ranks; r++) {
+        x->sent[r] = make(x, x->x[r].dtype, ep * x->room, D);
+        returned[r] = make(x, x->x[r].dtype, ep * x->room, D);
+        assert_int_equal(send_rows(x, r), OK);
+        run(KERNEL_permute,
+            &(Call){.in = {x->x[r], x->to[r]}, .n_in = 2, .out = {x->sent[r]}, .n_out = 1});
+    }
+    for (int i = 0; i < ep; i++) {
+        const Tensor got = make(x, x->x[0].dtype, rooms, D);
+        const Tensor rows = make(x, x->x[0].dtype, rooms, D);
+        const Tensor back = make(x, x->x[0].dtype, rooms, D), offsets = make_list(x, each + 1);
+        for (int s = 0; s < ranks; s++)
+            copy_rooms(&x->sent[s], i, &got, s % x->etp * ep + s / x->etp, x->room);
+        x->attr.exchange.part = i;
+        Call call = {.in = {x->all}, .n_in = 1, .out = {offsets}, .n_out = 1, .attr = x->attr};
+        run(KERNEL_sum_offsets, &call);
+        call.in[0] = got, call.in[1] = x->all, call.n_in = 2, call.out[0] = rows,
+        call.team = bench.team;
+        run(KERNEL_collect_rows, &call);
+        const int64_t n = (int64_t)get(&offsets, each);
+        assert_in_range(n, 0, rooms);
+        rows_of_all += n;
+        for (int e = 0; e < each; e++)
+            for (int64_t k = (int64_t)get(&offsets, e) * D; k < (int64_t)get(&offsets, e + 1) * D;
+                 k++)
+                put(&rows, k, get(&rows, k) * (2 + i * each + e));
+        call.in[0] = rows, call.out[0] = back;
+        run(KERNEL_spread_rows, &call);
+        for (int s = 0; s < ranks; s++)
+            copy_rooms(&back, s % x->etp * ep + s / x->etp, &returned[s], i, x->room);
+    }
+    for (int r = 0; r < ranks; r++)
+        run(KERNEL_return_rows, &(Call){.in = {returned[r], x->offsets[r]},
+                                        .n_in = 2,
+                                        .out = {places[r]},
+                                        .n_out = 1,
+                                        .attr = x->attr,
+                                        .team = bench.team});
+    return rows_of_all;
+}
+
+/* Every choice gets its token times the factor of its expert, once; the rows of all rounds are all
+ * choices, and there are as many rounds as the fullest room needs. */
+static void in_rounds(Exchange *x, int64_t room)
+{
+    const int ranks = x->ep * x->etp;
+    Tensor places[MAX_RANKS];
+    int64_t rows = 0, choices = 0;
+    set_room(x, room);
+    x->attr.exchange.rounds = true;
+    const int64_t rounds = exchange_rounds(&x->attr, &x->all), most = need(x);
+    assert_int_equal(rounds, most ? (most + room - 1) / room : 1);
+    for (int r = 0; r < ranks; r++) {
+        const int64_t n = x->tokens[r] * x->k;
+        choices += n;
+        places[r] = make(x, x->x[r].dtype, n + 1, D); /* the last row is nobody's */
+        places[r].n[0] = n;
+    }
+    for (int32_t i = 0; i < rounds; i++) rows += run_round(x, i, places);
+    assert_int_equal(rows, choices);
+    for (int r = 0; r < ranks; r++) {
+        places[r].n[0]++;
+        for (int d = 0; d < D; d++)
+            assert_true(isnan(get(&places[r], x->tokens[r] * x->k * D + d)));
+        for (int i = 0; i < x->tokens[r] * x->k; i++)
+            for (int d = 0; d < D; d++) {
+                const int64_t at = (int64_t)get(&x->at[r], i) * D + d;
+                const double want = get(&x->x[r], i / x->k * D + d) * (2 + get(&x->expert[r], i));
+                if (fabs(get(&places[r], at) - want) > 1e-5 * fabs(want))
+                    fail_msg("rank %d, choice %d: %g, not %g", r, i, get(&places[r], at), want);
+            }
+    }
+}
+
+static void rounds_bring_every_row_back(void **state)
+{
+    static Exchange x;
+    int64_t more = 0;
+    (void)state;
+    assert_int_equal(arena_open(&x.arena, "exchange", (size_t)1 << 26), OK);
+    for (int c = 0; c < 1000; c++) {
+        open_exchange(&x, 1 + draw(4), 1 + draw(2), 1 + draw(MAX_K), c % 2 ? F32 : F64,
+                      (Load)(c % N_LOADS));
+        const int64_t room = 1 + draw((int)need(&x) + 2);
+        in_rounds(&x, room);
+        more += need(&x) > room;
+    }
+    assert_in_range(more, 300, 1000);
+    arena_close(&x.arena);
+}
+
 /* A dropped choice has no row anywhere. */
 static void dropped_choices_stay_dropped(void **state)
 {
@@ -286,6 +391,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(identity_experts_return_the_input),
                                        cmocka_unit_test(rooms_are_never_exceeded),
+                                       cmocka_unit_test(rounds_bring_every_row_back),
                                        cmocka_unit_test(dropped_choices_stay_dropped)};
     return cmocka_run_group_tests(tests, open_bench, close_bench);
 }

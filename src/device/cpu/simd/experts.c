@@ -21,6 +21,7 @@ Err CPU_NAME(send_rows)(const Call *call) { return ref_send_rows(call); }
 Err CPU_NAME(sum_offsets)(const Call *call) { return ref_sum_offsets(call); }
 Err CPU_NAME(collect_rows)(const Call *call) { return ref_collect_rows(call); }
 Err CPU_NAME(spread_rows)(const Call *call) { return ref_spread_rows(call); }
+Err CPU_NAME(return_rows)(const Call *call) { return ref_return_rows(call); }
 
 static int64_t row_of(const Tensor *at, int64_t t, int64_t k)
 {
