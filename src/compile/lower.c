@@ -28,9 +28,9 @@ static size_t moved_rows(const LowerContext *l, const Node *n)
            tensor_bytes(&l->tensor[n->op == OP_get_rows ? n->out[0] : n->in[0]]);
 }
 
-static void add_outputs(const LowerContext *l, const Node *n, Instr *in)
+static void add_outputs(const LowerContext *l, const Node *n, int first, Instr *in)
 {
-    for (int i = 0; i < n->n_out; i++) {
+    for (int i = first; i < n->n_out; i++) {
         const size_t bytes = tensor_bytes(&l->tensor[n->out[i]]);
         in->keep[in->n_out] = n->keep[i];
         in->out[in->n_out++] = n->out[i];
@@ -59,10 +59,11 @@ static Instr make_instr(const LowerContext *l, const Node *n, Phase phase)
         in.in[in.n_in++] = n->in[i];
         in.bytes += tensor_bytes(&l->tensor[n->in[i]]);
     }
-    add_outputs(l, n, &in);
+    add_outputs(l, n, 0, &in);
     if (n->op == OP_put_rows || n->op == OP_get_rows || n->op == OP_add_rows ||
         n->op == OP_put_rows_at)
         in.bytes = moved_rows(l, n);
+    if (op_loops(n->op)) in.bytes = 0; /* what a further round moves is its body's */
     const Flops flops = flops_of(l->g, n);
     in.flops = flops.all;
     in.heavy_flops = flops.heavy;
@@ -73,7 +74,8 @@ static Instr make_instr(const LowerContext *l, const Node *n, Phase phase)
 static void add_pair(const LowerContext *l, const Node *with, Instr *in)
 {
     in->op = lower_pair_op(in->op, with->op);
-    add_outputs(l, with, in);
+    add_outputs(l, with, lower_is_spare(with, 0), in);
+    if (op_loops(in->op)) in->bytes = 0;
     in->flops += flops_of(l->g, with).all; /* no op that joins is heavy */
 }
 
@@ -158,6 +160,8 @@ Err lower(const Graph *g, Arena *arena, Program *out)
     lower_streams(&l);
     p.tensor = l.tensor;
     p.move = g->move;
+    p.body = g->body;
+    p.n_bodies = g->n_bodies;
     const Value loss = graph_find(g, ROLE_LOSS);
     if (loss != NO_VALUE) p.loss_partial = g->value[loss].layout.partial;
     const Value stat = graph_find(g, ROLE_STAT);

@@ -36,6 +36,8 @@ typedef struct {
 Err lower_pairs(LowerContext *l, Phase phase);
 /* Local. The op that does both. */
 OpId lower_pair_op(OpId op, OpId also);
+/* Local. True for an output that a node does not need once it has joined another: its region. */
+bool lower_is_spare(const Node *joined, int output);
 /* Local. The storage of each value. Views share that of their input. The parts of a join, and the
  * `sum` operand of a GEMM, are inside that of the output. A kernel overwrites an input that dies,
  * where it may. */

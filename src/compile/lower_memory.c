@@ -18,11 +18,13 @@ typedef struct {
     int first[N_PHASES], last[N_PHASES]; /* positions in the orders */
 } Lifetime;
 
-static void live_at(Lifetime *life, const Orders *o, int node)
+/* The value lives at the node, except in phases in which it is spare: there the node has joined
+ * another. */
+static void live_at(Lifetime *life, const Orders *o, int node, bool spare)
 {
     for (int p = 0; p < N_PHASES; p++) {
         const int at = o->at[p][node];
-        if (at < 0) continue;
+        if (at < 0 || (spare && o->list[p][at] != node)) continue;
         if (!life->used[p] || at < life->first[p]) life->first[p] = at;
         if (!life->used[p] || at > life->last[p]) life->last[p] = at;
         life->used[p] = true;
@@ -38,12 +40,13 @@ static Err lower_lives(const LowerContext *l, Lifetime **out)
         if (op_info(n->op)->class == CLASS_VIEW) continue; /* touches no byte */
         for (int j = 0; j < n->n_in; j++) {
             if (op_only_orders(n->op, j)) continue;
-            live_at(&life[l->bytes[n->in[j]].root], &l->orders, i);
-            live_at(&life[l->bytes[n->in[j]].root], &l->orders, lower_end_of(l->g, i));
+            live_at(&life[l->bytes[n->in[j]].root], &l->orders, i, false);
+            live_at(&life[l->bytes[n->in[j]].root], &l->orders, lower_end_of(l->g, i), false);
         }
         for (int j = 0; j < n->n_out; j++) {
-            live_at(&life[l->bytes[n->out[j]].root], &l->orders, i);
-            live_at(&life[l->bytes[n->out[j]].root], &l->orders, lower_end_of(l->g, i));
+            const bool spare = lower_is_spare(n, j);
+            live_at(&life[l->bytes[n->out[j]].root], &l->orders, i, spare);
+            live_at(&life[l->bytes[n->out[j]].root], &l->orders, lower_end_of(l->g, i), spare);
         }
     }
     *out = life;

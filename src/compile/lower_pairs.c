@@ -9,7 +9,8 @@
  *     y = r + a w + c       d.c sums d.y, to which a norm's gradient adds: layernorm_back_bias
  *     u = x v + b           d.b sums d.u, which linear_dgelu makes: linear_dgelu_bias
  *
- * A value of 8 bits and its transposed copy are made together: quantize_both.
+ * A value of 8 bits and its transposed copy are made together: quantize_both. Further rounds of the
+ * rows of experts run once for both gradients: rounds_back.
  *
  * Gradients of parameters stay in W if a schedule runs it apart. Sums over ranks begin after W,
  * and the results of I would have to be kept per micro-batch. A device gives the same bits both
@@ -39,6 +40,14 @@ static bool quantizes_same(const Node *n, const Node *turned)
            n->attr.kernel.quantize.type == turned->attr.kernel.quantize.type;
 }
 
+/* Each has its own outputs, of the same exchange. */
+static bool loops_same(const Node *dx, const Node *dw)
+{
+    for (int j = 0; j < dw->n_in; j++)
+        if (dw->in[j] != dx->in[j]) return false;
+    return true;
+}
+
 /* Tried in this order: `also` joins the op that the node has become by then. equal: both have the
  * same operands, so they run where the first of them stood; else `also` makes gradients of
  * parameters, which nobody reads. */
@@ -54,6 +63,7 @@ static const struct {
     {OP_linear_dgelu, OP_bias_dw, OP_linear_dgelu_bias, sums_output, false},
     {OP_quantize, OP_quantize_turned, OP_quantize_both, quantizes_same, true},
     {OP_quantize_by, OP_quantize_by_turned, OP_quantize_by, quantizes_same, true},
+    {OP_rounds_dx, OP_rounds_dw, OP_rounds_back, loops_same, true},
 };
 enum { N_PAIRS = sizeof pair / sizeof *pair };
 
@@ -62,6 +72,11 @@ OpId lower_pair_op(OpId op, OpId also)
     for (int i = 0; i < N_PAIRS; i++)
         if (pair[i].op == op && pair[i].also == also) return pair[i].both;
     return N_OPS;
+}
+
+bool lower_is_spare(const Node *joined, int output)
+{
+    return joined->op == OP_rounds_dw && output == 0;
 }
 
 /* True if the node alone writes its outputs, all gradients of parameters. The order of several

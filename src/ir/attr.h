@@ -25,6 +25,11 @@ typedef union {
         int64_t region_bytes; /* memory that the sub-program may use */
         int32_t slot;         /* binding of the sub-program */
     } call;
+    struct {
+        int32_t body;   /* of the graph's, or the program's */
+        int32_t merged; /* of rounds_dx: the body that makes the gradients of weights too */
+        int64_t ep, room;
+    } rounds;
 } OpAttr;
 
 #endif

@@ -132,6 +132,8 @@ typedef struct {
     ParamRule rule;     /* of all parameters of a pack */
 } ParamInfo;
 
+struct Program;
+
 typedef struct {
     Arena *arena;
     const char *kind; /* "embed", "layer", "head"; unique in a model */
@@ -143,9 +145,11 @@ typedef struct {
     ParamInfo *param; /* stored back to back in this order */
     int n_moves, cap_moves;
     TransferPart *move; /* the table of transfers and packs (OpAttr.move) */
-    bool phased;        /* nodes have their phases */
-    bool in_order;      /* a transfer is waited for where it begins */
-    int32_t chunk;      /* chunk number of new nodes */
+    int n_bodies;
+    const struct Program **body; /* of ops that loop (OpAttr.rounds); programs of F alone */
+    bool phased;                 /* nodes have their phases */
+    bool in_order;               /* a transfer is waited for where it begins */
+    int32_t chunk;               /* chunk number of new nodes */
 } Graph;
 
 void graph_init(Graph *g, const char *kind, DType dtype, Arena *arena);

@@ -111,6 +111,15 @@ static inline bool op_quantizes(OpId op)
 static inline bool op_transfers(OpId op) { return op >= OP_all_reduce && op <= OP_recv; }
 /* Local. True if the transfer is with one other rank. */
 static inline bool op_pairs(OpId op) { return op == OP_send || op == OP_recv; }
+/* Local. True if the op runs a body in further rounds. */
+static inline bool op_loops(OpId op) { return op >= OP_rounds && op <= OP_rounds_back; }
+enum { ROUNDS_ALL = 3 }; /* its operand with the offsets of all ranks that send */
+/* Local. True if the kernel of the op depends on the round. */
+static inline bool op_has_round(OpId op)
+{
+    return op == OP_send_rows || op == OP_sum_offsets || op == OP_collect_rows ||
+           op == OP_spread_rows || op == OP_return_rows;
+}
 /* Local. True if operand `index` only orders the op: its bytes are not read. */
 static inline bool op_only_orders(OpId op, int index)
 {

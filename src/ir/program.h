@@ -104,7 +104,7 @@ typedef struct {
     uint8_t partial; /* axes over which the gradient is not yet summed */
 } PortOut;
 
-typedef struct {
+typedef struct Program {
     const char *kind;
     DType dtype;
     int n_instr, n_tensors, n_in, n_out;
@@ -114,6 +114,10 @@ typedef struct {
     const PortIn *in;
     const PortOut *out;
     const TransferPart *move; /* the table of transfers and packs (OpAttr.move) */
+    /* Bodies of instructions that loop (OpAttr.rounds). Their arguments are the instruction's
+     * operands, inputs first; their scratch is its region. */
+    const struct Program *const *body;
+    int n_bodies;
     size_t scratch_bytes[N_PHASES], scratch_live[N_PHASES]; /* packed; the lower bound */
     size_t bytes[N_OWN_REGIONS];                            /* except scratch */
     size_t session_bytes;                                   /* of REGION_SESSION */
@@ -132,6 +136,14 @@ size_t tensor_bytes(const ProgTensor *t);
 
 /* Bytes that it moves: a wait moves none. */
 static inline size_t instr_bytes(const Instr *i) { return i->op == OP_wait ? 0 : i->bytes; }
+
+/* The body of an instruction that loops. */
+static inline const Program *instr_body(const Program *p, const Instr *i)
+{
+    return p->body[i->op == OP_rounds_back ? i->attr.rounds.merged : i->attr.rounds.body];
+}
+/* Its output with the scratch of the body. */
+static inline int instr_region(const Instr *i) { return i->op == OP_rounds_dw ? 0 : 1; }
 
 /* Local. The program as text: tensors by scope, instructions by phase. note [n_instr]: text that
  * ends the line of each instruction; NULL, or a NULL entry: nothing. */

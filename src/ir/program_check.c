@@ -1,5 +1,7 @@
 /* program_check.c -- proofs about a program before it runs: every operand exists when it is read,
- * no tensor is overwritten while it is needed, and every transfer that begins is waited for. */
+ * no tensor is overwritten while it is needed, and every transfer that begins is waited for. A body
+ * of further rounds is a program with its own proof; here it must fit the instruction that runs
+ * it. */
 #include "ir/program.h"
 
 #include <string.h>
@@ -113,6 +115,61 @@ static Err check_dense(const InstrRef *w, int32_t tensor)
     return OK;
 }
 
+/* The operand of an instruction that loops for argument `index` of its body, or NULL. */
+static const ProgTensor *argument(const InstrRef *w, int32_t index)
+{
+    const Instr *i = w->instr;
+    if (index < 0 || index >= i->n_in + i->n_out) return NULL;
+    return &w->p->tensor[index < i->n_in ? i->in[index] : i->out[index - i->n_in]];
+}
+
+/* Its arguments have the operands' types and shapes, its scratch fits the region, its sums of
+ * gradients are operands, and it runs no other body. */
+static Err check_body(const InstrRef *w, const Program *body, int region)
+{
+    const Instr *i = w->instr;
+    if (body->first[PHASE_F + 1] != body->n_instr || body->n_bodies)
+        return bad(w, i->out[0], "its body is not of F alone");
+    if (body->scratch_bytes[PHASE_F] > tensor_bytes(&w->p->tensor[i->out[region]]))
+        return bad(w, i->out[region], "it is too small for the scratch of its body");
+    for (int k = 0; k < body->n_instr; k++)
+        for (int j = 0; j < body->instr[k].n_in + body->instr[k].n_out; j++) {
+            const int of = j - body->instr[k].n_in;
+            const ProgTensor *t =
+                &body->tensor[of < 0 ? body->instr[k].in[j] : body->instr[k].out[of]];
+            const ProgTensor *o = argument(w, t->index);
+            if (t->at[SPLIT].region != REGION_ARG) continue;
+            if (!o || o->dtype != t->dtype || tensor_bytes(o) != tensor_bytes(t))
+                return bad(w, i->out[0], "an argument of its body is not an operand");
+        }
+    return OK;
+}
+
+/* A sum of gradients that a loop adds to was begun before, in the same list: the loop may run no
+ * round, and then nobody else would begin it. */
+static Err check_begun(const InstrRef *w)
+{
+    for (int k = 0; k < w->instr->n_out; k++) {
+        const int32_t t = w->instr->out[k];
+        bool begun = w->p->tensor[t].at[SPLIT].region != REGION_DPARAM;
+        for (int i = w->p->first[w->instr->phase]; i < w->at && !begun; i++)
+            for (int j = 0; j < w->p->instr[i].n_out; j++)
+                begun = begun || w->p->instr[i].out[j] == t;
+        if (!begun) return bad(w, t, "further rounds add to it before round 1 has begun it");
+    }
+    return OK;
+}
+
+static Err check_loop(const InstrRef *w)
+{
+    const Instr *i = w->instr;
+    const int at = i->op == OP_rounds_back ? i->attr.rounds.merged : i->attr.rounds.body;
+    if (!op_loops(i->op)) return OK;
+    if (at < 0 || at >= w->p->n_bodies) return bad(w, i->out[0], "there is no such body");
+    TRY(check_begun(w));
+    return check_body(w, w->p->body[at], instr_region(i));
+}
+
 static Err check_instr(const InstrRef *w)
 {
     const Instr *i = w->instr;
@@ -130,6 +187,7 @@ static Err check_instr(const InstrRef *w)
         if (i->op != OP_recv) TRY(check_dense(w, i->in[0]));
         TRY(check_dense(w, i->out[0]));
     }
+    TRY(check_loop(w));
     if ((unsigned)i->queue >= N_QUEUES) return bad(w, i->out[0], "there is no such queue");
     if (begins(i) == (i->queue == QUEUE_COMPUTE))
         return bad(w, i->out[0], "the op is on the wrong queue");

@@ -218,6 +218,20 @@ static void print_phase(Text *t, const ColumnWidths *c, Phase phase)
     }
 }
 
+/* The bodies that instructions of the phase loop over; F is all that they have. */
+static void print_bodies(Text *t, const Program *p, Phase phase)
+{
+    for (int i = p->first[phase]; i < p->first[phase + 1]; i++) {
+        if (!op_loops(p->instr[i].op)) continue;
+        const Program *body = instr_body(p, &p->instr[i]);
+        const ColumnWidths c = column_widths(body, NULL);
+        text_add(t, "  body of %s %d, %s%s: once for each further round\n", phase_name(phase),
+                 i - p->first[phase], op_info(p->instr[i].op)->name,
+                 p->instr[i].recomputed ? "'" : "");
+        print_phase(t, &c, PHASE_F);
+    }
+}
+
 Err program_print(const Program *p, const char *const *note, Arena *arena, const char **out)
 {
     const ColumnWidths c = column_widths(p, note);
@@ -225,5 +239,6 @@ Err program_print(const Program *p, const char *const *note, Arena *arena, const
     print_given(&t, p);
     for (int ph = 0; ph < N_PHASES; ph++)
         if (p->first[ph] < p->first[ph + 1]) print_phase(&t, &c, (Phase)ph);
+    for (int ph = 0; ph < N_PHASES; ph++) print_bodies(&t, p, (Phase)ph);
     return text_done(&t, out);
 }
