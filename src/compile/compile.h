@@ -61,6 +61,7 @@ typedef struct {
     double expert_rows;    /* rows that a rank of experts has room for, as a factor of its
                                    * even share of those that all ranks send; 0: as many as there
                                    * can be */
+    bool rounds;           /* rows without room take further rounds; else they are an error */
     bool balance_global;   /* routers' balance losses count the tokens of all dp ranks */
     /* Of one thread; it outlives the programs. NULL: each compilation searches its placements. */
     PlaceMemo *places;

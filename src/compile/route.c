@@ -19,36 +19,17 @@
  * before the run, and every rank begins every transfer whatever the router chose. Backward is the
  * same with other payloads: gradients of outputs leave as rows do, those of rows return as outputs.
  *
+ * Rows without room are an error, or take further rounds (route_rounds.c).
+ *
  * A transfer of rows begins where its operand is made, and what it brings is collected where it is
  * read first: a shared expert that stands between overlaps it. */
-#include "compile/compile.h"
+#include "compile/route_parts.h"
 
 #include <math.h>
 #include <string.h>
 #include "base/math.h"
 #include "compile/place.h"
 #include "ir/build.h"
-
-/* The exchange of one assign_rows. */
-typedef struct {
-    Value at, offsets;   /* of this rank's choices, over all experts */
-    Value to, all, mine; /* as above */
-    Attr attr;           /* of its kernels */
-    int64_t rooms;       /* rows in all rooms that a rank sends */
-} RowExchange;
-
-typedef struct {
-    Graph *g;
-    const CompileOptions *o;
-    int parts, copies; /* ranks along ep, along etp */
-    RowExchange *exchange;
-    int n_exchanges;
-    Value n_values;    /* before the pass */
-    int8_t *rows;      /* [n_values]: 1 + the exchange of a value with rows of experts; 0: none */
-    Value *begun;      /* [n_values]: rows that are on their way and not collected yet */
-    Value *returned;   /* [n_values]: the same rows at the ranks of their tokens */
-    bool *is_returned; /* [n_values]: some node wants them there */
-} RoutePass;
 
 static unsigned axes_of(const RoutePass *r, const char *name)
 {
@@ -118,17 +99,24 @@ static int64_t capacity_of(const Graph *g)
     return INT32_MAX;
 }
 
-/* Rows of a room: as many as the bound says, but no more than there can be. */
-static int64_t room_rows(const RoutePass *r, const Node *assign)
+/* The most rows of a room that there can be. */
+static int64_t most_rows(const RoutePass *r, const Node *assign)
 {
     const ValueInfo *at = &r->g->value[assign->out[0]];
     const int64_t k = at->dims.dim[1].cap, choices = max_i64(at->max_elements, 1), t = choices / k;
     const int64_t experts = r->g->value[assign->out[1]].dims.dim[0].cap - 1;
     const int64_t each = experts / r->parts;
+    return min_i64(t * min_i64(k, each), each * min_i64(t, capacity_of(r->g)));
+}
+
+/* Rows of a room: as many as the bound says, but no more than there can be. */
+static int64_t room_rows(const RoutePass *r, const Node *assign)
+{
+    const int64_t choices = max_i64(r->g->value[assign->out[0]].max_elements, 1);
+    const int64_t most = most_rows(r, assign);
     const double factor = r->o->expert_rows;
-    const int64_t most = min_i64(t * min_i64(k, each), each * min_i64(t, capacity_of(r->g)));
     if (factor <= 0) return most;
-    return min_i64(most, (int64_t)ceil(factor * (double)choices / r->parts));
+    return min_i64(most, max_i64(1, (int64_t)ceil(factor * (double)choices / r->parts)));
 }
 
 static Err open_exchanges(RoutePass *r)
@@ -147,6 +135,7 @@ static Err open_exchanges(RoutePass *r)
         x->attr.exchange.etp = r->copies;
         x->attr.exchange.part = mesh_part(r->o->mesh, VIEW_EXPERT, axes_of(r, "ep"), r->o->rank);
         x->attr.exchange.room = room;
+        x->attr.exchange.rounds = r->o->rounds && room < most_rows(r, a);
     }
     return OK;
 }
@@ -200,8 +189,8 @@ static void shape_rows(RoutePass *r, const Node *n)
 
 /* ---- nodes ---- */
 
-static Value add_node(RoutePass *r, OpId op, const OpAttr *attr, int n_in, const Value *in,
-                      const Dims *given)
+Value route_add(RoutePass *r, OpId op, const OpAttr *attr, int n_in, const Value *in,
+                const Dims *given)
 {
     for (int i = 0; i < n_in; i++)
         if (in[i] == NO_VALUE) return NO_VALUE;
@@ -209,8 +198,7 @@ static Value add_node(RoutePass *r, OpId op, const OpAttr *attr, int n_in, const
     return n ? n->out[0] : NO_VALUE;
 }
 
-/* Makes the newest node write `into`. */
-static void redirect(RoutePass *r, Value into)
+void route_redirect(RoutePass *r, Value into)
 {
     if (r->g->err == OK) r->g->node[r->g->n_nodes - 1].out[0] = into;
 }
@@ -222,11 +210,11 @@ static Value begin(RoutePass *r, OpId op, const char *const axis[2], Value v, Di
     unsigned axes = 0;
     if (v == NO_VALUE) return v;
     for (int i = 0; i < 2 && axis[i]; i++) axes |= axes_of(r, axis[i]);
-    TransferPart move = {.number = graph_transfers(g), .reduce = REDUCE_SUM};
+    TransferPart move = {.number = r->number + graph_transfers(g), .reduce = REDUCE_SUM};
     const Err err = mesh_group(r->o->mesh, VIEW_EXPERT, axes, r->o->rank, g->arena, &move.group);
     if (err != OK) g->err = err;
     const OpAttr attr = {.move = {graph_move(g, &move)}};
-    const Value y = add_node(r, op, &attr, 1, &v, &dims);
+    const Value y = route_add(r, op, &attr, 1, &v, &dims);
     if (y == NO_VALUE) return y;
     g->node[g->n_nodes - 1].queue = QUEUE_COMM;
     g->value[y].dtype = g->value[v].dtype;
@@ -247,9 +235,9 @@ static Err add_exchange(RoutePass *r, RowExchange *x)
     const int64_t experts = (offsets.cap - 1) / r->parts;
     const Dims all = dims2(dim_of(r->parts * r->copies), offsets),
                mine = dims1(dim_of(experts + 1));
-    x->to = add_node(r, OP_send_rows, &attr, 2, (const Value[]){x->at, x->offsets}, NULL);
+    x->to = route_add(r, OP_send_rows, &attr, 2, (const Value[]){x->at, x->offsets}, NULL);
     x->all = wait_for(g, begin(r, OP_all_gather, group, x->offsets, all));
-    x->mine = add_node(r, OP_sum_offsets, &attr, 1, &x->all, &mine);
+    x->mine = route_add(r, OP_sum_offsets, &attr, 1, &x->all, &mine);
     return graph_err(g);
 }
 
@@ -260,7 +248,7 @@ static Err send(RoutePass *r, const Node *n)
     const RowExchange *x = &r->exchange[r->rows[n->out[0]] - 1];
     Value in[3] = {n->in[0], x->to, n->n_in > 2 ? n->in[2] : NO_VALUE};
     const Dims rooms = rows_of(r, n->in[0], x->rooms);
-    Value v = add_node(r, OP_permute_sent, NULL, n->n_in, in, &rooms);
+    Value v = route_add(r, OP_permute_sent, NULL, n->n_in, in, &rooms);
     if (r->parts > 1) v = begin(r, OP_all_to_all, ep, v, rooms);
     r->begun[n->out[0]] = v;
     return graph_err(r->g);
@@ -277,8 +265,8 @@ static Err collect(RoutePass *r, Value v)
     if (w == NO_VALUE) return OK;
     if (r->parts > 1) w = wait_for(r->g, w);
     if (r->copies > 1) w = wait_for(r->g, begin(r, OP_all_gather, etp, w, all));
-    add_node(r, OP_collect_rows, &attr, 2, (const Value[]){w, x->all}, &all);
-    redirect(r, v);
+    route_add(r, OP_collect_rows, &attr, 2, (const Value[]){w, x->all}, &all);
+    route_redirect(r, v);
     r->begun[v] = NO_VALUE;
     return graph_err(r->g);
 }
@@ -290,23 +278,26 @@ static Err give_back(RoutePass *r, Value v)
     const RowExchange *x = &r->exchange[r->rows[v] - 1];
     const OpAttr attr = {.kernel = x->attr};
     const Dims all = rows_of(r, v, x->rooms * r->copies), rooms = rows_of(r, v, x->rooms);
-    Value w = add_node(r, OP_spread_rows, &attr, 2, (const Value[]){v, x->all}, &all);
+    Value w = route_add(r, OP_spread_rows, &attr, 2, (const Value[]){v, x->all}, &all);
     if (r->copies > 1) w = wait_for(r->g, begin(r, OP_reduce_scatter, etp, w, rooms));
     if (r->parts > 1) w = wait_for(r->g, begin(r, OP_all_to_all, ep, w, rooms));
     r->returned[v] = w;
     return graph_err(r->g);
 }
 
-/* unpermute and permute_dgate read the rows that have returned. */
+/* unpermute and permute_dgate read the rows that have returned: from rooms, or, where rows take
+ * rounds, from a place for each choice. */
 static Err read_returned(RoutePass *r, const Node *old)
 {
     const int at = old->op == OP_unpermute ? 0 : 1, rows = returned_operand(old->op);
     const Value v = old->in[rows];
+    const RowExchange *x = &r->exchange[r->rows[v] - 1];
     Node n = *old, *room;
+    if (x->attr.exchange.rounds && !r->has_rounds[v]) TRY(route_rounds(r, v));
     TRY(ARENA_NEW(r->g->arena, n.n_in, &n.in));
     memcpy(n.in, old->in, (size_t)n.n_in * sizeof *n.in);
     n.op = old->op == OP_unpermute ? OP_unpermute_sent : OP_permute_dgate_sent;
-    n.in[at] = r->exchange[r->rows[v] - 1].to;
+    n.in[at] = x->attr.exchange.rounds ? x->at : x->to;
     n.in[rows] = r->returned[v];
     return graph_append(r->g, &n, &room);
 }
@@ -329,28 +320,39 @@ static Err run_here(RoutePass *r, const Node *old)
     return OK;
 }
 
+Err route_node(RoutePass *r, const Node *n)
+{
+    if (n->op != OP_permute || !r->rows[n->out[0]]) return run_here(r, n);
+    shape_rows(r, n);
+    return send(r, n);
+}
+
 static Err rewrite(RoutePass *r, const Node *n)
 {
     Node *room;
     const int back = returned_operand(n->op);
-    if (n->op == OP_permute && r->rows[n->out[0]]) {
-        shape_rows(r, n);
-        return send(r, n);
-    }
     if (back >= 0 && r->rows[n->in[back]]) return read_returned(r, n);
-    if (n->op != OP_assign_rows) return run_here(r, n);
+    if (n->op != OP_assign_rows) return route_node(r, n);
     TRY(graph_append(r->g, n, &room));
     return add_exchange(r, &r->exchange[exchange_of(r, n->out[0]) - 1]);
 }
 
+Err route_open_rows(RoutePass *r)
+{
+    Arena *a = r->g->arena;
+    TRY(ARENA_NEW(a, r->n_values + 1, &r->begun));
+    TRY(ARENA_NEW(a, r->n_values + 1, &r->returned));
+    TRY(ARENA_NEW(a, r->n_values + 1, &r->is_returned));
+    TRY(ARENA_NEW(a, r->n_values + 1, &r->has_rounds));
+    for (Value v = 0; v < r->n_values; v++) r->begun[v] = r->returned[v] = NO_VALUE;
+    return OK;
+}
+
 static Err open_pass(RoutePass *r)
 {
-    Graph *g = r->g;
-    TRY(ARENA_NEW(g->arena, r->n_values + 1, &r->rows));
-    TRY(ARENA_NEW(g->arena, r->n_values + 1, &r->begun));
-    TRY(ARENA_NEW(g->arena, r->n_values + 1, &r->returned));
-    TRY(ARENA_NEW(g->arena, r->n_values + 1, &r->is_returned));
-    for (Value v = 0; v < r->n_values; v++) r->begun[v] = r->returned[v] = NO_VALUE;
+    TRY(ARENA_NEW(r->g->arena, r->n_values + 1, &r->rows));
+    TRY(graph_makers(r->g, r->g->arena, &r->maker));
+    TRY(route_open_rows(r));
     TRY(open_exchanges(r));
     find_rows(r);
     TRY(check_rows(r));
@@ -359,15 +361,13 @@ static Err open_pass(RoutePass *r)
 
 Err route_rows(Graph *g, const CompileOptions *o)
 {
-    RoutePass r = {.g = g, .o = o, .n_values = g->n_values};
+    RoutePass r = {.g = g, .o = o, .old = g->node, .n_old = g->n_nodes, .n_values = g->n_values};
     r.parts = mesh_parts(o->mesh, VIEW_EXPERT, axes_of(&r, "ep"));
     r.copies = mesh_parts(o->mesh, VIEW_EXPERT, axes_of(&r, "etp"));
-    const Node *old = g->node;
-    const int n = g->n_nodes;
     TRY(open_pass(&r));
     if (r.n_exchanges == 0) return OK;
     g->node = NULL;
     g->n_nodes = g->cap_nodes = 0;
-    for (int i = 0; i < n; i++) TRY(rewrite(&r, &old[i]));
+    for (r.now = 0; r.now < r.n_old; r.now++) TRY(rewrite(&r, &r.old[r.now]));
     return graph_check(g);
 }

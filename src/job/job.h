@@ -67,6 +67,7 @@ typedef struct {
     int host_ranks;           /* ranks of one host; 0: those of the cluster, or all */
     const Cluster *cluster;   /* AUTO compares with its rates and its memory; NULL: default rates */
     double expert_rows;       /* as CompileOptions.expert_rows */
+    bool rounds;              /* as CompileOptions.rounds */
     bool keep_gathered;       /* values gathered in F are saved for backward, not gathered again */
     bool in_order;            /* every transfer is waited for where it begins: no overlap */
     /* [layers + 2]: the embedding, each layer, the head. They replace `zero`, `zero_weights`,

@@ -32,6 +32,7 @@ CompileOptions job_compile_options(const Job *job, const UnitOptions *unit)
     o.rank = job->settings.parallel.rank;
     o.keep_gathered = unit->keep_gathered;
     o.expert_rows = job->settings.parallel.expert_rows;
+    o.rounds = job->settings.parallel.rounds;
     o.balance_global = job->settings.config->experts.balance_global;
     o.in_order = job->settings.parallel.in_order;
     o.backward = job_has_backward(&job->settings);
