@@ -13,6 +13,7 @@ typedef struct {
     const Program *p;
     const Call *call; /* of a sub-program: its arguments; NULL in a RUN */
     char *region;     /* of a sub-program: its scratch memory */
+    int32_t round;    /* of a body that further rounds run: from 1; else 0 */
 } InstrContext;
 
 static int64_t live_extent(const Rank *r, const Dim *d)
@@ -135,8 +136,10 @@ static void fill_call(const InstrContext *s, const Instr *in, Call *c)
     for (int i = 0; i < in->n_in; i++) c->in[i] = resolve(s, in->in[i]);
     for (int i = 0; i < in->n_out; i++) {
         c->out[i] = resolve(s, in->out[i]);
+        if (op_loops(in->op)) continue; /* no kernel; instructions of the body have numbers */
         c->number[i] = s->r->slot[in->keep[i]];
     }
+    if (s->round && op_has_round(in->op)) c->attr.exchange.round = s->round;
     if (in->op == OP_transpose) exchange_dims(&c->in[0]);
     if (in->op == OP_put_rows) take_rows(s, in->out[0], &c->out[0], c->in[0].n[0]);
     if (in->op == OP_get_rows) take_rows(s, in->in[0], &c->in[0], c->out[0].n[0]);
@@ -209,9 +212,27 @@ static Err run_call(const InstrContext *s, const Instr *in, const Call *c)
                         "program %s: nothing is bound to call slot %d; bind a sub-program before "
                         "the step, with a bind.%d in its list",
                         s->p->kind, in->attr.call.slot, in->attr.call.slot);
-    const InstrContext inner = {s->r, s->l, sub, c, c->out[c->n_out - 1].data};
+    const InstrContext inner = {s->r, s->l, sub, c, c->out[c->n_out - 1].data, 0};
     for (int i = sub->first[PHASE_F]; i < sub->first[PHASE_F + 1]; i++)
         TRY(run_instr(&inner, &sub->instr[i]));
+    return OK;
+}
+
+/* Runs the body on the operands, once per round after the first. */
+static Err run_rounds(const InstrContext *s, const Instr *in, const Call *c)
+{
+    const Program *body = instr_body(s->p, in);
+    InstrContext inner = {s->r, s->l, body, c, c->out[instr_region(in)].data, 0};
+    int64_t rounds;
+    TRY(rounds_of(s->r, in, &c->in[ROUNDS_ALL], &rounds));
+    for (inner.round = 1; inner.round < rounds; inner.round++) {
+        for (int i = 0; i < body->n_instr; i++) {
+            jitter_sleep(s->r);
+            TRY(run_instr(&inner, &body->instr[i]));
+            TRY(poll_now(s->r));
+        }
+        rounds_record(s->r, s->l, in, body);
+    }
     return OK;
 }
 
@@ -221,6 +242,7 @@ static Err run_instr(const InstrContext *s, const Instr *in)
     if (in->op == OP_wait) return run_wait(s, in);
     fill_call(s, in, &c);
     if (in->op == OP_call) return run_call(s, in, &c);
+    if (op_loops(in->op)) return run_rounds(s, in, &c);
     if (in->op == OP_pack) {
         const TransferInstr t = transfer_of(s, in, &c);
         return transfer_pack(&t);
@@ -263,6 +285,7 @@ Err execute_alone(Rank *r, const LinkedAction *l, const Instr *in)
     const InstrContext s = {.r = r, .l = l, .p = l->program};
     Call c;
     if (in->queue != QUEUE_COMPUTE || in->op == OP_wait || in->op == OP_call) return OK;
+    if (op_loops(in->op)) return OK; /* of kernels that round 1 runs too */
     if (in->op != OP_pack) return execute_kernel(r, l, in);
     fill_call(&s, in, &c);
     const TransferInstr t = transfer_of(&s, in, &c);

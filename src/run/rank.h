@@ -147,6 +147,12 @@ typedef struct {
     int64_t *trace_index; /* [cap]: of the event in the trace; -1: the step's start */
 } RankTimestamps;
 
+/* Further rounds of the rows of experts, since the rank was opened: rounds.c. */
+typedef struct {
+    int64_t n;         /* of forward: one per layer, micro-batch and round after the first */
+    size_t sent_bytes; /* of all phases, beyond what linked_traffic counts */
+} RankRounds;
+
 /* Polls between the tiles of kernels: poll.c. */
 typedef struct {
     Err failed;    /* the first failure, until poll_now returns it */
@@ -165,6 +171,7 @@ struct Rank {
     RankMailbox mailbox;
     TicketTable tickets;
     RankPoll poll;
+    RankRounds rounds;
     RankLists lists;
     RankTimestamps timestamps;
     RankCapture capture;

@@ -110,6 +110,12 @@ Err memory_copy(Rank *r, Queue queue, const Call *c, DeviceEvent *done);
 
 /* optimize.c. Local. Writes the scalars of the step to the mailbox of a rank on a device. */
 void optimize_scalars(Rank *r);
+/* rounds.c. Local. The rounds of an instruction that loops, from the offsets of all ranks that
+ * send; on a device the host waits for them. */
+Err rounds_of(Rank *r, const Instr *in, const Tensor *all, int64_t *rounds);
+/* Local. Counts one further round. */
+void rounds_record(Rank *r, const LinkedAction *l, const Instr *in, const Program *body);
+
 /* stats.c. Collective over the group of STATS, after optimize_totals. Sums the statistics. */
 Err stats_sum(Rank *r);
 /* Collective over all ranks, once per step: totals of live tokens and loss, and the factor 1 / live

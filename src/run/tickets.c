@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/math.h"
 #include "run/rank_parts.h"
 
 static Err grow(TicketTable *t, int cap)
@@ -20,14 +21,15 @@ Err tickets_open(Rank *r)
 {
     const LinkedProgram *lp = r->settings.program;
     TicketTable *t = &r->tickets;
-    int tensors = 0;
+    int tensors = 0, inner = 1; /* one more: a table is never empty */
     for (int i = 0; i < lp->n; i++) {
         const Program *p = lp->list[i].program;
         if (p && p->n_tensors > tensors) tensors = p->n_tensors;
+        for (int k = 0; p && k < p->n_bodies; k++) inner = max_int(inner, p->body[k]->n_tensors);
     }
     t->first_tensor = lp->n;
     t->first_sub = lp->n + tensors;
-    TRY(grow(t, t->first_sub + 1)); /* one more: a table is never empty */
+    TRY(grow(t, t->first_sub + inner));
     for (; r->runtime && t->n_events < MAX_COPIES; t->n_events++)
         TRY(r->runtime->event_open(r->context, &t->event[t->n_events]));
     return OK;

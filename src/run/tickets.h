@@ -3,7 +3,8 @@
  *     number                begun by                              waited for by
  *     0 .. n - 1            the action at this position           a later position, in `wait`
  *     n + t                 an instruction that writes tensor t   OP_wait of t, in the same RUN
- *     n + tensors + t       the same in a bound sub-program       OP_wait of t, in the same call
+ *     n + tensors + t       the same in a bound sub-program, or   OP_wait of t, in the same call
+ *                           in a body of further rounds
  *
  * A number is in flight at most once, so it is the index of its ticket. A copy on a device holds
  * one event of a pool until its wait. */

@@ -10,6 +10,8 @@ static const char sends[] = "ranks synchronize through the host, as processes wi
 static const char pairs[] =
     "a graph would hold the GPU while it waits for the other rank of a send";
 static const char across[] = "a transfer is in flight at the norm";
+static const char loops[] =
+    "parallel.overflow=rounds: the host reads how many rounds the rows of experts take";
 static const char binds[] = "programs are bound to calls from step to step";
 
 /* What prevents a capture, and the first place in the list where it does. */
@@ -38,6 +40,7 @@ static CaptureObstacle run_obstacle(const RankSettings *s, const LinkedAction *l
             why = transfer_obstacle(s, instr_transfer(p, in).kind);
         if (in->op == OP_pack && !s->capture_transfers) why = sends;
         if (in->op == OP_call) why = binds;
+        if (op_loops(in->op)) why = loops;
         if (why) return (CaptureObstacle){why, l, in};
     }
     return (CaptureObstacle){0};

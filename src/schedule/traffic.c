@@ -81,6 +81,38 @@ Transfer instr_transfer(const Program *p, const Instr *in)
                       .to_counts = m->to_counts};
 }
 
+size_t body_sent(const Program *body, int rank)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < body->n_instr; i++) {
+        if (!op_transfers(body->instr[i].op)) continue;
+        const Transfer t = instr_transfer(body, &body->instr[i]);
+        if (t.group.n > 1) bytes += transfer_sent(&t, rank);
+    }
+    return bytes;
+}
+
+static size_t phase_round(const Program *p, Phase phase, int rank)
+{
+    size_t bytes = 0;
+    for (int i = p->first[phase]; i < p->first[phase + 1]; i++)
+        if (op_loops(p->instr[i].op)) bytes += body_sent(instr_body(p, &p->instr[i]), rank);
+    return bytes;
+}
+
+RoundTraffic linked_rounds(const LinkedProgram *lp)
+{
+    RoundTraffic t = {{0}};
+    for (int i = 0; i < lp->n; i++) {
+        const Program *p = lp->list[i].program;
+        const Phase phase = (Phase)lp->list[i].action.phase;
+        if (!p || !p->n_bodies) continue;
+        const size_t bytes = phase_round(p, phase, lp->rank);
+        if (bytes > t.sent_bytes[phase]) t.sent_bytes[phase] = bytes;
+    }
+    return t;
+}
+
 static Err visit_phase(const Program *p, Phase phase, int64_t times, TransferVisit *visit,
                        void *context)
 {

@@ -6,7 +6,8 @@
  *     all-reduce       dp tp 2     scalar     of the norm and the loss
  *
  * The transfers are the ones that run/ begins, and the bytes are the ones that the recorder will
- * write (comm.h); there is no second model. */
+ * write (comm.h); there is no second model. Further rounds of the rows of experts are known only
+ * when routers have run: what one sends is body_sent. */
 #ifndef SCHEDULE_TRAFFIC_H
 #define SCHEDULE_TRAFFIC_H
 
@@ -20,6 +21,15 @@ Transfer instr_transfer(const Program *p, const Instr *in);
 /* Visits a transfer that the rank begins `times` times in a step. If the addresses differ from time
  * to time, only counts and types of its two ends are set. */
 typedef Err TransferVisit(void *context, const Transfer *t, int64_t times);
+
+/* Local. Bytes that the rank sends when it runs a body once. Programs are counted without them. */
+size_t body_sent(const Program *body, int rank);
+/* Local. Bytes that the rank sends in one further round of a unit and a micro-batch, by the phases
+ * of its list; the most of any unit. All 0: rows never take further rounds. */
+typedef struct {
+    size_t sent_bytes[N_PHASES];
+} RoundTraffic;
+RoundTraffic linked_rounds(const LinkedProgram *lp);
 
 enum { MAX_TRAFFIC_ROWS = 48 };
 

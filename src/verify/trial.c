@@ -157,12 +157,13 @@ static double sent_bytes(const Comm *c)
     return sent;
 }
 
-/* Bytes that the programs send, without scalars. */
-static Err predict_bytes(const Job *job, int steps, double *out)
+/* Bytes that the programs send, without scalars, and those of the further rounds that the rank has
+ * run. */
+static Err predict_bytes(const Job *job, const Rank *r, int steps, double *out)
 {
     Traffic traffic;
     TRY(linked_traffic(&job->linked, &traffic));
-    *out = 0;
+    *out = (double)r->rounds.sent_bytes;
     for (int i = 0; i < traffic.n; i++)
         if (!traffic.row[i].scalar) *out += steps * (double)traffic.row[i].sent_bytes;
     return OK;
@@ -172,7 +173,7 @@ static Err predict_bytes(const Job *job, int steps, double *out)
 static double summed_terms(const Program *p, const Instr *i)
 {
     double in = 1, out = 1;
-    if (op_info(i->op)->class != CLASS_HEAVY) return 1;
+    if (op_info(i->op)->class != CLASS_HEAVY || op_loops(i->op)) return 1;
     if (op_visits(i->op)) return (double)i->attr.kernel.attention.span;
     const ProgTensor *a = &p->tensor[i->in[0]], *b = &p->tensor[i->in[1]],
                      *y = &p->tensor[i->out[0]];
@@ -211,7 +212,7 @@ static Err run_steps(Rank *r, const Job *job, TrialRun *t, WorldRank *w)
     }
     if (w->rank == 0) t->out->bound = rounding_bound(job);
     t->sent[w->rank] = sent_bytes(w->comm);
-    TRY(predict_bytes(job, s->steps, &t->predicted[w->rank]));
+    TRY(predict_bytes(job, r, s->steps, &t->predicted[w->rank]));
     TRY(trial_validate(w, job, s, r, &valid));
     if (w->rank == 0) t->out->valid = valid;
     TRY(world_agree(w, assemble(r, w->arena, t))); /* all ranks have written theirs */

@@ -64,6 +64,10 @@ const DeviceRow device_rows[] = {
      .zero = 3, .sequence = true},
     {"ep over cp pp", "mixtral", "zbh1", .cp = 2, .pp = 2, .ep = 2, .micros = 2, .layers = 4,
      .context = CONTEXT_GATHER, .tokens = TOKENS_ZIGZAG},
+    {"ep rounds", "qwen2_moe", "1f1b", .dp = 2, .tp = 2, .ep = 2, .etp = 2, .micros = 2, .zero = 2,
+     .rounds = true, .validate = true},
+    {"ep rounds pp", "mixtral", "zbh1", .dp = 2, .pp = 2, .ep = 2, .micros = 3, .layers = 4,
+     .rounds = true},
 };
 const int n_device_rows = sizeof device_rows / sizeof *device_rows;
 
@@ -105,6 +109,8 @@ World device_world(const DeviceRow *row, const Device *device, ModelConfig *conf
     p->reduce_each = row->each;
     p->sequence = row->sequence;
     p->evict = row->evict;
+    p->rounds = row->rounds;
+    p->expert_rows = row->rounds ? 0.5 : 0;
     p->in_order = row->in_order;
     w.validate = row->validate;
     return w;

@@ -13,6 +13,7 @@ typedef struct {
     int clips; /* dims of a model of clips (support/clips.h); 0: `model`, of text */
     bool each, sequence, split, validate, evict, sgd, in_order;
     bool stream; /* weights travel over cp */
+    bool rounds; /* rooms for half of the even share; the other rows of experts take rounds */
     const char *offload;
     DType dtype;
 } DeviceRow;

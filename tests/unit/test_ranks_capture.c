@@ -233,8 +233,12 @@ static void reasons_of_transfers(void **state)
         const bool collective = of->context == CONTEXT_GATHER || of->context == CONTEXT_ULYSSES ||
                                 of->cp_heads || of->clips; /* which also rings use for clips */
         const bool sends = of->pp > 1 || of->stream || (of->cp > 1 && !collective);
-        if (sends) expect_reason(&s, "the other rank of a send: ");
-        if (of->cp <= 1 && of->pp <= 1) expect_reason(&s, NULL);
+        if (of->rounds)
+            expect_reason(&s, "the host reads how many rounds");
+        else if (sends)
+            expect_reason(&s, "the other rank of a send: ");
+        else if (of->cp <= 1 && of->pp <= 1)
+            expect_reason(&s, NULL);
         captured += !rank_uncaptured(&s, text);
         arena_close(&c.arena);
     }
