@@ -3,13 +3,17 @@
 
 #include <string.h>
 
+/* MAX_COVER_OPTIONS over 3 */
+enum { MAX_SETS = MAX_COVER_OPTIONS * (MAX_COVER_OPTIONS - 1) * (MAX_COVER_OPTIONS - 2) / 6 };
+_Static_assert((int)MAX_COVER_STRENGTH == 3, "MAX_SETS counts triples");
+
 typedef struct {
     const CoverSpace *s;
     int strength, most_values;
-    int n_sets, set[816][MAX_COVER_STRENGTH]; /* of options: 816 = 18 over 3 */
-    bool *seen;                               /* [n_sets][most_values ^ strength] */
-    uint8_t *row;                             /* [n_rows][s->n] */
-    uint16_t *most_new;                       /* [n_rows]: new sets of a row, at most */
+    int n_sets, set[MAX_SETS][MAX_COVER_STRENGTH]; /* of options */
+    bool *seen;                                    /* [n_sets][most_values ^ strength] */
+    uint8_t *row;                                  /* [n_rows][s->n] */
+    uint16_t *most_new;                            /* [n_rows]: new sets of a row, at most */
     int64_t n_rows;
 } Cover;
 

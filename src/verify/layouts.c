@@ -39,6 +39,7 @@ const char *layout_words(const ParallelSettings *p, char *buffer)
     if (p->mesh.pp > 1) add_word(buffer, "pp=%d", p->mesh.pp);
     if (p->mesh.ep > 1) add_word(buffer, "ep=%d", p->mesh.ep);
     if (p->mesh.etp > 1) add_word(buffer, "etp=%d", p->mesh.etp);
+    if (p->rounds) add_word(buffer, "rounds");
     if (p->schedule && strcmp(p->schedule, "1f1b") != 0)
         add_word(buffer, "schedule=%s", p->schedule);
     if (p->chunks) add_word(buffer, "chunks=%d", p->chunks);
@@ -102,9 +103,8 @@ static Err bad_word(const char *word)
         "layout: \"%s\" is not a word of a layout; the words are dp=N dp_replicate=N "
         "dp_shard=N cp=N cp_heads=N cp_inner=N context=NAME tokens=NAME tp=N pp=N ep=N etp=N "
         "schedule=NAME chunks=N slices=N group=N split=cost evict zero=0..3 live=N fold=N "
-        "reduce=each sequence weights=stream regather=false mixed operators, separated by spaces; "
-        "separate "
-        "layouts by ;",
+        "reduce=each sequence rounds weights=stream regather=false mixed operators, separated by "
+        "spaces; separate layouts by ;",
         word);
 }
 
@@ -145,6 +145,11 @@ static Err parse_word(const char *word, ParallelSettings *p)
     const char *equal = strchr(word, '=');
     if (strcmp(word, "sequence") == 0 || strcmp(word, "sequence=true") == 0)
         return p->sequence = true, OK;
+    if (strcmp(word, "rounds") == 0) {
+        p->rounds = true;
+        p->expert_rows = LAYOUT_ROUNDS_ROWS;
+        return OK;
+    }
     if (strcmp(word, "evict") == 0 || strcmp(word, "evict=true") == 0) return p->evict = true, OK;
     if (strcmp(word, "mixed") == 0) return p->units = &layout_mixed_mark, OK;
     if (strcmp(word, "operators") == 0) return p->zero_weights = layout_operators_mark, OK;
@@ -204,6 +209,13 @@ static Err check_cp(const ParallelSettings *p)
                     p->context ? context_name(p->context) : token_map_name(p->tokens));
 }
 
+static Err check_ep(const ParallelSettings *p)
+{
+    if (!p->rounds || p->mesh.ep > 1) return OK;
+    return err_fail(ERR_CONFIG,
+                    "layout: rounds: has no effect without ep; add ep=2 or more, or remove it");
+}
+
 Err layout_parse(const char *text, size_t length, ParallelSettings *out)
 {
     ParallelSettings p = {0};
@@ -218,6 +230,7 @@ Err layout_parse(const char *text, size_t length, ParallelSettings *out)
         at += n + 1;
     }
     TRY(check_cp(&p));
+    TRY(check_ep(&p));
     *out = p;
     return OK;
 }

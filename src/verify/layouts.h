@@ -10,6 +10,10 @@
 
 #include "job/job.h"
 
+/* parallel.expert_rows of layouts with the word `rounds`: half of the even share, so that there are
+ * always further rounds. Others have room for any routing. */
+#define LAYOUT_ROUNDS_ROWS 0.5
+
 /* Local. Writes "dp=4 zero=3 live=1" or "one rank" to `buffer`, and returns it. */
 enum { LAYOUT_TEXT_BYTES = 192 };
 const char *layout_words(const ParallelSettings *p, char *buffer);
@@ -31,8 +35,9 @@ typedef struct {
 
 /* Local. Layouts such that every possible pair (or triple) of values of (dp_replicate, dp_shard,
  * cp, tp, pp, zero, reduce, sequence, regather, split, context, tokens, cp_heads, mixed, weights,
- * ep, etp) occurs in one of them. Options without effect are left out: sequence parallelism on one
- * tp rank, ZeRO on one data rank, a split by cost on one stage. Deterministic. */
+ * ep, etp, operators, rounds) occurs in one of them. Options without effect are left out: sequence
+ * parallelism on one tp rank, ZeRO on one data rank, a split by cost on one stage, rounds without
+ * ep. Deterministic. */
 Err layouts_covering(const LayoutLimits *limits, Arena *arena, ParallelSettings **out, int *n);
 
 #endif

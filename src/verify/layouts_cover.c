@@ -22,6 +22,7 @@ enum {
     EP,
     ETP,
     OPERATORS,
+    ROUNDS,
     N_OPTIONS
 };
 
@@ -58,6 +59,8 @@ static ParallelSettings settings_of(const int *value, const LayoutLimits *limits
         .tokens = value[CP] && !limits->frames ? (TokenMap)(value[TOKENS] + 1) : TOKENS_AUTO,
         .units = value[MIXED] ? &layout_mixed_mark : NULL,
         .zero_weights = value[OPERATORS] ? layout_operators_mark : NULL,
+        .rounds = value[ROUNDS],
+        .expert_rows = value[ROUNDS] ? LAYOUT_ROUNDS_ROWS : 0,
     };
 }
 
@@ -67,6 +70,7 @@ static bool is_plain(const ParallelSettings *p)
     const int dp = p->mesh.dp_replicate * p->mesh.dp_shard, cp = p->mesh.cp;
     if (layout_ranks(p) == 1) return false;
     if (p->sequence && p->mesh.tp == 1) return false;
+    if (p->rounds && p->mesh.ep == 1) return false;
     if (p->keep_gathered && !p->sequence && cp == 1) return false;
     if (p->reduce_each && p->zero >= 2) return false;
     if (p->split && p->mesh.pp == 1) return false;
@@ -146,7 +150,8 @@ Err layouts_covering(const LayoutLimits *limits, Arena *arena, ParallelSettings 
                    [STREAM] = 2,
                    [EP] = limits->experts > 0 ? ranks : 1,
                    [ETP] = limits->experts > 0 ? ranks : 1,
-                   [OPERATORS] = 2},
+                   [OPERATORS] = 2,
+                   [ROUNDS] = limits->experts > 0 ? 2 : 1},
         .may = may,
         .context = limits};
     int *row;
