@@ -24,8 +24,8 @@ static const KeyId searched[] = {KEY_mesh_dp,           KEY_mesh_tp,
 enum { N_SEARCHED = sizeof searched / sizeof *searched };
 
 /* Keys that the plan takes from the run as they are. */
-static const KeyId kept[] = {KEY_parallel_live, KEY_parallel_regather, KEY_parallel_tokens,
-                             KEY_parallel_offload, KEY_parallel_expert_rows};
+static const KeyId kept[] = {KEY_parallel_live,    KEY_parallel_regather,    KEY_parallel_tokens,
+                             KEY_parallel_offload, KEY_parallel_expert_rows, KEY_parallel_overflow};
 enum { N_KEPT = sizeof kept / sizeof *kept };
 
 static bool is_among(KeyId key, const KeyId *list, int n)
@@ -251,6 +251,8 @@ static Err set_mesh(const PlanPoint *p, Arena *a, Config *c)
     if (p->mesh.ep > 1) {
         TRY(set_number(KEY_mesh_ep, a, c, p->mesh.ep));
         TRY(set_number(KEY_mesh_etp, a, c, p->mesh.etp));
+    } else { /* rows of experts stay on their rank: they never lack room */
+        TRY(set_text(KEY_parallel_overflow, a, c, "error"));
     }
     TRY(set_number(KEY_mesh_tp, a, c, p->mesh.tp));
     TRY(set_number(KEY_mesh_cp, a, c, p->mesh.cp));

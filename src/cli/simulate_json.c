@@ -59,12 +59,18 @@ static json_t *memory_json(const RankCount *c)
 
 static json_t *class_json(const Mesh *m, const RankClass *k)
 {
-    json_t *o = json_object();
+    json_t *o = json_object(), *round = NULL;
     set_count(o, "first", k->first);
     set_count(o, "last", k->last);
     set_count(o, "ranks", k->ranks);
     set(o, "memory", memory_json(&k->count));
     set(o, "sent", traffic_json(m, &k->count.traffic));
+    for (int p = 0; p < N_PHASES; p++) {
+        if (k->count.round.sent_bytes[p] == 0) continue;
+        if (!round) round = json_object();
+        set_bytes(round, phase_name((Phase)p), k->count.round.sent_bytes[p]);
+    }
+    if (round) set(o, "round_sent", round);
     set_count(o, "flops", (int64_t)k->count.flops);
     set_count(o, "flops_recomputed", (int64_t)k->count.flops_recomputed);
     return o;

@@ -125,6 +125,22 @@ static void axes_text(const Mesh *m, unsigned axes, char *out, size_t bytes)
                                      m->view[VIEW_DENSE].name[i]);
 }
 
+/* What parallel.overflow=rounds may add: it depends on the routing. */
+static void rounds_text(const RankCount *c, Text *t)
+{
+    char human[24];
+    bool any = false;
+    for (int p = 0; p < N_PHASES; p++) {
+        if (c->round.sent_bytes[p] == 0) continue;
+        text_add(t,
+                 any ? ", " : "  a further round of a layer and a micro-batch adds, on rank 0: ");
+        text_add(t, "%s %zu (%s)", phase_name((Phase)p), c->round.sent_bytes[p],
+                 text_bytes((int64_t)c->round.sent_bytes[p], human));
+        any = true;
+    }
+    if (any) text_add(t, "; none is counted here\n");
+}
+
 static void sent_text(const SimulationReport *s, Text *t)
 {
     const Simulation *all = &s->all;
@@ -146,6 +162,7 @@ static void sent_text(const SimulationReport *s, Text *t)
     if (all->traffic.n > 0)
         text_add(t, "  %-16s %-24s %16.0f %16s %20zu %16s\n", "all", "",
                  (double)sum / s->mesh->world, "", sum, text_bytes((int64_t)sum, human));
+    rounds_text(&all->class[0].count, t);
 }
 
 static void flops_text(const SimulationReport *s, Text *t)

@@ -26,6 +26,7 @@ Err count_rank(const LinkedProgram *lp, RankCount *out)
     for (int r = 0; r < N_OWN_REGIONS; r++) c.peak_region[r] = lp->peak_region[r];
     count_flops(lp, &c);
     TRY(linked_traffic(lp, &c.traffic));
+    c.round = linked_rounds(lp);
     *out = c;
     return OK;
 }

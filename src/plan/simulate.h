@@ -32,6 +32,7 @@ typedef struct {
     size_t peak_packs, peak_grads;     /* at that peak: gathered packs; gradients to be reduced */
     double flops, flops_recomputed;    /* flops excludes the recomputed ones */
     Traffic traffic;
+    RoundTraffic round; /* of a further round, beyond `traffic` */
 } RankCount;
 
 /* The bytes that a rank needs of a cluster's memory: all, or without the host's part

@@ -14,6 +14,7 @@ typedef struct {
     double unlogged; /* 1: rank 0 could not write a log, and the run ends for it */
     double due;      /* 1: rank 0's clock asks for a checkpoint after this step */
     double sent_bytes;
+    double rounds;   /* further rounds of the rows of experts, one per rank that took part */
     double flops;    /* of live rows */
     double released; /* ranks whose threads were released from contended cores (run.pin=auto) */
     double bytes;    /* memory; before the first step only */
@@ -40,6 +41,8 @@ struct TrainLoop {
     Replicas replicas;
     StepSums *sums;            /* registered as ARENA_LOOP */
     size_t sent_before;        /* bytes that this rank sent before the current step */
+    int64_t rounds_before;     /* further rounds of this rank before the current step */
+    int64_t rounds_step;       /* the latest step that took some; 0: none has */
     double peak;               /* GEMM flops per second of a rank */
     StepPlan plan;             /* rank 0 */
     double mean_s;             /* moving average of a step, without validation */

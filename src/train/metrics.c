@@ -18,6 +18,7 @@ static void write_router(FILE *f, const RouterMetrics *r)
     lines_number(f, "z_loss", r->z);
     lines_number(f, "load_max", r->max);
     lines_number(f, "load_min", r->min);
+    if (r->rounds >= 0) fprintf(f, ", \"expert_rounds\": %lld", (long long)r->rounds);
     if (r->layers * r->experts > MAX_LOADS) return;
     fprintf(f, ", \"expert_load\": [");
     for (int l = 0; l < r->layers; l++)
@@ -121,6 +122,7 @@ void metrics_line(FILE *out, bool terminal, const Metrics *m, double eta_s)
     fprintf(out, "  ");
     fprintf(out, "%s tok/s  mfu %.1f%% of measured GEMM peak  mem %s",
             text_count(m->tokens_per_s, rate), 100 * m->mfu, text_bytes(m->peak_bytes, bytes));
+    if (m->router.rounds > 0) fprintf(out, "  rounds +%lld", (long long)m->router.rounds);
     if (m->has_valid) fprintf(out, "  valid %.4f", m->valid_loss);
     if (eta_s >= 0) fprintf(out, "  eta %s", duration(eta_s, eta, sizeof eta));
     /* A line with a validation loss is not overwritten. */

@@ -22,6 +22,9 @@ typedef struct {
     const double *(*load)(const void *context, int layer);
     const void *context;
     int experts;
+    /* Further rounds of their rows, in all layers, micro-batches and groups of ranks; -1: a row
+     * without room is an error. */
+    int64_t rounds;
 } RouterMetrics;
 
 typedef struct {

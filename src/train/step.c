@@ -117,9 +117,11 @@ static Err gather_sums(TrainLoop *l)
                           .unlogged = loop_log_error(l) != OK,
                           .due = loop_save_time(l),
                           .sent_bytes = (double)(sent - l->sent_before),
+                          .rounds = (double)(l->rank.rounds.n - l->rounds_before),
                           .flops = live_share(l) * job_model_flops(s->job),
                           .released = team_releases(s->team) > 0};
     l->sent_before = sent;
+    l->rounds_before = l->rank.rounds.n;
     loop_add_save_state(l, l->sums);
     if (s->trace) trace_take(s->trace, comm_recorder(s->world->comm));
     return loop_add_up(l, REDUCE_SUM);
@@ -166,6 +168,30 @@ static void report_release(TrainLoop *l)
               "another process uses a core of this run%s; threads are not pinned while it does "
               "(run.pin=true pins them in any case)",
               ranks);
+}
+
+/* Further rounds of the step, in all exchanges of all groups; -1: there can be none. */
+static int64_t step_rounds(const TrainLoop *l)
+{
+    const ParallelSettings *p = &l->s->job->settings.parallel;
+    const int ep = p->mesh.ep > 1 ? p->mesh.ep : 1, etp = p->mesh.etp > 1 ? p->mesh.etp : 1;
+    return p->rounds ? (int64_t)(l->sums->rounds / (ep * etp) + 0.5) : -1;
+}
+
+/* Rank 0, at the first step of a burst of further rounds: it ends with QUIET steps without any. */
+static void report_rounds(TrainLoop *l, const Metrics *m)
+{
+    enum { QUIET = 100 };
+    const int64_t last = l->rounds_step;
+    if (m->router.rounds <= 0) return;
+    l->rounds_step = m->step;
+    if (!loop_is_first(l) || (last && m->step - last <= QUIET)) return;
+    loop_warn(l,
+              "step %lld: rows of experts took %lld further round%s (parallel.overflow=rounds): "
+              "each costs about the time of one exchange and its experts; a larger "
+              "parallel.expert_rows, now %g, avoids them",
+              (long long)m->step, (long long)m->router.rounds, m->router.rounds == 1 ? "" : "s",
+              l->s->job->settings.parallel.expert_rows);
 }
 
 static const double *load_of(const void *rank, int layer)
@@ -225,6 +251,8 @@ Err loop_step(TrainLoop *l, Metrics *m)
         m->router.aux /= (double)(m->router.layers * r.live_tokens);
         m->router.z /= (double)(m->router.layers * r.live_tokens);
     }
+    m->router.rounds = step_rounds(l);
+    report_rounds(l, m);
     return OK;
 }
 

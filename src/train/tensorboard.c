@@ -129,6 +129,7 @@ static Err write_step(MetricsSink *s, const Metrics *m)
         put_value(&summary, "z_loss", m->router.z);
         put_value(&summary, "load_max", m->router.max);
         put_value(&summary, "load_min", m->router.min);
+        if (m->router.rounds >= 0) put_value(&summary, "expert_rounds", (double)m->router.rounds);
     }
     put_time(&b);
     put_varint(&b, 2 << 3 | 0);

@@ -130,6 +130,9 @@ if command -v mpirun >/dev/null && [ -e "$(dirname "$sheaf")/sheaf-mpi.so" ]; th
     ok "mpirun: the same loads and losses of the routers" same "$top/one" "$top/p1"
     ok "mpirun, ep=4 over cp and tp" mpi p2 mesh.cp=2 mesh.tp=2 mesh.ep=4 parallel.sequence=true
     ok "mpirun: the same again" same "$top/one" "$top/p2"
+    room="parallel.overflow=rounds" ok "mpirun, in rounds" mpi p3 mesh.cp=2 mesh.tp=2 mesh.ep=4 parallel.expert_rows=0.4
+    ok "mpirun: the same in rounds" same "$top/one" "$top/p3"
+    ok "mpirun: there were some" grep -q '"expert_rounds": [1-9]' "$top/p3/metrics.jsonl"
 else
     echo "SKIP: no mpirun, or a build without MPI"
 fi
@@ -144,7 +147,7 @@ done
 ok "slices with a balance loss" refused "counted over a whole micro-batch" \
     "$sheaf" explain data.train="$top/text" data.seq_len=24 model.name=mixtral-tiny optim.aux_loss=0.1 \
     parallel.schedule=seq1f1b parallel.slices=2
-for key in mesh.ep=2 mesh.etp=2 parallel.expert_rows=1; do
+for key in mesh.ep=2 mesh.etp=2 parallel.expert_rows=1 parallel.overflow=rounds; do
     ok "$key on a dense model" refused "is for a mixture of experts" \
         "$sheaf" explain data.train="$top/text" data.seq_len=24 model.name=llama-tiny mesh.dp=2 $key
 done
@@ -157,6 +160,75 @@ ok "too many ranks for an expert" refused "has a width of 3, too little .* set m
 ok "a row without room is an error" refused "raise parallel.expert_rows at least" \
     "$sheaf" train "${common[@]}" run.dir="$top/full" run.steps=2 mesh.dp=2 mesh.ep=4 mesh.tp=2 parallel.expert_rows=0.5
 
+# The run that ends there goes on in rounds, with the losses of room for all. A warning says so once.
+curve() { # step, loss and grad_norm to 8 digits
+    sed 's/.*"step": \([0-9]*\), "loss": \([^,]*\), "grad_norm": \([^,]*\),.*/\1 \2 \3/' "$1/metrics.jsonl" |
+        awk '{printf "%d %.8g %.8g\n", $1, $2, $3}'
+}
+in_rounds() { # dir, expert_rows, key...
+    train run.steps=3 run.dir="$top/$1" run.ranks=auto parallel.overflow=rounds parallel.expert_rows="$2" "${@:3}"
+}
+rounds_of() { grep -o '"expert_rounds": [0-9]*' "$top/$1/metrics.jsonl" | sed 's/.*: //'; }
+few="mesh.dp=2 mesh.ep=4 mesh.tp=2"
+# shellcheck disable=SC2086
+ok "rounds, $few" in_rounds rounds0 0.5 $few
+ok "the same routers" same "$top/one" "$top/rounds0"
+ok "the same losses and norms" diff <(curve "$top/one") <(curve "$top/rounds0")
+ok "every step counts its rounds" [ "$(rounds_of rounds0 | awk '$1 > 0' | wc -l)" = 3 ]
+ok "one warning" [ "$(grep -c 'further rounds (parallel.overflow=rounds)' "$top/train.err")" = 1 ]
+ok "the steps' lines have them" grep -q "  rounds +$(rounds_of rounds0 | head -1)  " "$top/out"
+for layout in "mesh.dp=2 mesh.ep=2 parallel.zero=3 parallel.recompute=full" \
+    "mesh.cp=2 mesh.tp=2 mesh.ep=2 mesh.etp=2 parallel.recompute=selective" \
+    "mesh.pp=2 mesh.tp=2 mesh.ep=2 parallel.schedule=zbh1" "mesh.dp=3 mesh.tp=2 mesh.ep=2 parallel.zero=2"; do
+    n=$((n + 1))
+    # shellcheck disable=SC2086
+    ok "rounds, $layout" in_rounds "rounds$n" 0.3 $layout
+    ok "rounds, $layout: the same routers" same "$top/one" "$top/rounds$n"
+    ok "rounds, $layout: the same losses" diff <(curve "$top/one") <(curve "$top/rounds$n")
+done
+# shellcheck disable=SC2086
+ok "with enough room nothing changes" in_rounds rounds-none 4 $few
+ok "no rounds" [ "$(rounds_of rounds-none | sort -u)" = 0 ]
+ok "no warning" sh -c "! grep -q 'further rounds' '$top/train.err'"
+
+# Bytes: those of simulate, and of each further round that ran as much as it says.
+simulated() { # a number of its JSON, of the lines after a word
+    "$sheaf" simulate "${common[@]}" run.ranks=auto parallel.overflow=rounds parallel.expert_rows=0.5 \
+        mesh.dp=2 mesh.ep=4 mesh.tp=2 >"$top/simulated" && awk "$1" "$top/simulated"
+}
+base=$(simulated '/^SENT/ {on = 1} /^  scalars/ {no += $(NF - 1)} on && /^  all /{print $2 ? $3 - no : 0; exit}')
+each=$(sed -n 's/.*on rank 0: F \([0-9]*\) .*, B \([0-9]*\) .*/\1 \2/p' "$top/simulated" | awk '{print 4 * ($1 + $2)}')
+sent() { grep -o '"sent_bytes": [0-9]*' "$top/rounds0/metrics.jsonl" | sed 's/.*: //'; }
+ok "simulate has bytes of a round" [ "${each:-0}" -gt 0 ]
+ok "bytes sent are those of the program and of the rounds" diff <(sent) \
+    <(rounds_of rounds0 | awk -v base="$base" -v each="$each" '{printf "%d\n", base + $1 * each}')
+ok "explain has them" "$sheaf" explain "${common[@]}" mesh.dp=2 mesh.ep=2 parallel.overflow=rounds \
+    parallel.expert_rows=0.5 >"$top/out"
+ok "and the memory" grep -q 'rows without room take further rounds, in the same memory; one of' "$top/out"
+
+for key in "mesh.ep=1" "parallel.expert_rows=0 mesh.ep=2"; do
+    # shellcheck disable=SC2086
+    ok "rounds with $key" refused "parallel.overflow=rounds: has no effect" \
+        "$sheaf" explain "${common[@]}" mesh.dp=2 parallel.overflow=rounds $key
+done
+gpu=("${common[@]/run.device=ref/run.device=cuda}")
+ok "rounds on a GPU" refused "have not run on a GPU yet" "$sheaf" explain "${gpu[@]/=f64/=f32}" mesh.dp=2 mesh.ep=2 \
+    parallel.overflow=rounds
+ok "verify: rounds without ep" refused "rounds: has no effect without ep" \
+    "$sheaf" verify "${common[@]}" --layouts "dp=2 rounds"
+
+# Saved with rounds, killed, and continued on another grid without them; and the other way.
+goes_on() { train run.dir="$top/goes" run.steps=6 run.save_every=2 run.ranks=auto "$@"; }
+ok "6 steps on one rank" train run.dir="$top/six" run.steps=6 run.save_every=2
+ended() {
+    SHEAF_KILL_AT=$1 goes_on "${@:2}"
+    [ $? = 137 ]
+}
+ok "rounds, killed within a save" ended half:1:4 mesh.dp=2 mesh.ep=2 parallel.overflow=rounds parallel.expert_rows=0.4
+ok "room for all, killed after a save" ended done:0:4 mesh.tp=2 mesh.ep=2 "$room"
+ok "rounds again, on ep=4" goes_on mesh.dp=2 mesh.tp=2 mesh.ep=4 parallel.overflow=rounds parallel.expert_rows=0.7
+ok "the losses and norms of one rank" diff <(curve "$top/six") <(curve "$top/goes")
+
 # Every token is the same: some experts have all rows, the others none, and so have the ranks.
 tr -c x x <LICENSE >"$top/text"
 for layout in "" "mesh.dp=2 mesh.tp=2 mesh.ep=4 $room" "mesh.dp=2 mesh.ep=2 $room"; do
@@ -164,6 +236,10 @@ for layout in "" "mesh.dp=2 mesh.tp=2 mesh.ep=4 $room" "mesh.dp=2 mesh.ep=2 $roo
     # shellcheck disable=SC2086
     ok "hot experts, $layout" train run.steps=2 run.dir="$top/$n" run.ranks=auto optim.lr=0 $layout
 done
+# shellcheck disable=SC2086
+ok "hot experts in rounds" train run.steps=2 run.dir="$top/hot" run.ranks=auto optim.lr=0 mesh.dp=2 mesh.tp=2 \
+    mesh.ep=4 parallel.overflow=rounds parallel.expert_rows=0.2
+ok "the same loads in rounds" diff <(router "$top/hot") <(router "$top/$n")
 ok "all rows to 3 experts" grep -q '"expert_load": \[\[\(\(0\|144\), \)*\(0\|144\)\]' "$top/$n/metrics.jsonl"
 ok "the same loads" diff <(router "$top/$((n - 1))") <(router "$top/$((n - 2))")
 ok "and again" diff <(router "$top/$n") <(router "$top/$((n - 2))")
@@ -171,10 +247,6 @@ ok "and again" diff <(router "$top/$n") <(router "$top/$((n - 2))")
 # Checkpoints know nothing of the axes: one grid of experts resumes on another, and a run that was
 # killed in the middle of a save goes on from the save before.
 cp LICENSE "$top/text"
-curve() { # step, loss and grad_norm to 8 digits
-    sed 's/.*"step": \([0-9]*\), "loss": \([^,]*\), "grad_norm": \([^,]*\),.*/\1 \2 \3/' "$1/metrics.jsonl" |
-        awk '{printf "%d %.8g %.8g\n", $1, $2, $3}'
-}
 ok "8 steps on one rank" train run.dir="$top/whole" run.steps=8 run.save_every=2
 moves() { train run.dir="$top/moves" run.steps=8 run.save_every=2 run.ranks=auto "$room" "$@"; }
 killed() { # point of a save, layout...

@@ -275,6 +275,24 @@ Err config_ignored_keys(const char *const *set, int n_set, Arena *a, IgnoredKeys
     return OK;
 }
 
+/* Further rounds that there can never be. */
+static Err check_overflow(const Config *c)
+{
+    if (c->parallel_overflow != OVERFLOW_ROUNDS) return OK;
+    if (c->mesh_ep == 1)
+        return err_fail(ERR_CONFIG,
+                        "%s: parallel.overflow=rounds: has no effect with mesh.ep=1, where every "
+                        "rank has all experts and room for all rows; set mesh.ep, or remove it",
+                        c->origin[KEY_parallel_overflow]);
+    if (c->parallel_expert_rows <= 0)
+        return err_fail(ERR_CONFIG,
+                        "%s: parallel.overflow=rounds: has no effect with parallel.expert_rows=0, "
+                        "which is room for any routing; set parallel.expert_rows=1.25, or remove "
+                        "one of them",
+                        c->origin[KEY_parallel_overflow]);
+    return OK;
+}
+
 /* Settings of a mixture of experts; on a dense model they would change nothing. */
 static Err set_experts(const Config *c, ModelConfig *m)
 {
@@ -291,6 +309,7 @@ static Err set_experts(const Config *c, ModelConfig *m)
         {KEY_parallel_drop, "parallel.drop", c->parallel_drop != DROP_BY_POSITION},
         {KEY_parallel_expert_rows, "parallel.expert_rows",
          c->parallel_expert_rows < 2 || c->parallel_expert_rows > 2},
+        {KEY_parallel_overflow, "parallel.overflow", c->parallel_overflow != OVERFLOW_ERROR},
         {KEY_mesh_ep, "mesh.ep", c->mesh_ep > 1},
         {KEY_mesh_etp, "mesh.etp", c->mesh_etp > 1},
     };
@@ -300,6 +319,7 @@ static Err set_experts(const Config *c, ModelConfig *m)
                             "%s: %s is for a mixture of experts, and %s has no experts; "
                             "remove it",
                             c->origin[settings[i].key], settings[i].name, m->name);
+    TRY(check_overflow(c));
     if (c->parallel_drop != DROP_BY_POSITION && c->parallel_capacity <= 0)
         return err_fail(ERR_CONFIG,
                         "%s: parallel.drop has no effect without a capacity; set parallel.capacity "

@@ -157,6 +157,12 @@ Err config_device(const Config *c, Option *out)
                         "%s: precision.scaling=delayed: its kernels have not run on a GPU yet; set "
                         "precision.scaling=tensor, or run.device=cpu, which emulates it",
                         c->origin[KEY_precision_scaling]);
+    if (c->run_device == DEVICE_CUDA && c->parallel_overflow == OVERFLOW_ROUNDS)
+        return err_fail(ERR_CONFIG,
+                        "%s: parallel.overflow=rounds: its kernels have not run on a GPU yet; set "
+                        "parallel.overflow=error with a larger parallel.expert_rows, or "
+                        "run.device=cpu",
+                        c->origin[KEY_parallel_overflow]);
     if (!ref && f64)
         return err_fail(
             ERR_CONFIG,

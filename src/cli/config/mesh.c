@@ -238,6 +238,7 @@ ParallelSettings config_parallel(const Config *c)
                               .cp_inner = (int)c->mesh_cp_inner,
                               .keep_gathered = !c->parallel_regather,
                               .expert_rows = c->parallel_expert_rows,
+                              .rounds = c->parallel_overflow == OVERFLOW_ROUNDS,
                               .schedule = c->parallel_schedule,
                               .evict = c->parallel_evict,
                               .split = c->parallel_split,

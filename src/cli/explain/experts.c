@@ -25,6 +25,26 @@ static void bound_text(const Job *job, const Instr *send, Text *t)
     text_add(t, "; %lld rows meet here\n", (long long)(room * sources));
 }
 
+/* A further round has the memory of a region in each program. */
+static void rounds_text(const Job *job, const Instr *send, Text *t)
+{
+    const RoundTraffic r = linked_rounds(&job->linked);
+    char human[24];
+    bool any = false;
+    if (!send->attr.kernel.exchange.rounds) {
+        text_add(t, "             that is room for any routing: there are no further rounds\n");
+        return;
+    }
+    text_add(t, "             rows without room take further rounds, in the same memory");
+    for (int p = 0; p < N_PHASES; p++) {
+        if (r.sent_bytes[p] == 0) continue;
+        text_add(t, any ? ", " : "; one of a layer and a micro-batch sends ");
+        text_add(t, "%s in %s", text_bytes((int64_t)r.sent_bytes[p], human), phase_name((Phase)p));
+        any = true;
+    }
+    text_add(t, "\n");
+}
+
 void explain_experts_text(const Job *job, Text *t)
 {
     const Mesh *m = &job->mesh;
@@ -40,6 +60,7 @@ void explain_experts_text(const Job *job, Text *t)
         text_add(t, "%s %s %d", i > 1 ? "," : "", v->name[i], coord[i]);
     text_add(t, "\n");
     if (send) bound_text(job, send, t);
+    if (send && job->settings.parallel.rounds) rounds_text(job, send, t);
 }
 
 json_t *experts_json(const Job *job)
@@ -49,5 +70,11 @@ json_t *experts_json(const Job *job)
     json_t *o = json_object();
     for (int i = 0; i < v->n_axes; i++) set_count(o, v->name[i], v->size[i]);
     if (send) set_count(o, "rows", send->attr.kernel.exchange.room);
+    if (!send || !send->attr.kernel.exchange.rounds) return o;
+    const RoundTraffic r = linked_rounds(&job->linked);
+    json_t *round = json_object();
+    for (int p = 0; p < N_PHASES; p++)
+        if (r.sent_bytes[p] > 0) set_bytes(round, phase_name((Phase)p), r.sent_bytes[p]);
+    set(o, "round_sent", round);
     return o;
 }
