@@ -160,7 +160,7 @@ ok "too many ranks for an expert" refused "has a width of 3, too little .* set m
 ok "a row without room is an error" refused "raise parallel.expert_rows at least" \
     "$sheaf" train "${common[@]}" run.dir="$top/full" run.steps=2 mesh.dp=2 mesh.ep=4 mesh.tp=2 parallel.expert_rows=0.5
 
-# The run that ends there goes on in rounds, with the losses of room for all. A warning says so once.
+# The run that ends there goes on in rounds, with the losses of room for all, after one warning.
 curve() { # step, loss and grad_norm to 8 digits
     sed 's/.*"step": \([0-9]*\), "loss": \([^,]*\), "grad_norm": \([^,]*\),.*/\1 \2 \3/' "$1/metrics.jsonl" |
         awk '{printf "%d %.8g %.8g\n", $1, $2, $3}'

@@ -148,6 +148,106 @@ static void memory_follows_the_room(void **state)
     }
 }
 
+/* ---- what is known before the run ---- */
+
+/* The rows of a room of the job's rank. */
+static int64_t room_of(const Job *job)
+{
+    for (int c = 0; c < job->programs.n_classes; c++)
+        for (int i = 0; i < job->program[c].n_instr; i++)
+            if (job->program[c].instr[i].op == OP_send_rows)
+                return job->program[c].instr[i].attr.kernel.exchange.room;
+    fail_msg("no rows are sent");
+    return 0;
+}
+
+/* Without a row too many, the bytes are those of overflow=error. A further round sends a room of B
+ * rows of width w to the other ep - 1 ranks for each payload: tokens and outputs in F; tokens,
+ * gradients of outputs and of rows in B. W, where it runs apart, receives the first two again. */
+static void bytes_follow_the_formula(void **state)
+{
+    const ModelConfig config = model_with(10, 0);
+    (void)state;
+    for (int variant = 0; variant < 4; variant++) {
+        Arena arena;
+        Job rounds, error;
+        Traffic a, b;
+        const int ep = 2 + variant % 2;
+        World w = world_with(&config, (MeshSizes){.dp_shard = ep, .ep = ep}, 0.4);
+        w.set.split = variant / 2;
+        DO(arena_open(&arena, "formula", ARENA_PLENTY));
+        DO(job_compile(&w.set, &arena, &rounds));
+        w.set.parallel.rounds = false;
+        DO(job_compile(&w.set, &arena, &error));
+        DO(linked_traffic(&rounds.linked, &a));
+        DO(linked_traffic(&error.linked, &b));
+        assert_int_equal(a.n, b.n);
+        for (int i = 0; i < a.n; i++) assert_int_equal(a.row[i].sent_bytes, b.row[i].sent_bytes);
+        const RoundTraffic r = linked_rounds(&rounds.linked), none = linked_rounds(&error.linked);
+        const size_t payload =
+            (size_t)(room_of(&rounds) * (ep - 1) * config.width) * sizeof(double);
+        const size_t split[] = {2, 3, 2, 0}, merged[] = {2, 0, 0, 3};
+        for (int p = 0; p < N_PHASES; p++) {
+            assert_int_equal(r.sent_bytes[p], payload * (variant / 2 ? split : merged)[p]);
+            assert_int_equal(none.sent_bytes[p], 0);
+        }
+        arena_close(&arena);
+    }
+}
+
+static const Program *with_loops(const Job *job)
+{
+    for (int c = 0; c < job->programs.n_classes; c++)
+        if (job->program[c].n_bodies) return &job->program[c];
+    fail_msg("no program has bodies");
+    return NULL;
+}
+
+static void refused(const Program *p, const char *part)
+{
+    if (program_check(p) == OK) fail_msg("accepted, despite: %s", part);
+    assert_non_null(strstr(err_text(), part));
+}
+
+/* The checker of programs refuses loops whose bodies do not fit them. */
+static void faults_are_found(void **state)
+{
+    const ModelConfig config = model_with(10, 0);
+    const World w = world_with(&config, (MeshSizes){.dp_shard = 2, .ep = 2}, 0.4);
+    Arena arena;
+    Job job;
+    Instr *instr;
+    ProgTensor *tensor;
+    (void)state;
+    DO(arena_open(&arena, "faults", ARENA_PLENTY));
+    DO(job_compile(&w.set, &arena, &job));
+    const Program *good = with_loops(&job);
+    DO(program_check(good));
+    Program p = *good;
+    DO(ARENA_NEW(&arena, p.n_instr, &instr));
+    DO(ARENA_NEW(&arena, p.n_tensors, &tensor));
+    p.instr = instr, p.tensor = tensor;
+    for (int i = 0; i < p.n_instr; i++) {
+        if (!op_loops(good->instr[i].op)) continue;
+        memcpy(instr, good->instr, (size_t)p.n_instr * sizeof *instr);
+        memcpy(tensor, good->tensor, (size_t)p.n_tensors * sizeof *tensor);
+        tensor[instr[i].out[instr_region(&instr[i])]].dim[0].cap--;
+        refused(&p, "too small for the scratch of its body");
+        memcpy(tensor, good->tensor, (size_t)p.n_tensors * sizeof *tensor);
+        instr[i].attr.rounds.body = instr[i].attr.rounds.merged = p.n_bodies;
+        refused(&p, "there is no such body");
+        memcpy(instr, good->instr, (size_t)p.n_instr * sizeof *instr);
+        instr[i].in[0] = instr[i].in[1]; /* choices in place of tokens */
+        refused(&p, "an argument of its body is not an operand");
+        if (instr[i].op != OP_rounds_dw && instr[i].op != OP_rounds_back) continue;
+        memcpy(instr, good->instr, (size_t)p.n_instr * sizeof *instr);
+        for (int k = p.first[instr[i].phase]; k < i; k++)
+            if (instr[k].op == OP_grouped_linear_dw) instr[k].out[0] = instr[k].in[0];
+        refused(&p, "before round 1 has begun it");
+    }
+    arena_close(&arena);
+}
+
 /* ---- order ---- */
 
 /* Ranks that sleep at random, and transfers that complete in any order, change no bit. Phases I and
@@ -175,8 +275,9 @@ static void order_does_not_matter(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(memory_follows_the_room), cmocka_unit_test(peaks_are_exact),
-        cmocka_unit_test(order_does_not_matter), cmocka_unit_test(thousand_routings),
+        cmocka_unit_test(bytes_follow_the_formula), cmocka_unit_test(faults_are_found),
+        cmocka_unit_test(memory_follows_the_room),  cmocka_unit_test(peaks_are_exact),
+        cmocka_unit_test(order_does_not_matter),    cmocka_unit_test(thousand_routings),
         cmocka_unit_test(load_decides_on_bytes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
