@@ -53,14 +53,15 @@ static void add_state(Calibration *k, double bytes, double seconds)
     if (bytes > 0) add_seconds(k, &work, seconds);
 }
 
-/* An instruction that computes; transfers and their waits are not work. */
+/* An instruction that computes; transfers and their waits are not work, and further rounds of the
+ * rows of experts are no part of the plan: the routing decides on them. */
 static void add_instr(Calibration *k, const TraceEvent *e)
 {
     const LinkedAction l = {.action = action_run((Phase)e->phase, e->unit, e->micro, 0)};
     const Program *p = linked_program(k->lp, e->unit, e->micro, 0);
     const Instr *i = &p->instr[e->instr];
     if (i->op == OP_wait || op_transfers(i->op) || op_info(i->op)->class == CLASS_VIEW) return;
-    if (i->queue == QUEUE_D2H || i->queue == QUEUE_H2D) return;
+    if (i->queue == QUEUE_D2H || i->queue == QUEUE_H2D || op_loops(i->op)) return;
     CostWork work = cost_instr_work(p, i);
     if (op_attends(i->op)) work.heavy = linked_flops(k->lp, &l, p, i);
     add_seconds(k, &work, e->end_s - e->begin_s);

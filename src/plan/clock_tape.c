@@ -171,7 +171,7 @@ static Err add_instr(TapeWriter *w, const LinkedAction *l, const Instr *i)
         const Transfer t = instr_transfer(p, i);
         return begin_transfer(w, &t, &w->of_tensor[i->out[0]]);
     }
-    if (op_info(i->op)->class == CLASS_VIEW) return OK;
+    if (op_info(i->op)->class == CLASS_VIEW || op_loops(i->op)) return OK; /* no further rounds */
     CostWork work = cost_instr_work(p, i);
     if (op_attends(i->op)) work.heavy = linked_flops(w->lp, l, p, i);
     if (!i->recomputed) w->c->model_flops += work.heavy;
