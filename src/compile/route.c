@@ -116,7 +116,7 @@ static int64_t room_rows(const RoutePass *r, const Node *assign)
     const int64_t most = most_rows(r, assign);
     const double factor = r->o->expert_rows;
     if (factor <= 0) return most;
-    return min_i64(most, max_i64(1, (int64_t)ceil(factor * (double)choices / r->parts)));
+    return min_i64(most, (int64_t)ceil(factor * (double)choices / r->parts));
 }
 
 static Err open_exchanges(RoutePass *r)

@@ -23,7 +23,7 @@
 #include <string.h>
 #include "base/math.h"
 
-enum { N_WEIGHTS = 3, MAX_OPERANDS = 10, BODY_NUMBERS = 1 << 10, WORD = 4 };
+enum { N_WEIGHTS = 3, MAX_OPERANDS = MAX_IN, BODY_NUMBERS = 1 << 10, WORD = 4 };
 
 /* What the bodies of one pass over an exchange are made of: forward, or backward. */
 typedef struct {

@@ -14,20 +14,22 @@ common=(data.train="$top/text" data.seq_len=24 batch.global=8 batch.micro=2 run.
     optim.z_loss=0.001 run.steps=2)
 # Step, loss, norm, losses of the router and tokens of experts: to 9 digits.
 numbers() {
-    sed 's/"lr".*"aux_loss"/"aux_loss"/; s/"[a-z_0-9]*"//g; s/[^0-9.e+-]/ /g' "$1/metrics.jsonl" |
+    sed 's/"lr".*"aux_loss"/"aux_loss"/; s/"expert_rounds": [0-9]*,//; s/"[a-z_0-9]*"//g; s/[^0-9.e+-]/ /g' "$1/metrics.jsonl" |
         awk '{for (i = 1; i <= NF; i++) printf "%.9g ", $i; print ""}'
 }
 same() { [ "$(numbers "$1" | wc -l)" = 2 ] && diff <(numbers "$1") <(numbers "$2"); }
 # The keys of a layout in the words of verify; nothing if it has not four ranks.
 keys() {
-    local word ranks=1 keys=()
+    local word ranks=1 keys=() room=parallel.expert_rows=0 # for any routing
+    [[ $1 != *rounds* ]] || room=parallel.expert_rows=0.5  # as verify has them
     for word in $1; do
         case $word in
-        mixed) ;;
+        mixed | operators) ;;
+        rounds) keys+=(parallel.overflow=rounds) ;;
         sequence) keys+=(parallel.sequence=true) ;;
         dp_replicate=* | dp_shard=* | dp=* | tp=* | cp=* | pp=*) ranks=$((ranks * ${word#*=})) && keys+=("mesh.$word") ;;
         cp_heads=*) keys+=("mesh.$word") ;;
-        ep=* | etp=*) keys+=("mesh.$word" parallel.expert_rows=0) ;; # room for any routing
+        ep=* | etp=*) keys+=("mesh.$word" "$room") ;;
         *) keys+=("parallel.$word") ;;
         esac
     done
@@ -49,5 +51,6 @@ while read -r layout; do
     ok "$layout: the numbers of one rank" same "$top/one" "$top/$n"
 done <"$top/layouts"
 echo "$n layouts of four processes, $experts with axes of experts"
+ok "some in rounds" grep -q rounds "$top/layouts"
 ok "enough layouts" [ $experts -ge 8 ]
 counted

@@ -39,7 +39,7 @@ static __global__ void room_kernel(const __grid_constant__ ExchangeArgs a)
     const int32_t n = offset_of(a.b, (p + 1) * a.each) - offset_of(a.b, p * a.each);
     if (n <= a.room) return;
     printf("%d rows of this rank are for experts %lld to %lld, whose rank has room for %lld of "
-           "them; raise parallel.expert_rows, or set parallel.overflow=rounds\n",
+           "them; raise parallel.expert_rows\n",
            n, (long long)(p * a.each), (long long)((p + 1) * a.each - 1), (long long)a.room);
     __trap();
 }
