@@ -20,7 +20,7 @@ refused() { # part of the message, command...
 }
 
 # losses and loads as printed, which tells f32 numbers apart
-lossless() { sed 's/"grad_norm.*"aux_loss"/"aux_loss"/' "$top/$1/metrics.jsonl"; }
+lossless() { sed 's/"grad_norm.*"aux_loss"/"aux_loss"/; s/"expert_rounds": [0-9]*, //' "$top/$1/metrics.jsonl"; }
 
 room=parallel.expert_rows=0 # the most rows that there can be
 
@@ -118,6 +118,13 @@ ok "f32, ep=1" bits f1 mesh.dp=4
 for ep in "mesh.ep=2" "mesh.ep=4"; do
     ok "f32, $ep" bits "f-$ep" mesh.dp=4 "$ep" "$room"
     ok "f32, $ep: the bits of ep=1" diff <(lossless f1) <(lossless "f-$ep")
+done
+
+# Outputs of rows in rounds are added up in the same order too.
+for rows in 0.9 0.2; do
+    ok "f32, rounds of $rows" bits "f-rounds$rows" mesh.dp=4 mesh.ep=4 parallel.overflow=rounds parallel.expert_rows=$rows
+    ok "f32, rounds of $rows: the bits of ep=1" diff <(lossless f1) <(lossless "f-rounds$rows")
+    ok "f32, rounds of $rows: there were some" grep -q '"expert_rounds": [1-9]' "$top/f-rounds$rows/metrics.jsonl"
 done
 
 # Ranks that are processes.
