@@ -27,9 +27,9 @@ Err machine_choice(const Config *c, Option *out)
 {
     const Device *cuda;
     TRY(config_device(c, out));
-    if (*out == DEVICE_AUTO)
-        *out = has_driver() && device_open("cuda", NULL, &cuda) == OK ? DEVICE_CUDA : DEVICE_CPU;
-    return OK;
+    if (*out != DEVICE_AUTO) return OK;
+    *out = has_driver() && device_open("cuda", NULL, &cuda) == OK ? DEVICE_CUDA : DEVICE_CPU;
+    return *out == DEVICE_CUDA ? config_check_cuda(c) : OK;
 }
 
 void machine_set_cuda(int ranks, int ranks_here)

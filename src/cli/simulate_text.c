@@ -125,17 +125,28 @@ static void axes_text(const Mesh *m, unsigned axes, char *out, size_t bytes)
                                      m->view[VIEW_DENSE].name[i]);
 }
 
+/* The most bytes of a phase of a further round that one rank sends. */
+static size_t max_round(const Simulation *all, int phase)
+{
+    size_t most = 0;
+    for (int i = 0; i < all->n; i++) {
+        const size_t bytes = all->class[i].count.round.sent_bytes[phase];
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
 /* What parallel.overflow=rounds may add: it depends on the routing. */
-static void rounds_text(const RankCount *c, Text *t)
+static void rounds_text(const Simulation *all, Text *t)
 {
     char human[24];
     bool any = false;
     for (int p = 0; p < N_PHASES; p++) {
-        if (c->round.sent_bytes[p] == 0) continue;
+        const size_t bytes = max_round(all, p);
+        if (bytes == 0) continue;
         text_add(t,
-                 any ? ", " : "  a further round of a layer and a micro-batch adds, on rank 0: ");
-        text_add(t, "%s %zu (%s)", phase_name((Phase)p), c->round.sent_bytes[p],
-                 text_bytes((int64_t)c->round.sent_bytes[p], human));
+                 any ? ", " : "  a further round of a layer and a micro-batch adds, on a rank: ");
+        text_add(t, "%s %zu (%s)", phase_name((Phase)p), bytes, text_bytes((int64_t)bytes, human));
         any = true;
     }
     if (any) text_add(t, "; none is counted here\n");
@@ -162,7 +173,7 @@ static void sent_text(const SimulationReport *s, Text *t)
     if (all->traffic.n > 0)
         text_add(t, "  %-16s %-24s %16.0f %16s %20zu %16s\n", "all", "",
                  (double)sum / s->mesh->world, "", sum, text_bytes((int64_t)sum, human));
-    rounds_text(&all->class[0].count, t);
+    rounds_text(all, t);
 }
 
 static void flops_text(const SimulationReport *s, Text *t)

@@ -204,7 +204,7 @@ simulated() { # a number of its JSON, of the lines after a word
         mesh.dp=2 mesh.ep=4 mesh.tp=2 >"$top/simulated" && awk "$1" "$top/simulated"
 }
 base=$(simulated '/^SENT/ {on = 1} /^  scalars/ {no += $(NF - 1)} on && /^  all /{print $2 ? $3 - no : 0; exit}')
-each=$(sed -n 's/.*on rank 0: F \([0-9]*\) .*, B \([0-9]*\) .*/\1 \2/p' "$top/simulated" | awk '{print 4 * ($1 + $2)}')
+each=$(sed -n 's/.*on a rank: F \([0-9]*\) .*, B \([0-9]*\) .*/\1 \2/p' "$top/simulated" | awk '{print 4 * ($1 + $2)}')
 sent() { grep -o '"sent_bytes": [0-9]*' "$top/rounds0/metrics.jsonl" | sed 's/.*: //'; }
 ok "simulate has bytes of a round" [ "${each:-0}" -gt 0 ]
 ok "bytes sent are those of the program and of the rounds" diff <(sent) \

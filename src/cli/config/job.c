@@ -141,6 +141,22 @@ TransportSettings config_transport(const Config *c, const Device *device, bool p
                                .processes = processes};
 }
 
+Err config_check_cuda(const Config *c)
+{
+    if (c->precision_compute == COMPUTE_FP8 && c->precision_scaling == SCALES_DELAYED)
+        return err_fail(ERR_CONFIG,
+                        "%s: precision.scaling=delayed: its kernels have not run on a GPU yet; set "
+                        "precision.scaling=tensor, or run.device=cpu, which emulates it",
+                        c->origin[KEY_precision_scaling]);
+    if (c->parallel_overflow == OVERFLOW_ROUNDS)
+        return err_fail(ERR_CONFIG,
+                        "%s: parallel.overflow=rounds: its kernels have not run on a GPU yet; set "
+                        "parallel.overflow=error with a larger parallel.expert_rows, or "
+                        "run.device=cpu",
+                        c->origin[KEY_parallel_overflow]);
+    return OK;
+}
+
 Err config_device(const Config *c, Option *out)
 {
     const bool f64 = c->precision_compute == COMPUTE_F64;
@@ -151,18 +167,7 @@ Err config_device(const Config *c, Option *out)
             ERR_CONFIG,
             "%s: precision.compute=bf16: ref computes in f32 and f64; set run.device=cpu",
             c->origin[KEY_precision_compute]);
-    if (c->run_device == DEVICE_CUDA && c->precision_compute == COMPUTE_FP8 &&
-        c->precision_scaling == SCALES_DELAYED)
-        return err_fail(ERR_CONFIG,
-                        "%s: precision.scaling=delayed: its kernels have not run on a GPU yet; set "
-                        "precision.scaling=tensor, or run.device=cpu, which emulates it",
-                        c->origin[KEY_precision_scaling]);
-    if (c->run_device == DEVICE_CUDA && c->parallel_overflow == OVERFLOW_ROUNDS)
-        return err_fail(ERR_CONFIG,
-                        "%s: parallel.overflow=rounds: its kernels have not run on a GPU yet; set "
-                        "parallel.overflow=error with a larger parallel.expert_rows, or "
-                        "run.device=cpu",
-                        c->origin[KEY_parallel_overflow]);
+    if (c->run_device == DEVICE_CUDA) TRY(config_check_cuda(c));
     if (!ref && f64)
         return err_fail(
             ERR_CONFIG,

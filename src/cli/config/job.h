@@ -12,6 +12,9 @@
 /* Local. Settles run.device as far as the keys alone decide: DEVICE_REF for f64 under auto, else
  * the key itself. ERR_CONFIG if the device does not support precision.compute. Opens nothing. */
 Err config_device(const Config *c, Option *out);
+/* Local. ERR_CONFIG if the run needs kernels that have never run on a GPU. config_device checks it
+ * for run.device=cuda; the caller does where auto becomes cuda. */
+Err config_check_cuda(const Config *c);
 /* Local. The settings of a training step on rank 0. `model` must outlive them. ERR_CONFIG also for
  * the reasons of config_device. */
 Err config_job(const Config *c, const ModelConfig *model, JobSettings *out);
