@@ -69,6 +69,9 @@ static inline float fp8_value(Fp8Format f, uint8_t code)
 static inline uint8_t fp8_of(DType t, float x) { return fp8_round(fp8_format(t), x); }
 static inline float fp8_get(DType t, uint8_t code) { return fp8_value(fp8_format(t), code); }
 
+/* Rows, and columns, of a block of a weight that has a scale of its own. */
+enum { FP8_BLOCK = 128 };
+
 /* The scale of values whose largest magnitude is `amax`: a value is code x scale. `inverse` is what
  * values are multiplied by before they are rounded. Both are f32 on every device. A scale of values
  * that are all 0 is 1; of values that are not finite, NaN results. */

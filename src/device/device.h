@@ -58,6 +58,13 @@ typedef union {
         uint32_t gradients; /* of delayed_scales: a bit for each site that is e5m2 */
     } sites;
     struct {
+        DType type;    /* of the codes */
+        DType from;    /* what programs would read: weights are rounded to it first */
+        int32_t block; /* rows, and columns, that share a scale; 0: all of a matrix */
+        /* x[0] is element `at` of matrices [rows, columns], which are stored back to back. */
+        int64_t at, rows, columns;
+    } codes; /* of coded weights: device/codes.h */
+    struct {
         double eps;
     } norm;
     struct {

@@ -1,6 +1,6 @@
 /* copy.cu -- copies bytes between any strides, also integers and NaN payloads.
  *
- * Two contiguous sides are a memcpy of the driver. Otherwise elements of 2, 4 or 8 bytes are
+ * Two contiguous sides are a memcpy of the driver. Otherwise elements of 1, 2, 4 or 8 bytes are
  * copied, or 16 bytes at a time if the rows of both sides allow it. */
 #include "device/cuda/pointwise.cuh"
 
@@ -22,6 +22,8 @@ static Err launch(const Call *call, const ElementWalk *w, size_t bytes)
     const cudaStream_t stream = call->queue->stream;
     if (w->width == WALK_WIDE && bytes == 2)
         copy_kernel<uint4><<<blocks, POINT_THREADS, 0, stream>>>(*w, 2);
+    else if (bytes == 1)
+        copy_kernel<uint8_t><<<blocks, POINT_THREADS, 0, stream>>>(*w, 1);
     else if (bytes == 2)
         copy_kernel<uint16_t><<<blocks, POINT_THREADS, 0, stream>>>(*w, 2);
     else if (bytes == 4)
@@ -49,7 +51,7 @@ extern "C" Err cuda_copy(const Call *call)
     const size_t bytes = dtype_bytes(y->dtype);
     ElementWalk w;
     TRY(cuda_begin(call, KERNEL_copy));
-    if (last >= 0 && x->stride[last] == 1 && y->stride[last] == 1) {
+    if (last >= 0 && bytes > 1 && x->stride[last] == 1 && y->stride[last] == 1) {
         const Tensor from = as_halves(x), to = as_halves(y);
         const Tensor *const both[2] = {&from, &to};
         TRY(walk_make(both, 2, true, &w));
