@@ -26,6 +26,10 @@ typedef struct {
     DType compute, gradient; /* of operands; of an operand that is a gradient */
     Scaling scaling;
     bool spare_ends; /* of 3 or more layers the first and the last have none: job/units.c */
+    /* Weights that these GEMMs alone read are coded (ir/unit.h): quantized once, in their homes,
+     * and gathered so. false: each program quantizes the weights that it reads. */
+    bool code_weights;
+    uint64_t coded; /* of a unit: bit p: parameter p of its kind is coded */
 } Fp8Options;
 
 /* Placements of units, which compilations with one memo share (place_memo.c). */
@@ -111,6 +115,8 @@ Err quantize(Graph *g, const CompileOptions *options);
 /* Local. True if the node is such a GEMM: quantize.c has a row for it, and a pattern matches its
  * weight. */
 bool quantize_chooses(const Graph *g, const Node *n, const char *patterns);
+/* Local. The parameters that such GEMMs alone read: bit p for parameter p. */
+uint64_t quantize_coded(const Graph *g, const char *patterns);
 /* Local. ERR_CONFIG if a pattern matches no weight of a GEMM that may run in FP8; names those. */
 Err quantize_check(const char *key, const char *patterns, const Graph *kind, int n_kinds,
                    Arena *temp);

@@ -60,6 +60,8 @@ static Region role_region(Role r)
         return REGION_INPUT;
     case ROLE_PARAM:
         return REGION_PARAM;
+    case ROLE_SCALE:
+        return REGION_SCALE;
     case ROLE_DPARAM:
         return REGION_DPARAM;
     case ROLE_X:
@@ -100,6 +102,7 @@ static Scope region_scope(Region r)
         return SCOPE_SCRATCH;
     case REGION_PARAM:
         return SCOPE_STATE;
+    case REGION_SCALE:
     case REGION_DPARAM:
     case REGION_INPUT:
     case REGION_LOSS:

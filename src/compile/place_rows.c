@@ -219,10 +219,11 @@ static Err find_quantized(PlaceContext *p)
     for (Value v = 0; v < p->g->n_values; v++) p->quantized[v] = NO_PLACEMENT;
     for (int i = 0; i < p->g->n_nodes; i++) {
         const Node *n = &p->g->node[i];
-        if (!op_quantizes(n->op) || p->g->value[n->in[0]].role != ROLE_PARAM) continue;
+        const bool turned = n->op == OP_quantize_turned || n->op == OP_turn;
+        if (!op_quantizes(n->op) && n->op != OP_turn) continue;
+        if (p->g->value[n->in[0]].role != ROLE_PARAM) continue;
         Placement placement = p->placements.list[p->pin[n->in[0]]];
-        if (n->op == OP_quantize_turned)
-            placement.dim = placement.kind == PLACEMENT_SHARD && !placement.dim;
+        if (turned) placement.dim = placement.kind == PLACEMENT_SHARD && !placement.dim;
         TRY(placement_intern(&p->placements, placement, &p->quantized[n->out[0]]));
     }
     return OK;

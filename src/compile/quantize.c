@@ -21,10 +21,15 @@
  *
  * Weights keep a scale from their own amax: they are few.
  *
+ * Weights that these GEMMs alone read are coded (ir/unit.h): the unit gets them in 8 bits, with
+ * their scales, in place of `quantize w`; those of others are quantized where they are read.
+ *
+ *     y = linear_fp8 x.fp8 w s w.scale        w.t = turn w;  d.x = linear_fp8_dx d.y.fp8 w.t ...
+ *
  * With one scale, both operands of a GEMM have the dim of the sum last, as tensor cores read 8
  * bits: .t are transposed copies. F keeps x.fp8.t for the gradient of w, half the bytes of x. A
- * weight is quantized again in the backward phases: its copy would be kept for every micro-batch.
- */
+ * weight is quantized, or turned, again in the backward phases: its copy would be kept for every
+ * micro-batch. */
 #include <string.h>
 
 #include "base/fp8.h"
@@ -51,8 +56,6 @@ static const QuantizedGemm gemms[] = {
      {true, true},
      true},
 };
-
-enum { BLOCK = 128 };
 
 /* A quantized value. */
 typedef struct {
@@ -99,13 +102,36 @@ bool quantize_chooses(const Graph *g, const Node *n, const char *patterns)
     return all;
 }
 
+/* True if some GEMM reads the parameter, and nothing else does. */
+static bool only_gemms_read(const Graph *g, int param, const char *patterns)
+{
+    bool any = false;
+    for (int i = 0; i < g->n_nodes; i++)
+        for (int k = 0; k < g->node[i].n_in; k++) {
+            const ValueInfo *v = &g->value[g->node[i].in[k]];
+            if (v->role != ROLE_PARAM || v->index != param) continue;
+            if (k != 1 || !quantize_chooses(g, &g->node[i], patterns)) return false;
+            any = true;
+        }
+    return any;
+}
+
+uint64_t quantize_coded(const Graph *g, const char *patterns)
+{
+    uint64_t coded = 0;
+    MUST(g->n_params <= MAX_PORTS, "graph %s has %d parameters", g->kind, g->n_params);
+    for (int p = 0; p < g->n_params && patterns; p++)
+        if (only_gemms_read(g, p, patterns)) coded |= (uint64_t)1 << p;
+    return coded;
+}
+
 static Dim blocks_along(Dim d, int32_t size) { return dim_of((d.cap + size - 1) / size); }
 
 /* The elements that share a scale: 1 x 128 along the sum, 128 x 128 of a weight. */
 static void set_block(OperandKind kind, bool along_rows, int32_t block[2])
 {
-    block[0] = kind == WEIGHT || along_rows ? BLOCK : 1;
-    block[1] = kind == WEIGHT || !along_rows ? BLOCK : 1;
+    block[0] = kind == WEIGHT || along_rows ? FP8_BLOCK : 1;
+    block[1] = kind == WEIGHT || !along_rows ? FP8_BLOCK : 1;
 }
 
 static Value largest_of(Quantizer *q, Value x)
@@ -210,6 +236,43 @@ static const Node *quantize_node(Quantizer *q, Value x, OperandKind kind, bool t
     return graph_node(g, OP_quantize_blocks, &attr, 1, &x, given, 2);
 }
 
+static bool is_coded(const Quantizer *q, Value x)
+{
+    const ValueInfo *info = &q->g->value[x];
+    return info->role == ROLE_PARAM && q->o->fp8.coded >> info->index & 1;
+}
+
+/* The scales of a coded weight: one, or one for each block. */
+static Value scale_of_coded(Quantizer *q, Value w)
+{
+    for (int i = 0; i < q->n_done; i++)
+        if (q->done[i].x == w) return q->done[i].scale;
+    const Dims *d = &q->g->value[w].dims, one = {.ndim = 1, .dim = {dim_of(1)}};
+    const bool blocks = q->o->fp8.scaling == SCALING_BLOCK;
+    return graph_scale(
+        q->g, w,
+        blocks ? dims2(blocks_along(d->dim[0], FP8_BLOCK), blocks_along(d->dim[1], FP8_BLOCK))
+               : one);
+}
+
+/* The codes of a weight: the parameter itself, or its transposed copy. */
+static Err coded(Quantizer *q, Value w, bool turned, Quantized *out)
+{
+    Graph *g = q->g;
+    const OpAttr attr = {.kernel.quantize = {.type = q->o->fp8.compute}};
+    *out = (Quantized){w, w, scale_of_coded(q, w), turned, turned};
+    TRY(graph_err(g));
+    g->value[w].dtype = q->o->fp8.compute;
+    if (turned) {
+        Node *n = graph_node(g, OP_turn, &attr, 1, &w, NULL, 1);
+        if (!n) return graph_err(g);
+        n->recomputed = true;
+        out->y = n->out[0];
+    }
+    q->done[q->n_done++] = *out;
+    return OK;
+}
+
 static void name_quantized(Graph *g, const Quantized *q)
 {
     const char *name = g->value[q->x].name;
@@ -221,12 +284,14 @@ static Err quantized(Quantizer *q, Value x, OperandKind kind, const Node *reader
                      Quantized *out)
 {
     Graph *g = q->g;
-    const bool backward = kind == WEIGHT && reader->op != OP_linear;
+    const bool made = kind == WEIGHT && is_coded(q, x);
+    const bool backward = kind == WEIGHT && (made ? turned : reader->op != OP_linear);
     for (int i = 0; i < q->n_done; i++)
         if (q->done[i].x == x && q->done[i].turned == turned && q->done[i].backward == backward) {
             *out = q->done[i];
             return OK;
         }
+    if (made) return coded(q, x, turned, out);
     if (q->o->fp8.scaling == SCALING_DELAYED && kind != WEIGHT) {
         TRY(quantized_by(q, x, kind, turned, out));
     } else {

@@ -205,7 +205,8 @@ Err strategy_pins(const Strategy *s, const Graph *g, const Mesh *mesh, Arena *ar
         /* Programs see the rank's part of an expert, whatever the dense axes. They see a streamed
          * weight whole over cp, until the pass `weights`. */
         const bool expert = info->role == ROLE_PARAM && g->param[info->index].view == VIEW_EXPERT;
-        if (info->role == ROLE_DPARAM || !info->name[0] || expert) continue;
+        const bool unnamed = !info->name[0] || info->role == ROLE_SCALE; /* the same on all ranks */
+        if (info->role == ROLE_DPARAM || unnamed || expert) continue;
         PinTarget t = {.kind = g->kind,
                        .name = gradient ? info->name + 2 : info->name,
                        .alias = alias_of(s, g, v),

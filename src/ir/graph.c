@@ -62,6 +62,19 @@ Value graph_param(Graph *g, ParamInfo info)
     return v;
 }
 
+Value graph_scale(Graph *g, Value param, Dims dims)
+{
+    char name[128];
+    if (g->err != OK) return NO_VALUE;
+    const ValueInfo of = g->value[param];
+    snprintf(name, sizeof name, "%.110s.scale", g->param[of.index].name);
+    const Value v = graph_value(g, ROLE_SCALE, name, dtype_wide(g->dtype), dims);
+    if (v == NO_VALUE) return v;
+    g->value[v].index = of.index;
+    g->value[v].span = of.span;
+    return v;
+}
+
 /* The type of an output. Integers are i32, statistics and sums are wide, views have the type of
  * their input; quantized values have that of an attribute, and what is made of them that of the
  * graph; all others have the type of the first floating input. */

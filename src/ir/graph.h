@@ -53,6 +53,7 @@ typedef enum {
     ROLE_Y,       /* the stream to the unit after */
     ROLE_DY,      /* gradient of y, from the unit after */
     ROLE_DX,      /* gradient of x, to the unit before */
+    ROLE_SCALE,   /* scales of coded parameters (ir/unit.h); index and span as ROLE_PARAM */
     ROLE_DPARAM,  /* accumulates the gradient of parameters; index and span as ROLE_PARAM */
     ROLE_LOSS,    /* accumulates the loss of the micro-batch */
     ROLE_STAT,    /* statistics of the micro-batch, which backward makes: those of a router */
@@ -130,6 +131,7 @@ typedef struct {
     /* Parameters of a unit with the same view and number are in one pack (ir/unit.h). */
     uint8_t view, pack; /* view: of the mesh */
     ParamRule rule;     /* of all parameters of a pack */
+    bool coded;         /* of a unit: its programs read codes of 8 bits, and scales (ir/unit.h) */
 } ParamInfo;
 
 struct Program;
@@ -161,6 +163,8 @@ Err graph_clone(const Graph *g, Arena *arena, Graph *out);
 Value graph_value(Graph *g, Role role, const char *name, DType dtype, Dims dims);
 /* Local. A parameter of the unit, and the value that reads it. */
 Value graph_param(Graph *g, ParamInfo info);
+/* Local. The value that reads the scales of the coded parameters that `param` reads. */
+Value graph_scale(Graph *g, Value param, Dims dims);
 /* Local. A node and its outputs; `given` as for op_infer. NULL if the graph has failed. The pointer
  * is valid until the next node is made. */
 Node *graph_node(Graph *g, OpId op, const OpAttr *attr, int n_in, const Value *in,
@@ -199,7 +203,7 @@ static inline bool role_accumulates(Role r)
 /* True for values that a unit gets from elsewhere. */
 static inline bool role_given(Role r)
 {
-    return r == ROLE_INPUT || r == ROLE_PARAM || r == ROLE_X || r == ROLE_DY;
+    return r == ROLE_INPUT || r == ROLE_PARAM || r == ROLE_SCALE || r == ROLE_X || r == ROLE_DY;
 }
 
 static inline Dims dims1(Dim a) { return (Dims){1, {a}}; }

@@ -18,6 +18,7 @@ const char *role_name(Role r)
                                               "stream to the unit after",
                                               "gradient from the unit after",
                                               "gradient to the unit before",
+                                              "scales of parameter",
                                               "gradient of parameter",
                                               "loss",
                                               "statistics",
@@ -165,7 +166,7 @@ Err graph_print(const Graph *g, Arena *arena, const char **out)
         text_add(&t, "  ");
         print_value(&t, g, v);
         text_add(&t, ": %s", role_name(info->role));
-        if (info->role == ROLE_PARAM) text_add(&t, " %d", info->index);
+        if (info->role == ROLE_PARAM || info->role == ROLE_SCALE) text_add(&t, " %d", info->index);
         if (info->span > 1) text_add(&t, " to %d", info->index + info->span - 1);
         text_add(&t, "\n");
     }

@@ -14,7 +14,8 @@
  *     y, dx                         to the last reader in a neighbor   frame
  *     x, dy                         the neighbor's y and dx            frame
  *     session                       from call to call                  session
- *     param, dparam, input, loss    longer than the program            state, step
+ *     param, scale, dparam, input,  longer than the program            state, step
+ *     loss
  *
  * In B, which is I and W in one, carried tensors are scratch. So a tensor has two places, one for
  * programs that run split and one for programs that run merged. */
@@ -39,6 +40,7 @@ typedef enum {
     REGION_X = N_OWN_REGIONS,
     REGION_DY,
     REGION_PARAM,
+    REGION_SCALE, /* scales of coded parameters */
     REGION_DPARAM,
     REGION_INPUT,
     REGION_LOSS,

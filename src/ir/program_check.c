@@ -32,9 +32,10 @@ size_t tensor_bytes(const ProgTensor *t)
 
 const char *region_name(Region r)
 {
-    static const char *const name[N_REGIONS] = {
-        "scratch", "frame-i", "frame-w", "carry",  "host",  "y",    "dx",   "micro",   "dmicro",
-        "x",       "dy",      "param",   "dparam", "input", "loss", "stat", "session", "arg"};
+    static const char *const name[N_REGIONS] = {"scratch", "frame-i", "frame-w", "carry",  "host",
+                                                "y",       "dx",      "micro",   "dmicro", "x",
+                                                "dy",      "param",   "scale",   "dparam", "input",
+                                                "loss",    "stat",    "session", "arg"};
     return name[r];
 }
 
@@ -98,7 +99,8 @@ static Err check_bounds(const InstrRef *w, int32_t t)
 static bool is_read_only(const ProgTensor *t)
 {
     const uint8_t r = t->at[SPLIT].region;
-    return r == REGION_X || r == REGION_DY || r == REGION_PARAM || r == REGION_INPUT;
+    return r == REGION_X || r == REGION_DY || r == REGION_PARAM || r == REGION_SCALE ||
+           r == REGION_INPUT;
 }
 
 /* ERR_CHECK if elements of a message are not contiguous: transfers send a count from an address. */

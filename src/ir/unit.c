@@ -58,13 +58,16 @@ static Err pack_of(Model *m, int unit, const ParamInfo *info, Pack **out)
     Unit *u = &m->unit[unit];
     for (int i = u->first_pack; i < u->first_pack + u->n_packs; i++) {
         const ParamInfo *first = &m->param[m->pack[i].param[0]].info;
-        if (first->view == info->view && first->pack == info->pack && first->rule == info->rule) {
+        if (first->view == info->view && first->pack == info->pack && first->rule == info->rule &&
+            first->coded == info->coded) {
             *out = &m->pack[i];
             return OK;
         }
     }
     const DType wide = dtype_wide(m->kind[u->kind].dtype);
-    const DType use = info->rule != PARAM_BY_OPTIMIZER ? wide : m->kind[u->kind].dtype;
+    const DType use = info->coded                        ? E4M3
+                      : info->rule != PARAM_BY_OPTIMIZER ? wide
+                                                         : m->kind[u->kind].dtype;
     u->n_packs++;
     *out = &m->pack[m->n_packs++];
     **out = (Pack){.unit = unit, .view = info->view, .rule = info->rule, .type = {use, wide}};

@@ -11,6 +11,9 @@
  *     packs   0: embed   1: layer.0, norms and attention   2: layer.0, experts   3: layer.1, ...
  *     view    dense      dense                             expert                dense
  *
+ * A coded parameter is one that GEMMs in FP8 alone read. Its pack has codes of 8 bits in place of
+ * weights, which every list makes once from the master weights, and scales beside it.
+ *
  * A parameter that two units hold (tied weights) is in a pack of the first. If the two are on
  * different stages of a pipeline, each has a copy in its own pack:
  *
@@ -42,8 +45,8 @@ typedef struct {
     int64_t count;           /* elements of its own packs */
 } Unit;
 
-/* The types of a pack: of the weights that programs read; of gradients, master weights and moments.
- */
+/* The types of a pack: of the weights that programs read, E4M3 if they are coded; of gradients,
+ * master weights and moments. */
 typedef struct {
     DType use, wide;
 } PackTypes;
@@ -76,13 +79,16 @@ typedef struct {
     int n_by_name;    /* a power of two, at least twice cap_params */
 } Model;
 
+/* Local. True if programs read codes of the weights. */
+static inline bool pack_is_coded(const Pack *p) { return dtype_is_fp8(p->type.use); }
+
 /* Local. Reserves memory for that many units and parameters. */
 Err model_open(Model *m, const char *name, int cap_units, int cap_params, Arena *arena);
 /* Local. Adds a unit of that kind. Its parameters are named prefix + the name in the graph. A
  * parameter that the model has already is held by both. ERR_CHECK if the two differ in shape. */
 Err model_add_unit(Model *m, int kind, const char *name, const char *prefix);
 
-/* Local. Makes the packs again, after Param.info.pack or view has changed. */
+/* Local. Makes the packs again, after Param.info.pack, view or coded has changed. */
 Err model_make_packs(Model *m);
 /* Local. Parameter `param` of a kind is of another view of the mesh; packs are made again. */
 Err model_set_view(Model *m, int kind, int param, int view);

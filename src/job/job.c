@@ -143,6 +143,7 @@ Err job_link(Job *job, const ProgramTable *programs, const Layout *use, Arena *a
                           .switches = job->switches,
                           .fold = set->parallel.fold,
                           .slice_at = job->slices.cut,
+                          .part_scales = set->compile.fp8.scaling != SCALING_TENSOR,
                           .in_order = set->parallel.in_order,
                           .note_freed = set->note_freed};
     return schedule_link(&job->units, job_stage(job), &in, arena, &job->linked);
@@ -184,7 +185,7 @@ Err job_share(const JobSettings *settings, Arena *arena, Job *job)
     TRY(build_model(&job->settings, arena, &job->model));
     TRY(share_weights(job));
     TRY(job_check_units(job, arena));
-    TRY(job_part_packs(job));
+    TRY(job_part_packs(job, arena));
     TRY(job_choose_strategy(job, arena));
     TRY(check_parallel(job));
     TRY(job_generate(job, arena));

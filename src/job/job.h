@@ -139,6 +139,7 @@ typedef struct {
     ContextChoice slice_plan; /* of CONTEXT_GATHER, in slices */
     Model model;
     Strategy *strategy_of; /* [2][N_CONTEXTS]: by UnitOptions.sequence and context */
+    uint64_t *coded;       /* [model.n_units]: bits of the weights that GEMMs in FP8 alone read */
     UnitOptions *unit;     /* [model.n_units]: as compiled, with rules of stages and AUTO settled */
     Layout *stream;        /* [model.n_units]: of x, as the unit before writes it */
     int16_t *alike;        /* [model.n_units]: the first unit that is compiled alike */

@@ -22,8 +22,11 @@ const char *job_written_key(const char *origin, const char *key, char buffer[WRI
 /* Local. ERR_CONFIG for rules of weights (UnitOptions.zero_weights) that name no level, or no
  * weight of the units that have them, or only weights that earlier rules decide. */
 Err job_check_weights(const Job *job, const char *rules, Arena *temp);
-/* Local. Gives weights with ZeRO levels of their own packs of their own. */
-Err job_part_packs(Job *job);
+/* Local. Gives weights with ZeRO levels of their own, and coded ones, packs of their own; sets
+ * job->coded. */
+Err job_part_packs(Job *job, Arena *arena);
+/* Local. The patterns of GEMMs in FP8 with which the unit is compiled; NULL: it has none. */
+const char *job_fp8_names(const Job *job, int unit);
 /* Local. The ZeRO level of a pack; needs job->unit. */
 int job_pack_zero(const Job *job, int pack);
 /* Local. Sets job->unit, job->stream and job->alike; needs the stages of units. */

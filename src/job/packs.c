@@ -1,8 +1,10 @@
-/* packs.c -- ZeRO levels of single weights: the weights of a unit with a level of their own are in
- * packs of their own.
+/* packs.c -- the packs of a unit besides those by view: weights with a ZeRO level of their own, and
+ * coded weights (ir/unit.h).
  *
  *     zero 1, zero_weights mlp.*=3      packs of layer.0    norms, self_attn    zero 1
  *                                                           mlp                 zero 3
+ *     FP8                               packs of layer.0    norms               bf16
+ *                                                           self_attn, mlp      e4m3, with scales
  *
  * GEMMs are fused over weights that are adjacent in memory, and units of a kind share a program:
  * the graph of a kind keeps weights apart that are in two packs in any of its units. */
@@ -126,11 +128,24 @@ static uint8_t number_of(const Job *job, int unit, int k)
     return (uint8_t)(1 + job_weight_level(o.zero_weights, name));
 }
 
+/* The weights of a unit that GEMMs in FP8 alone read, and it alone holds: coded ones, if there are
+ * some. */
+static uint64_t coded_of(const Job *job, int unit)
+{
+    const Model *m = &job->model;
+    const Unit *u = &m->unit[unit];
+    uint64_t coded = quantize_coded(&m->kind[u->kind], job_fp8_names(job, unit));
+    for (int k = 0; k < u->n_params; k++)
+        if (m->param[u->param[k]].n_holders > 1) coded &= ~((uint64_t)1 << k);
+    return coded;
+}
+
 /* True if the unit before is of the same kind and has the same rules. */
 static bool is_as_before(const Job *job, int unit)
 {
     const Unit *u = &job->model.unit[unit];
     if (unit == 0 || u[-1].kind != u->kind) return false;
+    if (job->coded[unit] != job->coded[unit - 1]) return false;
     const char *a = job_unit_options(&job->settings, unit - 1).zero_weights,
                *b = job_unit_options(&job->settings, unit).zero_weights;
     return a == b || (a && b && strcmp(a, b) == 0);
@@ -142,6 +157,7 @@ static bool always_together(const Job *job, int kind, int a, int b)
     for (int u = 0; u < job->model.n_units; u++) {
         if (job->model.unit[u].kind != kind || is_as_before(job, u)) continue;
         if (number_of(job, u, a) != number_of(job, u, b)) return false;
+        if ((job->coded[u] >> a & 1) != (job->coded[u] >> b & 1)) return false;
     }
     return true;
 }
@@ -157,18 +173,25 @@ static void part_graph(Job *job, int kind)
     }
 }
 
-Err job_part_packs(Job *job)
+Err job_part_packs(Job *job, Arena *arena)
 {
     Model *m = &job->model;
     bool any = false;
-    for (int u = 0; u < m->n_units; u++)
-        any = any || job_unit_options(&job->settings, u).zero_weights;
+    TRY(ARENA_NEW(arena, m->n_units, &job->coded));
+    for (int u = 0; u < m->n_units; u++) {
+        const char *before = u ? job_fp8_names(job, u - 1) : NULL, *names = job_fp8_names(job, u);
+        const bool again = u && m->unit[u - 1].kind == m->unit[u].kind && before == names;
+        job->coded[u] = again ? job->coded[u - 1] : coded_of(job, u);
+        any = any || job->coded[u] || job_unit_options(&job->settings, u).zero_weights;
+    }
     if (!any) return OK;
     for (int k = 0; k < m->n_kinds; k++) part_graph(job, k);
     for (int u = 0; u < m->n_units; u++)
         for (int k = 0; k < m->unit[u].n_params; k++) {
             Param *p = &m->param[m->unit[u].param[k]];
-            if (p->holder[0] == u) p->info.pack = number_of(job, u, k);
+            if (p->holder[0] != u) continue;
+            p->info.pack = number_of(job, u, k);
+            p->info.coded = job->settings.compile.fp8.code_weights && job->coded[u] >> k & 1;
         }
     return model_make_packs(m);
 }

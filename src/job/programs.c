@@ -46,6 +46,7 @@ CompileOptions job_options(const Job *job, int class, int variant)
     const int unit = job->class_unit[class];
     CompileOptions o = job_compile_options(job, &job->unit[unit]);
     o.x = &job->stream[unit];
+    o.fp8.coded = o.fp8.code_weights ? job->coded[unit] : 0;
     const JobVariant *v = &job->variant[variant];
     if (job->slices.n > 1) o.slice_rows = v->rows;
     if (!v->strategy) return o;

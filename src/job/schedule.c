@@ -108,6 +108,31 @@ static Err check_order(const Job *job, const int *group)
         job_schedule(&job->settings), key, out);
 }
 
+static bool codes_weights(const Job *job, int stage)
+{
+    const Model *m = &job->model;
+    for (int p = 0; p < m->n_packs; p++)
+        if (pack_is_coded(&m->pack[p]) && schedule_stage_of(&job->units, m->pack[p].unit) == stage)
+            return true;
+    return false;
+}
+
+/* Begins the lists of stages with coded weights by the action that makes their codes. */
+static Err add_quantize(Job *job, Arena *arena)
+{
+    Schedule *s = &job->units;
+    for (int stage = 0; stage < s->stages; stage++) {
+        Action *list;
+        if (!schedule_has_list(s, stage) || !codes_weights(job, stage)) continue;
+        TRY(ARENA_NEW(arena, s->n[stage] + 1, &list));
+        list[0] = action_of(A_QUANTIZE, 0);
+        memcpy(list + 1, s->list[stage], (size_t)s->n[stage] * sizeof *list);
+        s->list[stage] = list;
+        s->n[stage]++;
+    }
+    return OK;
+}
+
 /* Adds reductions, gathers and drops according to the switches of each pack. */
 static Err add_transfers(Job *job, Arena *arena)
 {
@@ -143,7 +168,7 @@ static Err add_transfers(Job *job, Arena *arena)
     Schedule gathered;
     TRY(schedule_gathers(from, &gather, arena, &gathered, job->gathers));
     job->units = gathered;
-    return OK;
+    return add_quantize(job, arena);
 }
 
 static double program_flops(const Program *p)

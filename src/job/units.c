@@ -167,6 +167,12 @@ static bool runs_fp8(const Job *job)
     return s->dtype != F64 && s->kind != JOB_GENERATE && !s->inference;
 }
 
+const char *job_fp8_names(const Job *job, int unit)
+{
+    const bool ends = unit == 0 || unit == job->model.n_units - 1;
+    return runs_fp8(job) && !ends ? job_unit_options(&job->settings, unit).fp8_names : NULL;
+}
+
 /* Options without effect get one value, so that they make no class. */
 static UnitOptions settled(const Job *job, int unit, int stage)
 {
@@ -179,7 +185,7 @@ static UnitOptions settled(const Job *job, int unit, int stage)
         o.keep_gathered = false;
     }
     if (o.recompute != RECOMPUTE_NAMED) o.recompute_names = NULL;
-    if (!runs_fp8(job) || unit == 0 || unit == job->model.n_units - 1) o.fp8_names = NULL;
+    o.fp8_names = job_fp8_names(job, unit);
     if (m->tp <= 1) o.sequence = false;
     if (m->cp <= 1 || o.context == CONTEXT_AUTO) o.context = job->context;
     return o;
@@ -213,6 +219,7 @@ Err job_settle_units(Job *job, Arena *arena)
         job->stream[u] = layout_replicate(VIEW_DENSE);
         if (u > 0) TRY(find_stream(job, u, arena));
         while (like < u && (m->unit[like].kind != m->unit[u].kind || job->alike[like] != like ||
+                            job->coded[like] != job->coded[u] ||
                             !same_program(&job->unit[like], &job->unit[u]) ||
                             !layout_equal(&job->stream[like], &job->stream[u])))
             like++;

@@ -32,6 +32,13 @@ static char *weight_base(const InstrContext *s, const ProgTensor *t)
            (size_t)lp->param_at[param] * dtype_bytes(lp->model->pack[pack].type.use);
 }
 
+static char *scale_base(const InstrContext *s, const ProgTensor *t)
+{
+    const LinkedProgram *lp = s->r->settings.program;
+    const int param = lp->model->unit[s->l->action.unit].param[t->index];
+    return s->r->base[ARENA_STEP] + lp->scales_at + (size_t)lp->scale_at[param] * sizeof(float);
+}
+
 static char *grad_base(const InstrContext *s, const ProgTensor *t)
 {
     const LinkedProgram *lp = s->r->settings.program;
@@ -59,6 +66,8 @@ static char *region_base(const InstrContext *s, const ProgTensor *t, Region regi
     switch (region) {
     case REGION_PARAM:
         return weight_base(s, t);
+    case REGION_SCALE:
+        return scale_base(s, t);
     case REGION_DPARAM:
         return grad_base(s, t);
     case REGION_INPUT:

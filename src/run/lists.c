@@ -85,7 +85,8 @@ static UpdatePiece update_piece(const Rank *r, const RankPiece *p)
     const ParamRule rule = m->pack[p->pack].rule;
     const bool by_sign = rule == PARAM_BY_SIGN, marks = rule == PARAM_BY_MARKS;
     const bool adamw = o->kind == OPTIM_ADAMW && !by_sign && !marks,
-               narrow = m->pack[p->pack].type.use != grad.dtype;
+               narrow =
+                   m->pack[p->pack].type.use != grad.dtype && !pack_is_coded(&m->pack[p->pack]);
     return (UpdatePiece){.grad = grad.data,
                          .master = rank_piece_data(r, p, PART_MASTER).data,
                          .m = adamw ? rank_piece_data(r, p, PART_MOMENT1).data : NULL,

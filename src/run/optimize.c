@@ -222,8 +222,10 @@ Err optimize_norm(Rank *r)
     return lists_available(r) ? send_factor(r) : OK;
 }
 
+/* Codes are made by the next list (codes.c). */
 Err optimize_publish(Rank *r, int pack)
 {
+    if (pack_is_coded(&r->settings.program->model->pack[pack])) return OK;
     Call c = {.n_in = 1, .n_out = 1, .team = r->settings.team, .queue = r->queue};
     c.in[0] = rank_home(r, pack, PART_MASTER);
     c.out[0] = rank_home(r, pack, PART_WEIGHT);

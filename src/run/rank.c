@@ -109,6 +109,8 @@ static Err run_action(Rank *r, int at)
         return optimize_norm(r);
     case A_UPDATE:
         return optimize_update(r, l->action.unit);
+    case A_QUANTIZE:
+        return codes_make(r, at);
     case A_BIND:
         r->bound[l->action.unit] = r->pending[l->action.unit];
         return OK;

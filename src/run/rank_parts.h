@@ -164,6 +164,10 @@ Err rehearse(Rank *r);
 
 /* steps.c. Collective over the groups of the steps. Begins the action at a position; ends it. */
 Err steps_begin(Rank *r, int at);
+/* Collective over the ranks that share scales. QUANTIZE: makes codes and scales. */
+Err codes_make(Rank *r, int at);
+/* Local. Runs its kernels, without the transfer. */
+Err codes_rehearse(Rank *r);
 Err steps_end(Rank *r, int at);
 /* Local. Runs every add and copy of the list, on the first element of the work memory alone. */
 Err steps_rehearse(Rank *r);

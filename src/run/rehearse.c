@@ -59,6 +59,7 @@ Err rehearse(Rank *r)
     for (int i = 0; i < lp->n; i++)
         if (autotune_first_of_kind(lp, i)) TRY(rehearse_run(r, &lp->list[i]));
     TRY(steps_rehearse(r));
+    if (lp->scale_cells > 0) TRY(codes_rehearse(r));
     TRY(rehearse_lists(r));
     return r->runtime->sync(r->queue);
 }

@@ -10,7 +10,7 @@ static void put(_Atomic int32_t *cell, int32_t x)
 
 static bool has_unit(const Action *a)
 {
-    return a->unit >= 0 && a->kind != A_NORM && a->kind != A_BIND;
+    return a->unit >= 0 && !action_is_whole(a) && a->kind != A_BIND;
 }
 
 static void write_action(RankWatch *w, const Rank *r, const Action *a)

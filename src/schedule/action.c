@@ -6,8 +6,8 @@
 const char *action_kind_name(ActionKind kind)
 {
     static const char *const name[N_ACTION_KINDS] = {
-        "run",  "send",   "recv",  "gather", "drop", "reduce",
-        "norm", "update", "evict", "fetch",  "bind",
+        "run",  "send",   "recv",  "gather", "drop",     "reduce",
+        "norm", "update", "evict", "fetch",  "quantize", "bind",
     };
     return name[kind];
 }

@@ -30,7 +30,8 @@ typedef enum {
     A_UPDATE, /* updates the pack's parameters by the optimizer */
     A_EVICT,  /* moves the frame of (unit, micro, slice) to stage `peer`; -1: to the host */
     A_FETCH,  /* moves an evicted frame back */
-    A_BIND,   /* binds a sub-program to slot `unit`; no generator writes it, only tests do */
+    A_QUANTIZE, /* makes the codes and scales of all coded weights of the stage */
+    A_BIND,     /* binds a sub-program to slot `unit`; no generator writes it, only tests do */
     N_ACTION_KINDS
 } ActionKind;
 
@@ -160,6 +161,12 @@ static inline bool schedule_writes(const Schedule *s, const Action *a)
 {
     if (s->level == OVER_UNITS && a->unit == schedule_units(s) - 1) return a->phase == PHASE_F;
     return a->phase == PHASE_W || a->phase == PHASE_B;
+}
+
+/* True if the action is about all units of its stage. */
+static inline bool action_is_whole(const Action *a)
+{
+    return a->kind == A_NORM || a->kind == A_QUANTIZE;
 }
 
 /* The word of the text form: "run", "send", ... */

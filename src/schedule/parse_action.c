@@ -129,6 +129,7 @@ static FormPart *const form[N_ACTION_KINDS][5] = {
     [A_DROP] = {scan_pack},
     [A_REDUCE] = {scan_pack, scan_maybe_micro},
     [A_NORM] = {NULL},
+    [A_QUANTIZE] = {NULL},
     [A_UPDATE] = {scan_pack},
     [A_EVICT] = {scan_unit, scan_micro, scan_slice, scan_peer},
     [A_FETCH] = {scan_unit, scan_micro, scan_slice, scan_peer},
@@ -163,7 +164,7 @@ static bool scan_kind(ActionScan *scan, Action *a)
         if (strlen(name) != (size_t)length || memcmp(name, scan->at, (size_t)length) != 0) continue;
         a->kind = (uint8_t)kind;
         scan->at += length;
-        return kind == A_NORM || scan_char(scan, '.', "rest of the action");
+        return action_is_whole(a) || scan_char(scan, '.', "rest of the action");
     }
     return unknown_kind(scan, length);
 }

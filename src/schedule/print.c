@@ -38,6 +38,7 @@ const char *action_text(const Action *a, int slices, char *buffer)
         snprintf(buffer, N, "%s.%d.%d%s%c%s", word, a->unit, a->micro, slice, arrow, peer);
         break;
     case A_NORM:
+    case A_QUANTIZE:
         snprintf(buffer, N, "%s", word);
         break;
     case A_REDUCE: /* the step's sum is named by its unit alone */

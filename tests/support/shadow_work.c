@@ -49,6 +49,10 @@ Err run_update(const DeviceList *l, const UpdateNumbers *u)
             .n_in = 1, .n_out = p->m ? 3 : 1, .number = {of->lr, factor, of->bias1, of->bias2}};
         c.in[0] = flat(p->grad, p->grad_type, p->n);
         c.out[0] = flat(p->master, F32, p->n);
+        if (p->marks) {
+            TRY(run_kernel(KERNEL_age_marks, &c));
+            continue;
+        }
         if (p->sign_rate > 0) {
             c.number[0] = p->sign_rate;
             TRY(run_kernel(KERNEL_sign_sgd, &c));

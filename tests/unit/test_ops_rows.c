@@ -136,6 +136,7 @@ static Attr attr_of(OpId op)
     case OP_quantize:
     case OP_quantize_turned:
     case OP_quantize_both:
+    case OP_turn:
         return (Attr){.quantize = {.type = E4M3}};
     case OP_scale:
         return (Attr){.scale = {-1.75}};

@@ -65,6 +65,53 @@ static void patterns_choose(void **state)
     graph_test_close(&b);
 }
 
+/* A coded weight is an operand itself; its transposed copy is made of codes, in backward. */
+static void coded_weights_are_read_as_codes(void **state)
+{
+    GraphTest b;
+    (void)state;
+    build(&b);
+    CompileOptions some = choosing("b.*", SCALING_TENSOR);
+    assert_int_equal(quantize_coded(&b.g, "b.*"), 2);
+    assert_int_equal(quantize_coded(&b.g, "*"), 3);
+    assert_int_equal(quantize_coded(&b.g, NULL), 0);
+    some.fp8.coded = 2;
+    DO(quantize(&b.g, &some));
+    graph_test_expect(&b, "b.weight",
+                      "  F  %2 [6,5] = linear %0 %1\n"
+                      "  F  %3 [6,5] = gelu %2\n"
+                      "  F  %12 [1] f32 = amax %3\n"
+                      "  F  %13 [6,5] e4m3, %14 [1] f32 = quantize %3 %12\n"
+                      "  F  %5 y [6,4] = linear_fp8 %13 %4 %14 %15\n"
+                      "  F  %16 [1] f32 = amax %6\n"
+                      "  F  %17 d.y.fp8 [6,4] e5m2, %18 [1] f32 = quantize %6 %16\n"
+                      "  F' %19 [5,4] e4m3 = turn %4\n"
+                      "  F  %7 [6,5] = linear_fp8_dx %17 %19 %18 %15\n"
+                      "  F  %20 d.y.fp8.t [4,6] e5m2, %21 [1] f32 = quantize_turned %6 %16\n"
+                      "  F  %22 [5,6] e4m3, %23 [1] f32 = quantize_turned %3 %12\n"
+                      "  F  %8 d.b.weight [4,5] f32 += linear_fp8_dw %20 %22 %21 %23 {port 1}\n"
+                      "  F  %9 [6,5] = gelu_dx %7 %2\n"
+                      "  F  %10 d.x [6,4] = linear_dx %9 %1\n"
+                      "  F  %11 d.a.weight [5,4] f32 += linear_dw %9 %0 {port 0}\n");
+    graph_test_close(&b);
+}
+
+static void coded_blocks_have_scales(void **state)
+{
+    GraphTest b;
+    (void)state;
+    build(&b);
+    CompileOptions all = choosing("*", SCALING_BLOCK);
+    all.fp8.coded = 3;
+    DO(quantize(&b.g, &all));
+    assert_int_equal(count(&b.g, OP_quantize_blocks), 8); /* of activations and gradients */
+    assert_int_equal(count(&b.g, OP_turn), 0);
+    int scales = 0;
+    for (Value v = 0; v < b.g.n_values; v++) scales += b.g.value[v].role == ROLE_SCALE;
+    assert_int_equal(scales, 2);
+    graph_test_close(&b);
+}
+
 static void blocks_have_scales_of_their_own(void **state)
 {
     GraphTest b;
@@ -171,8 +218,12 @@ static void copies_are_offloaded(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(patterns_choose),      cmocka_unit_test(blocks_have_scales_of_their_own),
-        cmocka_unit_test(marks_give_scales),    cmocka_unit_test(makers_write_8_bits),
+        cmocka_unit_test(patterns_choose),
+        cmocka_unit_test(coded_weights_are_read_as_codes),
+        cmocka_unit_test(coded_blocks_have_scales),
+        cmocka_unit_test(blocks_have_scales_of_their_own),
+        cmocka_unit_test(marks_give_scales),
+        cmocka_unit_test(makers_write_8_bits),
         cmocka_unit_test(copies_are_offloaded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -171,8 +171,9 @@ static void bf16_is_judged_by_its_error(void **state)
  * error in FP8. f64 runs without FP8. */
 static void fp8_has_the_grades_of_bf16(void **state)
 {
-    static const char *const words[] = {"dp=2 zero=3", "pp=2", "tp=3", "tp=2 sequence",
-                                        "cp=2 tp=2 zero=3"};
+    static const char *const words[] = {
+        "dp=2 zero=3",     "pp=2", "tp=3", "tp=2 sequence", "cp=2 tp=2 zero=3", "dp=3 zero=1",
+        "dp=2 tp=2 zero=2"};
     VerifyLine line[MAX_VERIFY_LINES];
     int n;
     (void)state;
@@ -186,7 +187,8 @@ static void fp8_has_the_grades_of_bf16(void **state)
         s.compile.fp8 = (Fp8Options){.names = "*",
                                      .compute = E4M3,
                                      .gradient = scaling == SCALING_BLOCK ? E4M3 : E5M2,
-                                     .scaling = (Scaling)scaling};
+                                     .scaling = (Scaling)scaling,
+                                     .code_weights = true};
         for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
             /* Signs of AdamW's first step differ by chance where there are so few weights: 1.54 */
             if (scaling == SCALING_DELAYED && i == 2) continue;
@@ -195,8 +197,8 @@ static void fp8_has_the_grades_of_bf16(void **state)
             assert_int_equal(line[n - 1].grade, GRADE_BF16);
             for (int k = 0; k < n; k++)
                 if (!line[k].ok)
-                    fail_msg("%s, %s: loss %.3g, gradients %.3g, weights %.3g", words[i],
-                             grade_name(line[k].grade), line[k].loss, line[k].gradient,
+                    fail_msg("scaling %d, %s, %s: loss %.3g, gradients %.3g, weights %.3g", scaling,
+                             words[i], grade_name(line[k].grade), line[k].loss, line[k].gradient,
                              line[k].weight);
         }
     }

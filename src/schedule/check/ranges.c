@@ -74,6 +74,7 @@ static Err check_action(const Schedule *s, int stage, int at)
         return schedule_fail(s, stage, at, "no such kind or phase: %d, %d", a->kind, a->phase);
     switch (a->kind) {
     case A_NORM:
+    case A_QUANTIZE:
         return OK;
     case A_BIND:
         return check_index(s, stage, at, "slot", a->unit, MAX_SCHEDULE);

@@ -175,6 +175,18 @@ static Err walk_frame(StateWalk *st, int stage, int at)
     return OK;
 }
 
+/* Codes are made before anything reads them. */
+static Err walk_quantize(StateWalk *st, int stage, int at)
+{
+    for (int i = 0; i < at; i++) {
+        const int kind = st->s->list[stage][i].kind;
+        if (kind == A_QUANTIZE) return schedule_fail(st->s, stage, at, "a second quantize");
+        if (kind == A_RUN || kind == A_GATHER)
+            return schedule_fail(st->s, stage, at, "after a RUN or a GATHER of the weights");
+    }
+    return OK;
+}
+
 static Err walk_bind(StateWalk *st, int stage, int at)
 {
     int *bound = &st->bound[st->s->list[stage][at].unit];
@@ -186,9 +198,10 @@ static Err walk_bind(StateWalk *st, int stage, int at)
 
 typedef Err StateRule(StateWalk *st, int stage, int at);
 static StateRule *const rule[N_ACTION_KINDS] = {
-    [A_RUN] = walk_run,       [A_GATHER] = walk_gather, [A_DROP] = walk_gather,
-    [A_REDUCE] = walk_reduce, [A_NORM] = walk_norm,     [A_UPDATE] = walk_update,
-    [A_EVICT] = walk_frame,   [A_FETCH] = walk_frame,   [A_BIND] = walk_bind,
+    [A_RUN] = walk_run,           [A_GATHER] = walk_gather, [A_DROP] = walk_gather,
+    [A_REDUCE] = walk_reduce,     [A_NORM] = walk_norm,     [A_UPDATE] = walk_update,
+    [A_EVICT] = walk_frame,       [A_FETCH] = walk_frame,   [A_BIND] = walk_bind,
+    [A_QUANTIZE] = walk_quantize,
 };
 
 static bool has_norm(const Schedule *s, int stage)

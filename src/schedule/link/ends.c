@@ -156,6 +156,7 @@ static Err list_waits(Linker *k)
         in_flight -= lp->list[i].n_waits;
         in_flight += lp->list[i].end > i;
         const bool passing = kind == A_GATHER || kind == A_REDUCE || kind == A_NORM ||
+                             kind == A_QUANTIZE ||
                              ((is_move(&lp->list[i].action) || is_frame(&lp->list[i].action)) &&
                               lp->list[i].end == i);
         const int now = in_flight + passing;

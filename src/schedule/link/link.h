@@ -20,8 +20,8 @@
  *     arena    contents                                                  layout
  *     state    the homes: weights, master weights, moments; packs that   back to back
  *              stay gathered, with the home inside
- *     step     gradient sums, prepacked weights, inputs of all           back to back
- *              micro-batches, losses, scalars
+ *     step     gradient sums, prepacked weights, scales of coded         back to back
+ *              weights, inputs of all micro-batches, losses, scalars
  *     work     frames, streams, scratch; packs gathered per use,         packed by lifetime
  *              gradients that are reduced several times a step
  *     host     offloaded tensors and evicted frames                      packed by lifetime
@@ -72,7 +72,8 @@ typedef enum { STEP_TRANSFER, STEP_ADD, STEP_COPY } StepKind;
 typedef struct {
     StepKind kind;
     Transfer t; /* arenas are of ArenaId */
-    /* "gather"    GATHER: all-gather of a pack
+    /* "scales"    QUANTIZE: all-reduce of largest magnitudes of coded weights
+     * "gather"    GATHER: all-gather of a pack
      * "tied"      REDUCE: adds the gradient of a tied parameter in another unit
      * "stages"    REDUCE: all-reduce of a tied parameter's gradient over the stages that hold it
      * "copies"    REDUCE: all-reduce over the ranks with copies of a shard (replicated kv heads)
@@ -132,6 +133,27 @@ typedef struct {
     int n_freed;
 } LinkedAction;
 
+/* Coded parameters that programs read as one: they are next to each other, and share scales. */
+typedef struct {
+    int param, span;       /* of the pack */
+    int64_t rows, columns; /* of the rank's use shards, one above the other */
+    int32_t block;         /* rows, and columns, of a cell; 0: one cell */
+    int64_t at;            /* its first cell */
+} CodedWeight;
+
+/* Local. The cells of a coded weight. */
+static inline int64_t coded_cells(const CodedWeight *w)
+{
+    const int64_t size = w->block;
+    return size ? (w->rows + size - 1) / size * ((w->columns + size - 1) / size) : 1;
+}
+
+/* The cells of coded weights of one view, and the ranks that have parts of them. */
+typedef struct {
+    int64_t first, n;
+    RankList group;
+} ScaleCells;
+
 /* The memory of a pack on this rank. Offsets are those of element 0, in the arena that the comment
  * names. For a pack of another stage `mine` is empty, and home and counts are those of the ranks
  * there. */
@@ -145,10 +167,12 @@ typedef struct {
     const Span *owned;     /* the parts of the home that the rank counts in the norm */
     int n_owned;
     const int64_t *cell; /* [group.n] first cell of each member's sums of squares, from BLOCKS on */
-    size_t weights;      /* state: the home shard's weights, as programs read them */
-    size_t master;       /* state: the home shard's master weights; `weights` if there are none */
-    size_t moments[2];   /* state: the home shard's moments */
-    size_t whole;        /* state: the whole pack; NO_BASE: it is gathered to the work arena */
+    const CodedWeight *coded; /* [n_coded]; of a coded pack of this stage */
+    int n_coded;
+    size_t weights;    /* state: the home shard's weights, as programs read them */
+    size_t master;     /* state: the home shard's master weights; `weights` if there are none */
+    size_t moments[2]; /* state: the home shard's moments */
+    size_t whole;      /* state: the whole pack; NO_BASE: it is gathered to the work arena */
     /* step: sums of the whole pack over micro-batches, before REDUCE; NO_BASE: in the work arena */
     size_t grad_sums;
     /* step: the home shard's gradient of the step, after REDUCE: the home's part of grad_sums, or,
@@ -223,11 +247,16 @@ typedef struct {
     int fold;      /* micro-batches are summed in this many groups: the bits of `fold` dp ranks */
     int64_t block; /* grain of the homes; elements per sum of squares */
     int n;
-    LinkedAction *list;     /* [n + 1]: the last has no action, only waits */
-    UnitMemory *unit;       /* [model->n_units] */
-    PackMemory *pack;       /* [model->n_packs] */
-    int64_t *param_at;      /* [model->n_params]: first element in its pack */
-    int64_t *param_count;   /* [model->n_params]: elements on this rank */
+    LinkedAction *list;   /* [n + 1]: the last has no action, only waits */
+    UnitMemory *unit;     /* [model->n_units] */
+    PackMemory *pack;     /* [model->n_packs] */
+    int64_t *param_at;    /* [model->n_params]: first element in its pack */
+    int64_t *param_count; /* [model->n_params]: elements on this rank */
+    ScaleCells scales[MAX_VIEWS];
+    int64_t *scale_at; /* [model->n_params]: cell of the scales that are read with this parameter */
+    int64_t scale_cells;
+    /* step: largest magnitudes of all cells, in f32, and their scales */
+    size_t amax_at, scales_at;
     size_t input[N_INPUTS]; /* step arena: of micro-batch 0; the next is input_stride later */
     /* Rows of the micro-batch that the rank holds of each input, in order: they ascend. */
     HeldSpans input_rows[N_INPUTS];
@@ -259,8 +288,10 @@ typedef struct {
     const PackSwitches *switches; /* [model->n_packs]; NULL: nothing is sharded */
     int fold;                     /* as LinkedProgram.fold; 0 means 1 */
     const int64_t *slice_at;      /* [slices + 1]; NULL: micro-batches run whole */
-    bool in_order;                /* every transfer is waited for where it starts: no overlap */
-    bool note_freed;              /* record at each position the memory that is dead; for tests */
+    bool part_scales; /* scales of coded weights are those of the rank's use shards, not those of
+                       * whole weights */
+    bool in_order;    /* every transfer is waited for where it starts: no overlap */
+    bool note_freed;  /* record at each position the memory that is dead; for tests */
 } LinkInput;
 
 /* Local. Links one stage's action list of a schedule over units. `stage` is the rank's pp

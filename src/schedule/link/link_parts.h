@@ -9,6 +9,7 @@
  *     ends       the position at which each transfer is waited for    ends.c
  *     static     state, step and session arenas                       memory_static.c
  *     prepacked  prepacked weights                                    prepacked.c
+ *     codes      scales of coded weights                              coded.c
  *     memory     the work arena: lifetimes, then offsets              memory.c, memory_state.c,
  *                                                                     memory_micro.c,
  *                                                                     memory_frames.c
@@ -16,6 +17,7 @@
 #ifndef SCHEDULE_LINK_LINK_PARTS_H
 #define SCHEDULE_LINK_LINK_PARTS_H
 
+#include "base/fp8.h"
 #include "base/packing.h"
 #include "schedule/link/link.h"
 #include "schedule/packs.h"
@@ -183,6 +185,12 @@ unsigned input_axes(const LinkedProgram *lp, Input which);
  * them. */
 Err place_prepacked(Linker *k, int unit, size_t *at);
 Err bind_prepacked(Linker *k);
+
+/* Local. Finds the scales of coded weights, and places them in the step arena. ERR_CHECK if a
+ * program does not read them. */
+Err place_codes(Linker *k, size_t *at);
+/* Local. Writes the steps of a QUANTIZE, at most one for each view; returns how many. */
+int codes_steps(const Linker *k, int at, LinkedStep *out);
 
 /* Local. Writes the step of a SEND or a RECV, or of a frame's move, once its address is known. */
 void move_step(const Linker *k, int at, LinkedStep *out);

@@ -5,6 +5,7 @@
  *              or               home | master | moment 1 | moment 2     it is gathered per use
  *              Inference has weights only: no master weights, no moments.
  *     step     for each unit    gradient sums of its packs, or homes; prepacked weights
+ *              scales of coded weights
  *              inputs of all micro-batches, losses, scalars that ranks exchange
  *     session  for each unit    keys and values of all sequences */
 #include "schedule/link/link_parts.h"
@@ -260,6 +261,7 @@ Err link_static(Linker *k)
         place_tied(k, u, &step);
         TRY(place_prepacked(k, u, &step));
     }
+    TRY(place_codes(k, &step));
     TRY(place_inputs(lp, k->arena, &step));
     place_stats(k, &step);
     TRY(place_scalars(k, &step));

@@ -116,6 +116,7 @@ static void reduce_steps(StepList *s, int pack, bool first)
 
 static int max_steps(const Linker *k, const Action *a)
 {
+    if (a->kind == A_QUANTIZE) return MAX_VIEWS;
     if (a->kind != A_REDUCE) return 1;
     return k->lp->model->pack[a->unit].n_params * MAX_HOLDERS + k->plan[a->unit].n + 1;
 }
@@ -130,13 +131,15 @@ Err link_steps(Linker *k)
         LinkedAction *l = &lp->list[i];
         const int kind = l->action.kind, pack = l->action.unit;
         StepList s = {.k = k, .at = i};
-        if (kind != A_GATHER && kind != A_REDUCE && !is_move(&l->action) && !is_frame(&l->action))
+        if (kind != A_GATHER && kind != A_REDUCE && kind != A_QUANTIZE && !is_move(&l->action) &&
+            !is_frame(&l->action))
             continue;
         const size_t mark = align_up(arena_mark(k->arena));
         TRY(ARENA_NEW(k->arena, max_steps(k, &l->action), &s.step));
         l->begun = -1;
         if (is_stream(&l->action)) move_step(k, i, &s.step[s.n++]);
         if (is_frame(&l->action)) frame_step(k, i, &s.step[s.n++]);
+        if (kind == A_QUANTIZE) s.n = codes_steps(k, i, s.step);
         if (kind == A_GATHER) gather_steps(&s, pack);
         if (kind == A_REDUCE) reduce_steps(&s, pack, !reduced[pack]);
         if (kind == A_REDUCE) reduced[pack] = true;

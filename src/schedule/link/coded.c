@@ -1,0 +1,120 @@
+/* coded.c -- coded weights: where the scales of each are, and the ranks that share them.
+ *
+ *     pack        q [64, 96]  k [32, 96]  o [96, 64]      programs read q and k as one, [96, 96]
+ *     scales      q, k: 1 cell            o: 1 cell       or a cell for each 128 x 128 elements
+ *     homes       |dp 0      |dp 1      |dp 2             a home has parts of cells
+ *
+ * Cells are those of the rank's use shard. Ranks that shard the weights at home have parts of them,
+ * and, of a scale for a whole weight, ranks along the model axes too. QUANTIZE makes a maximum over
+ * these ranks of all cells of a view in one all-reduce. */
+#include "schedule/link/link_parts.h"
+
+/* The tensor by which a program reads parameters, or NULL. */
+static const ProgTensor *tensor_of(const Program *p, Region region, int index)
+{
+    for (int32_t i = 0; i < p->n_tensors; i++) {
+        const ProgTensor *t = &p->tensor[i];
+        if (t->at[SPLIT].region == region && t->view_of == i && t->index == index &&
+            (region == REGION_SCALE || dtype_is_fp8(t->dtype)))
+            return t;
+    }
+    return NULL;
+}
+
+static Err unread(const LinkedProgram *lp, int unit, int param)
+{
+    return err_fail(ERR_CHECK, "unit %s: %s is coded, and its program reads no scales of it",
+                    lp->model->unit[unit].name, lp->model->param[param].name);
+}
+
+/* Describes the weight of which the pack's parameter `index` is the first. */
+static Err describe(const Linker *k, int pack, int index, int64_t *at, CodedWeight *out)
+{
+    const LinkedProgram *lp = k->lp;
+    const Pack *of = &lp->model->pack[pack];
+    const Unit *u = &lp->model->unit[of->unit];
+    const Program *p = programs_of_unit(&lp->programs, of->unit);
+    int port = 0;
+    while (u->param[port] != of->param[index]) port++;
+    const ProgTensor *scale = tensor_of(p, REGION_SCALE, port),
+                     *codes = tensor_of(p, REGION_PARAM, port);
+    if (!scale || !codes || scale->span != codes->span)
+        return unread(lp, of->unit, of->param[index]);
+    for (int i = 0; i < scale->span; i++)
+        if (index + i >= of->n_params || u->param[port + i] != of->param[index + i])
+            return unread(lp, of->unit, of->param[index]);
+    *out = (CodedWeight){.param = index,
+                         .span = scale->span,
+                         .rows = codes->dim[codes->ndim - 2].cap,
+                         .columns = codes->dim[codes->ndim - 1].cap,
+                         .block = scale->ndim > 1 ? FP8_BLOCK : 0,
+                         .at = *at};
+    if (codes->ndim > 2) out->rows *= codes->dim[0].cap; /* experts share a scale */
+    int64_t cells = 1;
+    for (int i = 0; i < scale->ndim; i++) cells *= scale->dim[i].cap;
+    lp->scale_at[of->param[index]] = *at;
+    *at += cells;
+    return OK;
+}
+
+/* Describes the weights of a pack of this stage; *axes gets those over which others have parts. */
+static Err describe_pack(Linker *k, int pack, int64_t *at, unsigned *axes)
+{
+    const LinkedProgram *lp = k->lp;
+    PackMemory *m = &lp->pack[pack];
+    const int n = lp->model->pack[pack].n_params;
+    CodedWeight *w;
+    TRY(ARENA_NEW(k->arena, n, &w));
+    *axes |= m->home.shard;
+    for (int i = 0; i < n; i += w[m->n_coded++].span) TRY(describe(k, pack, i, at, &w[m->n_coded]));
+    if (!k->in->part_scales) *axes |= m->home.model;
+    m->coded = w;
+    return OK;
+}
+
+Err place_codes(Linker *k, size_t *at)
+{
+    LinkedProgram *lp = k->lp;
+    int64_t cells = 0;
+    TRY(ARENA_NEW(k->arena, lp->model->n_params, &lp->scale_at));
+    for (int view = 0; view < lp->mesh->n_views; view++) {
+        ScaleCells *s = &lp->scales[view];
+        unsigned axes = 0;
+        s->first = cells;
+        for (int p = 0; p < lp->model->n_packs; p++)
+            if (pack_is_coded(&lp->model->pack[p]) && pack_on_stage(k, p) &&
+                lp->model->pack[p].view == view)
+                TRY(describe_pack(k, p, &cells, &axes));
+        s->n = cells - s->first;
+        TRY(mesh_group(lp->mesh, view, axes, lp->rank, k->arena, &s->group));
+    }
+    lp->scale_cells = cells;
+    lp->amax_at = link_take(at, (size_t)cells * sizeof(float));
+    lp->scales_at = link_take(at, (size_t)cells * sizeof(float));
+    bool made = cells == 0;
+    for (int i = 0; i < lp->n; i++) made = made || lp->list[i].action.kind == A_QUANTIZE;
+    if (made) return OK;
+    return err_fail(ERR_CHECK, "stage %d has coded weights, and its list no quantize", lp->stage);
+}
+
+int codes_steps(const Linker *k, int at, LinkedStep *out)
+{
+    const LinkedProgram *lp = k->lp;
+    int n = 0;
+    for (int view = 0; view < lp->mesh->n_views; view++) {
+        const ScaleCells *s = &lp->scales[view];
+        const Ref cells = {lp->rank, ARENA_STEP, lp->amax_at + (size_t)s->first * sizeof(float),
+                           s->n, F32};
+        if (s->n == 0 || s->group.n == 1) continue;
+        out[n] = (LinkedStep){.kind = STEP_TRANSFER, .what = "scales"};
+        out[n++].t = (Transfer){.kind = COMM_ALL_REDUCE,
+                                .reduce = REDUCE_MAX,
+                                .group = s->group,
+                                .purpose = PURPOSE_GATHER,
+                                .from = cells,
+                                .to = cells,
+                                .instr = at,
+                                .tag = view};
+    }
+    return n;
+}
