@@ -46,23 +46,24 @@ enum { N_ZERO = 4 };
 
 /* Groups of packs: ranks that sum their gradients, and those of them that share their state. */
 typedef struct {
-    double elements[N_ZERO]; /* by ZeRO level */
+    double elements[N_ZERO], coded[N_ZERO]; /* by ZeRO level; coded: of coded weights */
     int shards;
     CostGroup data, shard;
 } PackGroup;
 
-/* Adds the elements of a group that have a ZeRO level: they are a pack. */
-static void add_pack(const PlanSpace *s, const PackGroup *g, int zero, double elements,
-                     PackBound *out)
+/* Adds elements of a group that have a ZeRO level and a type: they are a pack. */
+static void add_pack(const PlanSpace *s, const PackGroup *g, int zero, bool coded, PackBound *out)
 {
     const JobSettings *job = s->base;
     const CostRates *r = &s->cluster->rates;
-    const double pack = elements, narrow = (double)dtype_bytes(job->dtype),
+    const double pack = coded ? g->coded[zero] : g->elements[zero],
+                 narrow = (double)dtype_bytes(coded ? E4M3 : job->dtype),
                  wide = (double)dtype_bytes(dtype_wide(job->dtype));
     const double moments = job->optim.kind == OPTIM_ADAMW ? 2 : 0;
     const double master = narrow == wide ? 0 : wide;
     const double home = zero == 0 ? pack : pack / g->shards;
     const PackSwitches row = switches_of_zero(zero, false);
+    const bool written = narrow != wide && !coded; /* by the update */
     out->reduce_s[row.reduce] +=
         zero == 0 ? cost_transfer_seconds(r, COMM_ALL_REDUCE, g->data, pack * wide)
                   : cost_transfer_seconds(r, COMM_REDUCE_SCATTER, g->shard, pack * wide);
@@ -70,8 +71,8 @@ static void add_pack(const PlanSpace *s, const PackGroup *g, int zero, double el
         out->gather_s[row.gather] +=
             cost_transfer_seconds(r, COMM_ALL_GATHER, g->shard, pack * narrow);
     out->norm_s += memory_seconds(r, wide * home);
-    out->update_s +=
-        memory_seconds(r, ((3 + 2 * moments) * wide + (narrow == wide ? 0 : narrow)) * home);
+    out->update_s += memory_seconds(r, ((3 + 2 * moments) * wide + (written ? narrow : 0)) * home);
+    if (coded) out->quantize_s += memory_seconds(r, (2 * wide + narrow) * home);
     out->state_bytes += (zero == 3 ? home : pack) * narrow + home * (master + moments * wide);
     out->grad_bytes += (zero >= 2 ? home : pack) * wide;
     if (zero == 3) out->pack_bytes += pack * narrow;
@@ -81,8 +82,10 @@ static void add_pack(const PlanSpace *s, const PackGroup *g, int zero, double el
 static PackBound group_bound(const PlanSpace *s, const PackGroup *g)
 {
     PackBound b = {0};
-    for (int zero = 0; zero < N_ZERO; zero++)
-        if (g->elements[zero] > 0) add_pack(s, g, zero, g->elements[zero], &b);
+    for (int zero = 0; zero < N_ZERO; zero++) {
+        if (g->elements[zero] > 0) add_pack(s, g, zero, false, &b);
+        if (g->coded[zero] > 0) add_pack(s, g, zero, true, &b);
+    }
     return b;
 }
 
@@ -91,6 +94,7 @@ static PackBound both_bounds(const PackBound *a, const PackBound *b)
 {
     PackBound sum = {.norm_s = a->norm_s + b->norm_s,
                      .update_s = a->update_s + b->update_s,
+                     .quantize_s = a->quantize_s + b->quantize_s,
                      .state_bytes = a->state_bytes + b->state_bytes,
                      .grad_bytes = a->grad_bytes + b->grad_bytes,
                      .pack_bytes = a->pack_bytes + b->pack_bytes,
@@ -103,18 +107,19 @@ static PackBound both_bounds(const PackBound *a, const PackBound *b)
 }
 
 /* Divides the elements by ZeRO level. */
-static void divide(const PlanPoint *p, const UnitBound *unit, double *dense, double *experts)
+static void divide(const PlanPoint *p, const UnitBound *unit, PackGroup *dense, PackGroup *experts)
 {
     if (!p->zero_weights || !unit->weight) {
-        dense[p->zero] = unit->pack;
-        experts[p->zero] = p->mesh.ep > 1 ? unit->experts : 0;
+        dense->elements[p->zero] = unit->pack;
+        dense->coded[p->zero] = unit->coded;
+        experts->elements[p->zero] = p->mesh.ep > 1 ? unit->experts : 0;
         return;
     }
     for (int i = 0; i < unit->n_weights; i++) {
         const WeightSummary *w = &unit->weight[i];
         const int level = job_weight_level(p->zero_weights, w->name);
-        double *to = w->view == VIEW_EXPERT && p->mesh.ep > 1 ? experts : dense;
-        to[level < 0 ? p->zero : level] += w->count;
+        PackGroup *to = w->view == VIEW_EXPERT && p->mesh.ep > 1 ? experts : dense;
+        (w->coded ? to->coded : to->elements)[level < 0 ? p->zero : level] += w->count;
     }
 }
 
@@ -129,7 +134,7 @@ static void groups_of(const PlanSpace *s, const PlanPoint *p, const UnitBound *u
                          .data = cost_group_strided(r, plan_dp(p) * p->mesh.cp, p->mesh.tp),
                          .shard = cost_group_strided(r, shards, p->mesh.tp)};
     *experts = (PackGroup){0};
-    divide(p, unit, dense->elements, experts->elements);
+    divide(p, unit, dense, experts);
     if (p->mesh.ep == 1) return;
     experts->shards = stage / grid;
     experts->data = experts->shard = cost_group_strided(r, stage / grid, grid);
@@ -150,7 +155,8 @@ static double least_reduce(const PlanSpace *s, const PackGroup *g)
     const CostRates *r = &s->cluster->rates;
     double bytes = 0;
     for (int zero = 0; zero < N_ZERO; zero++)
-        bytes += g->elements[zero] * (double)dtype_bytes(dtype_wide(s->base->dtype));
+        bytes += (g->elements[zero] + g->coded[zero]) *
+                 (double)dtype_bytes(dtype_wide(s->base->dtype));
     if (bytes == 0) return 0;
     return smaller(cost_parts_seconds(r, COMM_ALL_REDUCE, g->data, bytes),
                    cost_parts_seconds(r, COMM_REDUCE_SCATTER, g->shard, bytes));
@@ -322,7 +328,8 @@ Err bound_check_classes(int n)
 Err layout_bound(const LayoutSummary *s, DType dtype, int n_moments, LayoutBound *out)
 {
     const double narrow = (double)dtype_bytes(dtype), wide = (double)dtype_bytes(dtype_wide(dtype));
-    const double each = narrow + (n_moments + (narrow == wide ? 0 : 1)) * wide;
+    const double each = narrow + (n_moments + (narrow == wide ? 0 : 1)) * wide,
+                 of_coded = (double)dtype_bytes(E4M3) + (n_moments + 1) * wide;
     TRY(bound_check_classes(s->n_classes));
     *out = (LayoutBound){.n = s->n_classes};
     for (int k = 0; k < s->n_classes; k++) {
@@ -330,7 +337,8 @@ Err layout_bound(const LayoutSummary *s, DType dtype, int n_moments, LayoutBound
         UnitBound *to = &out->class[k];
         for (int phase = 0; phase < N_PHASES; phase++) to->run_s[phase] = u->run[phase].seconds;
         to->experts = (double)u->expert_bytes / each;
-        to->pack = (double)u->state_bytes / each - to->experts;
+        to->coded = (double)u->coded_bytes / of_coded;
+        to->pack = (double)(u->state_bytes - u->coded_bytes) / each - to->experts;
         to->frame_bytes =
             (double)u->region_bytes[REGION_FRAME_I] + (double)u->region_bytes[REGION_FRAME_W];
         to->y_bytes = (double)u->y_bytes;

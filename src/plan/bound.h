@@ -25,6 +25,7 @@ enum { MAX_BOUND_CLASSES = 16 };
 typedef struct {
     double run_s[N_PHASES];
     double pack;                 /* elements of its parameters on a rank, gathered; without */
+    double coded;                /* those of coded weights, and */
     double experts;              /* those of experts on ranks of ep x etp */
     double frame_bytes;          /* of one micro-batch, F to B */
     double y_bytes;              /* sent to the next stage; 0: not known */
@@ -60,7 +61,7 @@ Err plan_bound(const BoundInput *in, Arena *temp, PlanBound *out);
 /* Bounds of a unit's parts that depend on ZeRO and on the ranks that share its packs. */
 typedef struct {
     double reduce_s[2], gather_s[2]; /* by ReduceWhen, by GatherWhen */
-    double norm_s, update_s;
+    double norm_s, update_s, quantize_s;
     double state_bytes, grad_bytes, pack_bytes, work_grad_bytes; /* as in UnitSummary */
 } PackBound;
 /* Local. Of the unit's packs, with the point's ZeRO levels; rules of weights need unit->weight. */

@@ -136,9 +136,29 @@ static void open_bytes(const CoarseClock *c, int stage, CoarseStage *g)
             grads = larger(grads, (double)unit->work_grad_bytes);
             g->norm_s += unit->norm_s;
             g->update_s += unit->update_s;
+            g->quantize_s += unit->quantize_s;
+            for (int v = 0; v < MAX_VIEWS; v++) {
+                g->scale_cells[v] += unit->scale_cells[v];
+                g->live_bytes += 2 * sizeof(float) * unit->scale_cells[v];
+            }
         }
     g->live_bytes += c->in->layout->live * pack + 2 * grads; /* of two units at once */
     g->peak_bytes = (size_t)g->live_bytes;
+}
+
+/* QUANTIZE: codes of all units of the stage, and the exchange of their scales. */
+static void make_codes(const CoarseClock *c, CoarseStage *g)
+{
+    const CostRates *r = &c->in->cluster->rates;
+    for (int v = 0; v < MAX_VIEWS; v++) {
+        const RankList group = c->in->layout->scales[v];
+        if (g->scale_cells[v] > 0 && group.n > 1)
+            g->spent.dp_s += cost_transfer_seconds(r, COMM_ALL_REDUCE, cost_group(r, group),
+                                                   sizeof(float) * g->scale_cells[v]);
+    }
+    g->spent.update_s += g->quantize_s;
+    g->now = g->spent.dp_s + g->quantize_s;
+    g->host = g->now;
 }
 
 static Err open_stages(CoarseClock *c, Arena *temp)
@@ -152,6 +172,7 @@ static Err open_stages(CoarseClock *c, Arena *temp)
     for (int stage = 0; stage < s->stages; stage++) {
         if (gathers) TRY(find_uses(c, stage, temp));
         open_bytes(c, stage, &c->stage[stage]);
+        make_codes(c, &c->stage[stage]);
         if (gathers) coarse_first_gathers(c, stage);
     }
     return OK;

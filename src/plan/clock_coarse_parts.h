@@ -54,7 +54,8 @@ typedef struct {
     CoarseFlight flight[MAX_IN_FLIGHT]; /* reductions, the oldest first */
     int n_flights;
     CoarseTime spent; /* work_s to update_s */
-    double norm_s, update_s;
+    double quantize_s, norm_s, update_s;
+    double scale_cells[MAX_VIEWS];
     double live_bytes;
     size_t peak_bytes;
 } CoarseStage;

@@ -123,10 +123,11 @@ Err clock_span_wait(const StepClock *c, const TapePlayer *p, const ClockEvent *e
 /* Local. Allocates what a play of the tapes writes to; once they are recorded. */
 Err clock_recorded(StepClock *c);
 
-/* Local. Bytes that the norm and the update of a pack read and write on the rank. */
+/* Local. Bytes that the norm, the update and QUANTIZE read and write of a pack on the rank. */
 double clock_norm_bytes(const LinkedProgram *lp, int pack);
 double clock_update_bytes(const LinkedProgram *lp, int pack);
-/* Local. Norm and update as work on `bytes` of the state. */
+double clock_quantize_bytes(const LinkedProgram *lp, int pack);
+/* Local. These as work on `bytes` of the state. */
 CostWork clock_state_work(const LinkedProgram *lp, double bytes);
 
 /* A part of a step, recorded alone. */
@@ -137,14 +138,15 @@ typedef enum {
     PART_BEGUN,    /* that one, waited for at once, */
     PART_AFTER,    /* and those after it */
     PART_NORM,     /* a pack's part of the norm, without exchanges */
-    PART_UPDATE    /* a pack's update */
+    PART_UPDATE,   /* a pack's update */
+    PART_QUANTIZE  /* a pack's codes, without the exchange of scales */
 } ClockPartKind;
 
 typedef struct {
     ClockPartKind kind;
     Action run; /* PART_RUN */
     int at;     /* PART_PREPACKS to PART_AFTER */
-    int pack;   /* PART_NORM, PART_UPDATE */
+    int pack;   /* PART_NORM to PART_QUANTIZE */
 } ClockPart;
 
 /* Local. Appends the events of one part. */

@@ -227,6 +227,7 @@ static Err add_pack(Summarizer *s, const Job *job, int pack, ViewSeconds *views,
         TRY(add_seconds(s, unit, (ClockPart){.kind = PART_BEGUN, .at = gather},
                         &views->gather[row->gather][view]));
     TRY(add_seconds(s, unit, (ClockPart){.kind = PART_NORM, .pack = pack}, &u->norm_s));
+    TRY(add_seconds(s, unit, (ClockPart){.kind = PART_QUANTIZE, .pack = pack}, &u->quantize_s));
     return add_seconds(s, unit, (ClockPart){.kind = PART_UPDATE, .pack = pack}, &u->update_s);
 }
 
@@ -292,7 +293,10 @@ static void add_pack_memory(const Job *job, int pack, UnitSummary *u)
     const int copies = lp->n_moments + (wide != narrow && !lp->no_master);
     const size_t state = (per_use ? home : all) * narrow + (size_t)copies * home * wide;
     u->state_bytes += state;
-    if (lp->model->pack[pack].view == VIEW_EXPERT) u->expert_bytes += state;
+    if (lp->model->pack[pack].view == VIEW_EXPERT)
+        u->expert_bytes += state;
+    else if (pack_is_coded(&lp->model->pack[pack]))
+        u->coded_bytes += state;
     u->grad_bytes += (m->grad_sums == NO_BASE ? home : all) * wide;
     if (per_use) u->pack_bytes += all * narrow;
     if (m->grad_sums == NO_BASE) u->work_grad_bytes += all * wide;
@@ -313,6 +317,7 @@ static void add_memory(const Job *job, int unit, UnitSummary *u)
         add_pack_memory(job, i, &here);
     u->state_bytes = greater(u->state_bytes, here.state_bytes);
     u->expert_bytes = greater(u->expert_bytes, here.expert_bytes);
+    u->coded_bytes = greater(u->coded_bytes, here.coded_bytes);
     u->grad_bytes = greater(u->grad_bytes, here.grad_bytes);
     u->pack_bytes = greater(u->pack_bytes, here.pack_bytes);
     u->work_grad_bytes = greater(u->work_grad_bytes, here.work_grad_bytes);
@@ -327,6 +332,17 @@ static double cells_of(const LinkedProgram *lp, int unit)
         for (int i = 0; i < m->group.n; i++) cells += (m->counts[i] + lp->block - 1) / lp->block;
     }
     return (double)cells;
+}
+
+/* The scales of the unit's coded weights, by view. */
+static void add_scales(const LinkedProgram *lp, int unit, UnitSummary *u)
+{
+    const Unit *of = &lp->model->unit[unit];
+    double cells[MAX_VIEWS] = {0};
+    for (int p = of->first_pack; p < of->first_pack + of->n_packs; p++)
+        for (int i = 0; i < lp->pack[p].n_coded; i++)
+            cells[lp->model->pack[p].view] += (double)coded_cells(&lp->pack[p].coded[i]);
+    for (int v = 0; v < MAX_VIEWS; v++) u->scale_cells[v] = larger(u->scale_cells[v], cells[v]);
 }
 
 /* The elements of the unit's own weights: the greatest of its ranks. */
@@ -344,6 +360,7 @@ static Err add_weights(Summarizer *s, const LinkedProgram *lp, int unit, UnitSum
         WeightSummary *w = &weight[u->n_weights++];
         if (!w->name) TRY(arena_string(s->arena, g->param[k].name, &w->name));
         w->view = lp->model->param[param].info.view;
+        w->coded = lp->model->param[param].info.coded;
         w->count = larger(w->count, (double)lp->param_count[param]);
     }
     return OK;
@@ -374,6 +391,7 @@ static Err summarize_unit(Summarizer *s, int unit, UnitSummary *u)
         job = s->rank[i];
         for (int q = 0; q < lp->slices; q++) add_program(linked_program(lp, unit, 0, q), u);
         add_memory(job, unit, u);
+        add_scales(lp, unit, u);
         TRY(add_weights(s, lp, unit, u));
         u->norm_cells = larger(u->norm_cells, cells_of(lp, unit));
     }
@@ -423,6 +441,8 @@ static Err summarize(Summarizer *s)
     TRY(copy_group(s, lp->scalar[BLOCKS].group, &out->blocks));
     TRY(copy_group(s, lp->scalar[STATS].group, &out->stats));
     out->stat_cells = (double)lp->scalar[STATS].cells;
+    for (int v = 0; v < s->mesh.n_views; v++)
+        if (lp->scales[v].n > 0) TRY(copy_group(s, lp->scales[v].group, &out->scales[v]));
     return copy_group(s, lp->scalar[SQUARES].group, &out->squares);
 }
 

@@ -279,13 +279,23 @@ static Err add_norm(TapeWriter *w)
     return OK;
 }
 
-/* Reads the gradient, reads and writes master weights and moments, writes the weights. */
+/* Reads the gradient, reads and writes master weights and moments, writes the weights unless they
+ * are coded. */
 double clock_update_bytes(const LinkedProgram *lp, int pack)
 {
     const DType narrow = lp->model->pack[pack].type.use, wide = lp->model->pack[pack].type.wide;
+    const bool coded = pack_is_coded(&lp->model->pack[pack]);
     const double each = (3.0 + 2.0 * lp->n_moments) * (double)dtype_bytes(wide) +
-                        (narrow == wide ? 0 : (double)dtype_bytes(narrow));
+                        (narrow == wide || coded ? 0 : (double)dtype_bytes(narrow));
     return each * home_elements(lp, pack);
+}
+
+/* Reads the master weights for the largest magnitudes, then for the codes, which it writes. */
+double clock_quantize_bytes(const LinkedProgram *lp, int pack)
+{
+    const PackTypes type = lp->model->pack[pack].type;
+    if (!pack_is_coded(&lp->model->pack[pack])) return 0;
+    return (double)(2 * dtype_bytes(type.wide) + dtype_bytes(type.use)) * home_elements(lp, pack);
 }
 
 static Err add_update(TapeWriter *w, int pack)
@@ -293,10 +303,23 @@ static Err add_update(TapeWriter *w, int pack)
     return add_state(w, clock_update_bytes(w->lp, pack));
 }
 
+static Err add_codes(TapeWriter *w, int pack)
+{
+    return add_state(w, clock_quantize_bytes(w->lp, pack));
+}
+
+/* Makes the codes of all packs, with the exchange of their scales. */
+static Err add_quantize(TapeWriter *w, int at)
+{
+    for (int p = 0; p < w->lp->model->n_packs; p++) TRY(add_codes(w, p));
+    return begin_steps(w, at);
+}
+
 static Err add_action(TapeWriter *w, int at)
 {
     const LinkedAction *l = &w->lp->list[at];
     if (l->program) return add_run(w, l);
+    if (l->action.kind == A_QUANTIZE) return add_quantize(w, at);
     if (l->action.kind == A_NORM) return add_norm(w);
     if (l->action.kind == A_UPDATE) return add_update(w, l->action.unit);
     return begin_steps(w, at);
@@ -361,6 +384,8 @@ Err clock_record_part(StepClock *c, const LinkedProgram *lp, const ClockPart *pa
         return add_steps(&w, l, l->begun + 1, l->n_steps);
     case PART_NORM:
         return add_squares(&w, part->pack);
+    case PART_QUANTIZE:
+        return add_codes(&w, part->pack);
     default:
         return add_update(&w, part->pack);
     }

@@ -27,7 +27,7 @@ typedef struct {
     const char *scope, *key, *what; /* key: for JSON; what: label for people */
     size_t bytes;
 } MemoryRow;
-enum { MAX_MEMORY_ROWS = 24 };
+enum { MAX_MEMORY_ROWS = 26 };
 
 /* Transfers of a step with the same kind, group and purpose. */
 typedef struct {
@@ -53,10 +53,10 @@ enum { MAX_GRAD_REDUCTIONS = 16 };
 typedef struct {
     const char *name;
     int owner, pack_number; /* owner: the unit of the pack */
-    bool decay;
-    Shape whole, here; /* here: in the use layout */
-    const char *use;   /* the use layout as text */
-    Span pack, home;   /* home: empty if no element has its home on this rank */
+    bool decay, coded;      /* coded: ir/unit.h */
+    Shape whole, here;      /* here: in the use layout */
+    const char *use;        /* the use layout as text */
+    Span pack, home;        /* home: empty if no element has its home on this rank */
     int n_reductions;
     GradReduction reduction[MAX_GRAD_REDUCTIONS];
 } ParamFacts;

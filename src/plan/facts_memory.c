@@ -66,6 +66,9 @@ static void step_rows(Facts *f)
         row_of(f, ARENA_STEP, "step", "tied_grads", "gradient sums of tied weights, other units");
     row_of(f, ARENA_STEP, "step", "prepacked", "prepacked weights (GEMM panels)")->bytes =
         linked_prepacked_bytes(lp);
+    if (lp->scale_cells > 0)
+        row_of(f, ARENA_STEP, "step", "scales", "scales of weights in FP8")->bytes =
+            2 * align_up((size_t)lp->scale_cells * sizeof(float));
     for (int k = 0; k < lp->model->n_packs; k++) {
         const PackMemory *p = &lp->pack[k];
         const size_t wide = dtype_bytes(lp->model->pack[k].type.wide);

@@ -85,6 +85,7 @@ static Err find_param(const Facts *f, int unit, int k, Arena *arena, ParamFacts 
                     .owner = owner,
                     .pack_number = pack,
                     .decay = m->param[param].info.decay,
+                    .coded = m->param[param].info.coded,
                     .whole = home->shape,
                     .here = {.ndim = home->shape.ndim}};
     TRY(use_text(&home->use, lp->mesh, arena, &p.use));

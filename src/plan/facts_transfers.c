@@ -12,6 +12,7 @@ static const struct {
     {"program", "activations, within units"},
     {"forward", "activations, between stages"},
     {"backward", "their gradients, between stages"},
+    {"scales", "parameters, scales in FP8"},
     {"gather", "parameters, from home to use"},
     {"stages", "gradients, of weights on two stages"},
     {"copies", "gradients, of replicated elements"},

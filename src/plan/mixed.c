@@ -246,6 +246,7 @@ static void take_least(const UnitSummary *u, UnitSummary *least)
     least->reduce[REDUCE_AFTER_EACH].begun_s = 0;
     least->norm_s = smaller(least->norm_s, u->norm_s);
     least->update_s = smaller(least->update_s, u->update_s);
+    least->quantize_s = smaller(least->quantize_s, u->quantize_s);
 }
 
 /* Weights of a unit may have several levels: their reductions may take less than one. */

@@ -206,6 +206,7 @@ static LayoutBound scaled(const PlanSearch *s, const LayoutBound *one, const Lay
         UnitBound *u = &out.class[k];
         for (int phase = 0; phase < N_PHASES; phase++) u->run_s[phase] *= (double)p->micro / ranks;
         u->pack = pack->class[k].pack / p->mesh.tp;
+        u->coded = pack->class[k].coded / p->mesh.tp;
         if (p->mesh.ep > 1) {
             u->experts = smaller(expert_elements(s->space.base->config), pack->class[k].pack);
             u->pack = (pack->class[k].pack - u->experts) / p->mesh.tp;

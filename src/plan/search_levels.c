@@ -63,6 +63,7 @@ static Err with_packs(const PlanSearch *s, const PlanPoint *p, const LayoutUnits
         }
         u->norm_s = b.norm_s;
         u->update_s = b.update_s;
+        u->quantize_s = b.quantize_s;
         u->norm_cells = 0;
         u->state_bytes = (size_t)b.state_bytes;
         u->grad_bytes = (size_t)b.grad_bytes;

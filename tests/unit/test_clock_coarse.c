@@ -8,7 +8,8 @@
  *     uneven nodes   if the axes cut across nodes (tp=3 on nodes of 2), ranks along dp have other
  *                    positions; a summary has those of the first
  *     experts        gathers and reductions of a unit's two packs, over other groups, are one
- *     weights        packs of a unit with several ZeRO levels are gathered and reduced one by one
+ *     weights        packs of a unit, by ZeRO level or of coded weights, are gathered and reduced
+ *                    one by one
  *     far apart      tied weights are summarized on neighboring stages, which may be on one node
  *                    although the first and the last are not */
 #include <math.h>
@@ -88,6 +89,36 @@ static void agrees_with_the_clock(void **state)
                                                   : OTHERWISE;
         if (fabs(gap) > bound)
             fail_msg("case %d, cluster %d: coarse %.6g s, clock %.6g s: %+.2f%%", i / N_CLUSTERS, n,
+                     coarse.step_s, fine.step_s, 100 * gap);
+        close_case(&f);
+    }
+}
+
+/* Coded weights are made before all RUNs, and gathered beside the others of their unit. */
+static void codes_agree_with_the_clock(void **state)
+{
+    static CoarseCase c;
+    (void)state;
+    for (int i = 0; i < 4 * N_CASES; i++) {
+        const ClockCase *of = &cases[i / 4];
+        const Cluster cluster = nth_cluster(i % 2);
+        Fixture f;
+        StepTime fine;
+        if (is_uneven(&of->mesh)) continue;
+        open_case(&f, of);
+        f.set.dtype = BF16;
+        f.set.compile.fp8 = (Fp8Options){.names = "*",
+                                         .compute = E4M3,
+                                         .gradient = i % 4 < 2 ? E5M2 : E4M3,
+                                         .scaling = i % 4 < 2 ? SCALING_TENSOR : SCALING_BLOCK,
+                                         .code_weights = true};
+        const ClockInput in = {.cluster = &cluster, .job = &f.set, .mesh = &f.mesh};
+        DO(clock_step(&in, &f.arena, &f.temp, &fine));
+        open_coarse(&f, &cluster, &c);
+        const CoarseTime coarse = coarse_step(&f, &cluster, &c);
+        const double gap = coarse.step_s / fine.step_s - 1;
+        if (fabs(gap) > (cluster.overlaps ? WEIGHTS : WEIGHTS_CARRIED_OUT))
+            fail_msg("case %d, cluster %d: coarse %.6g s, clock %.6g s: %+.2f%%", i / 4, i % 2,
                      coarse.step_s, fine.step_s, 100 * gap);
         close_case(&f);
     }
@@ -323,6 +354,7 @@ static void is_fast_at_scale(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(agrees_with_the_clock),
+                                       cmocka_unit_test(codes_agree_with_the_clock),
                                        cmocka_unit_test(knows_levels_of_weights),
                                        cmocka_unit_test(tied_weights_are_reduced_at_the_end),
                                        cmocka_unit_test(experts_agree_with_the_clock),
