@@ -67,7 +67,7 @@ static void action_name(const TraceWriter *w, const Action *a, char *out, size_t
         snprintf(out, bytes, "%s %s, micro-batch %d", phase_name((Phase)a->phase), unit, a->micro);
     else
         snprintf(out, bytes, "%s%s%s", action_kind_name((ActionKind)a->kind),
-                 a->kind == A_NORM ? "" : " ", a->kind == A_NORM ? "" : unit);
+                 action_is_whole(a) ? "" : " ", action_is_whole(a) ? "" : unit);
 }
 
 static bool same_action(const Action *a, const Action *b)

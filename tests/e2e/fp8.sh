@@ -34,6 +34,31 @@ ok "a Hugging Face folder" "$sheaf" reshape "$top/one" --hf "$top/hf"
 ok "it has no marks" test "$(grep -c 'fp8.marks' "$top/hf/model.safetensors")" = 0
 ok "training starts from it" train run.steps=2 run.dir="$top/five" model.init="$top/hf"
 ok "a checkpoint trained in FP8 is evaluated" "$sheaf" eval "$top/one" --text "$top/text" --limit 300
+# Weights of 8 bits, and quantized where they are read. Clipping is off: norms add by packs.
+coded() { # scaling, other arguments...
+    rm -rf "$top/coded" "$top/plain"
+    for way in fp8 bf16; do
+        local dir=coded; [ $way = bf16 ] && dir=plain
+        "$sheaf" train "${common[@]}" precision.scaling="$1" precision.weights=$way optim.clip=0 \
+            run.steps=6 run.dir="$top/$dir" "${@:2}" >"$top/out" 2>"$top/train.err" || return 1
+    done
+    diff <(losses coded | cut -d, -f1) <(losses plain | cut -d, -f1)
+}
+for scaling in tensor block delayed; do
+    ok "coded weights, $scaling: one rank" coded $scaling
+    ok "coded weights, $scaling: ZeRO 3" coded $scaling mesh.dp=3 parallel.zero=3 batch.global=9 \
+        batch.micro=1 numerics.block=1000
+    ok "coded weights, $scaling: ZeRO 1, tp" coded $scaling mesh.dp=2 mesh.tp=2 parallel.zero=1 \
+        parallel.sequence=true
+done
+ok "three steps with coded weights" train run.steps=3 run.dir="$top/seven" precision.weights=fp8
+ok "three more without" train run.steps=6 run.dir="$top/seven" precision.weights=bf16 mesh.tp=2
+ok "and three with, on other ranks" train run.steps=9 run.dir="$top/seven" precision.weights=fp8 \
+    mesh.dp=2 parallel.zero=3
+ok "a GPU has not run them" refused "kernels have not run on a GPU" "$sheaf" explain \
+    examples/llama-tiny.yaml precision.compute=fp8 precision.weights=fp8 run.device=cuda
+ok "weights of 8 bits need FP8" refused "no effect with precision.compute=bf16" "$sheaf" explain \
+    examples/llama-tiny.yaml precision.compute=bf16 precision.weights=fp8
 ok "tensor scaling does not resume it" refused "fp8.marks: resume with precision.compute=fp8" \
     "$sheaf" train "${common[@]}" precision.scaling=tensor run.steps=7 run.dir="$top/one"
 ok "reshape does not change that" refused "one/checkpoints/step-00000006 has the marks" \

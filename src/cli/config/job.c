@@ -82,11 +82,13 @@ static Fp8Options fp8_options(const Config *c)
 Err config_check_fp8(const Config *c)
 {
     const bool fp8 = c->precision_compute == COMPUTE_FP8;
-    const KeyId key[] = {KEY_precision_fp8, KEY_precision_scaling};
-    for (int i = 0; i < 2 && !fp8; i++)
-        if (strcmp(c->origin[key[i]], "default") != 0 && strcmp(c->origin[key[i]], "plan") != 0 &&
-            (i == 0 ? !is_word(&c->precision_fp8, "auto") || layer_rules_first(c, key[0])
-                    : c->precision_scaling != SCALES_TENSOR))
+    const KeyId key[] = {KEY_precision_fp8, KEY_precision_scaling, KEY_precision_weights};
+    const bool set[] = {!is_word(&c->precision_fp8, "auto") || layer_rules_first(c, key[0]),
+                        c->precision_scaling != SCALES_TENSOR,
+                        c->precision_weights != WEIGHTS_IN_AUTO};
+    for (int i = 0; i < 3 && !fp8; i++)
+        if (set[i] && strcmp(c->origin[key[i]], "default") != 0 &&
+            strcmp(c->origin[key[i]], "plan") != 0)
             return err_fail(ERR_CONFIG,
                             "%s: %s has no effect with precision.compute=%s; set "
                             "precision.compute=fp8",
@@ -97,6 +99,19 @@ Err config_check_fp8(const Config *c)
                         "precision.compute=bf16, or leave parallel.weights out",
                         c->origin[KEY_parallel_weights]);
     return OK;
+}
+
+/* Whether weights are coded on that device. */
+static Err code_weights(const Config *c, Option device, Fp8Options *out)
+{
+    const bool cuda = device == DEVICE_CUDA;
+    out->code_weights = out->names && c->precision_weights != WEIGHTS_IN_BF16 &&
+                        (c->precision_weights == WEIGHTS_IN_FP8 || !cuda);
+    if (!cuda || c->precision_weights != WEIGHTS_IN_FP8) return OK;
+    return err_fail(ERR_CONFIG,
+                    "%s: precision.weights=fp8: its kernels have not run on a GPU yet; set "
+                    "precision.weights=bf16, or run.device=cpu, which emulates FP8",
+                    c->origin[KEY_precision_weights]);
 }
 
 /* Patterns are passed as text; the compiler matches them against the value names of each unit. */
@@ -260,6 +275,7 @@ Err config_job(const Config *c, const ModelConfig *model, JobSettings *out)
     Option device;
     TRY(machine_choice(c, &device));
     s.compile.device_memory = device_find(option_text(device))->own_memory;
+    TRY(code_weights(c, device, &s.compile.fp8));
     TRY(prepack_table(c, device, &s.compile.prepack));
     TRY(stage_rules(c, &s));
     TRY(layer_rules_apply(c, model, &s));

@@ -73,7 +73,7 @@ json_t *actions_json(const Facts *f)
         const LinkedAction *l = &lp->list[i];
         json_t *o = json_object(), *base = json_object();
         set_text(o, "action", action_text(&l->action, f->job->units.slices, text));
-        if (l->action.kind != A_NORM && l->action.kind != A_BIND)
+        if (!action_is_whole(&l->action) && l->action.kind != A_BIND)
             set_text(o, "unit", lp->model->unit[linked_unit(lp, &l->action)].name);
         /* Regions after REGION_DY are parameters and inputs, which have their own addresses. */
         for (int r = 0; r <= REGION_DY && l->program; r++)

@@ -7,7 +7,7 @@
 
 enum { DRAW_COLUMNS = 100, DRAW_LINES = 8, NOTE_BYTES = GROUP_TEXT_BYTES + 48 };
 
-static void legend(bool sliced, Text *t)
+static void legend(bool sliced, bool scaled, Text *t)
 {
     text_add(t, "\nPROGRAMS: one for each kind of unit, for one micro-batch%s\n",
              sliced ? ": for its longest slice" : "");
@@ -20,6 +20,7 @@ static void legend(bool sliced, Text *t)
         "  frame-i  kept from F to I             param, dparam  weights, sums of gradients\n"
         "  frame-w  kept from F to W             input, loss    of the micro-batch\n"
         "  carry    kept from I to W             host     offloaded to host memory\n");
+    if (scaled) text_add(t, "  scale    of weights in 8 bits\n");
     if (sliced) text_add(t, "  micro    rows of all slices           dmicro   their gradients\n");
 }
 
@@ -60,7 +61,7 @@ static Err notes_of(const Facts *f, const Program *p, Arena *temp, const char *c
 /* One program per class of units: all units of a class run the same one. */
 static Err programs_text(const Facts *f, Arena *temp, Text *t)
 {
-    legend(f->job->linked.slices > 1, t);
+    legend(f->job->linked.slices > 1, f->job->linked.scale_cells > 0, t);
     for (int c = 0; c < f->job->programs.n_classes; c++) {
         const char *program, *const *note;
         const int units = f->class[c].units;

@@ -9,22 +9,40 @@
 #include "cli/explain/explain.h"
 #include "cli/table.h"
 
-/* Elements of the rank's packs [first, end): in use, and at home. */
-static void count_packs(const LinkedProgram *lp, int first, int end, int64_t *use, int64_t *home)
+/* Elements, and their bytes as programs read them. */
+typedef struct {
+    int64_t count, bytes;
+} WeightCount;
+
+static void add_count(WeightCount *sum, int64_t count, DType type)
 {
-    *use = *home = 0;
+    sum->count += count;
+    sum->bytes += count * (int64_t)dtype_bytes(type);
+}
+
+/* The packs [first, end): in total, perhaps without copies, and on the rank in use, and at home. */
+static void count_packs(const Facts *f, int first, int end, bool copies, WeightCount out[3])
+{
+    const Model *m = &f->job->model;
+    for (int i = 0; i < 3; i++) out[i] = (WeightCount){0};
     for (int p = first; p < end; p++) {
-        const HomeRank *mine = &lp->pack[p].mine;
-        *use += mine->pack_count;
-        *home += mine->shard.hi - mine->shard.lo;
+        const HomeRank *mine = &f->job->linked.pack[p].mine;
+        const Pack *pack = &m->pack[p];
+        for (int i = 0; i < pack->n_params; i++)
+            if (copies || m->param[pack->param[i]].copy_of < 0)
+                add_count(&out[0], m->param[pack->param[i]].count, pack->type.use);
+        add_count(&out[1], mine->pack_count, pack->type.use);
+        add_count(&out[2], mine->shard.hi - mine->shard.lo, pack->type.use);
     }
 }
 
-static void count_cells(TextTable *t, int64_t count, size_t element)
+static void count_cells(TextTable *t, const WeightCount count[3])
 {
     char a[24], b[24];
-    table_cell(t, "%s", text_count((double)count, a));
-    table_cell(t, "%s", text_bytes(count * (int64_t)element, b));
+    for (int i = 0; i < 3; i++) {
+        table_cell(t, "%s", text_count((double)count[i].count, a));
+        table_cell(t, "%s", text_bytes(count[i].bytes, b));
+    }
 }
 
 static void unit_row(const Facts *f, int class, TextTable *t)
@@ -32,17 +50,14 @@ static void unit_row(const Facts *f, int class, TextTable *t)
     const Model *m = &f->job->model;
     const ClassFacts *c = &f->class[class];
     const int unit = c->first, n = c->units, first = m->unit[unit].first_pack;
-    const size_t element = dtype_bytes(m->dtype);
-    int64_t use, home;
-    count_packs(&f->job->linked, first, first + m->unit[unit].n_packs, &use, &home);
+    WeightCount count[3];
+    count_packs(f, first, first + m->unit[unit].n_packs, true, count);
     if (n > 1)
         table_cell(t, "%s x %d", c->label, n);
     else
         table_cell(t, "%s", c->label);
     table_cell(t, "%d", m->unit[unit].n_params);
-    count_cells(t, m->unit[unit].count, element);
-    count_cells(t, use, element);
-    count_cells(t, home, element);
+    count_cells(t, count);
     if (c->here < n)
         table_cell(t, "%d on this stage", c->here);
     else
@@ -56,19 +71,16 @@ static Err units_table(const Facts *f, Arena *temp, Text *out)
     static const char *const head[] = {"unit",    "parameters", "elements", "weights", "in use",
                                        "weights", "at home",    "weights",  ""};
     const Model *m = &f->job->model;
-    const size_t element = dtype_bytes(m->dtype);
-    int64_t use, home;
+    WeightCount count[3];
     TextTable t;
     TRY(table_open(&t, 9, f->job->programs.n_classes + 2, temp));
     for (int i = 1; i <= 7; i++) table_right(&t, i);
     for (int i = 0; i < 9; i++) table_cell(&t, "%s", head[i]);
     for (int c = 0; c < f->job->programs.n_classes; c++) unit_row(f, c, &t);
-    count_packs(&f->job->linked, 0, m->n_packs, &use, &home);
+    count_packs(f, 0, m->n_packs, false, count);
     table_cell(&t, "all");
     table_cell(&t, "%d", m->n_params);
-    count_cells(&t, model_param_count(m), element);
-    count_cells(&t, use, element);
-    count_cells(&t, home, element);
+    count_cells(&t, count);
     table_end_row(&t);
     text_add(out, "\nUNITS: in total, and on rank %d: in use (gathered), and at home (sharded)\n",
              f->job->linked.rank);
@@ -113,7 +125,7 @@ static void param_row(const Facts *f, const ParamFacts *p, bool tied, TextTable 
     table_cell(t, "%s%s", p->name, p->decay ? "" : " *");
     table_cell(t, "%s", shape_text(&p->whole, shape));
     table_cell(t, "%s", shape_text(&p->here, shape));
-    table_cell(t, "%s", p->use);
+    table_cell(t, "%s%s", p->use, p->coded ? ", 8 bits" : "");
     if (tied) {
         table_cell(t, "the same as in %s", f->job->model.unit[p->owner].name);
         table_end_row(t);
