@@ -57,6 +57,49 @@ static inline Call grouped_call_dw(const Call *call, int64_t e)
     return one;
 }
 
+/* Element e of a list, as a list. */
+static inline Tensor grouped_scale(Tensor s, int64_t e)
+{
+    s.data = (char *)s.data + e * s.stride[0] * (int64_t)dtype_bytes(s.dtype);
+    s.n[0] = 1;
+    return s;
+}
+
+/* A part of a grouped call as a call without scales: a, b, offsets. */
+static inline Call grouped_unscaled(const Call *call)
+{
+    Call plain = *call;
+    plain.in[2] = call->in[4];
+    plain.n_in = 3;
+    return plain;
+}
+
+/* scaled_gemm of expert e: of its rows, or for the gradient of its matrix. */
+static inline Call grouped_scaled(const Call *call, int64_t e, bool dw)
+{
+    const Call plain = grouped_unscaled(call);
+    const Tensor *offsets = &call->in[4];
+    Call one =
+        dw ? grouped_call_dw(&plain, e)
+           : grouped_call(&plain, e, grouped_offset(offsets, e), grouped_offset(offsets, e + 1));
+    one.in[2] = grouped_scale(call->in[2], e);
+    one.in[3] = grouped_scale(call->in[3], e);
+    one.n_in = 4;
+    return one;
+}
+
+/* amax, then quantize, of matrix x with the scale s[e]; `amax` is memory for one number. */
+static inline Call grouped_quantized(const Call *call, Tensor x, Tensor y, int64_t e, float *amax)
+{
+    Call q = *call;
+    q.in[0] = x;
+    q.in[1] = (Tensor){.data = amax, .dtype = F32, .ndim = 1, .n = {1}, .stride = {1}};
+    q.n_in = q.n_out = 2;
+    q.out[0] = y;
+    q.out[1] = grouped_scale(call->out[1], e);
+    return q;
+}
+
 /* The same call without offsets, on the rows that experts have. */
 static inline Call grouped_live(const Call *call)
 {
@@ -83,8 +126,39 @@ static inline Call grouped_part(const Call *call, int a, int b, int offsets, Ten
     return part;
 }
 
-/* The fused kernels, part by part with the kernels of a device. */
+/* The kernels of all experts, expert by expert or part by part with the kernels of a device. */
 typedef Err GroupedKernel(const Call *call);
+
+static inline Err grouped_scaled_each(const Call *call, GroupedKernel *gemm, bool dw)
+{
+    for (int64_t e = 0; e + 1 < call->in[4].n[0]; e++) {
+        const Call one = grouped_scaled(call, e, dw);
+        TRY(gemm(&one));
+    }
+    return OK;
+}
+
+/* x: rows by offsets, or a stack of matrices. */
+static inline Err grouped_quantize_each(const Call *call, GroupedKernel *amax,
+                                        GroupedKernel *quantize)
+{
+    const bool stack = call->n_in == 1;
+    const Tensor *x = &call->in[0], *y = &call->out[0], *offsets = &call->in[1];
+    for (int64_t e = 0; e < call->out[1].n[0]; e++) {
+        float most;
+        const int64_t from = stack ? 0 : grouped_offset(offsets, e),
+                      to = stack ? 0 : grouped_offset(offsets, e + 1);
+        const Call q =
+            grouped_quantized(call, stack ? grouped_matrix(x, e) : grouped_rows(*x, from, to),
+                              stack ? grouped_matrix(y, e) : grouped_rows(*y, from, to), e, &most);
+        Call find = q;
+        find.n_in = find.n_out = 1;
+        find.out[0] = q.in[1];
+        TRY(amax(&find));
+        TRY(quantize(&q));
+    }
+    return OK;
+}
 
 static inline Err grouped_swiglu_by_parts(const Call *call, GroupedKernel *gemm,
                                           GroupedKernel *swiglu)

@@ -38,7 +38,8 @@ static Tensor new_tensor(Bench *b, const Operand *o, char empty, DType type)
 
 static Attr attr_of(OpId op)
 {
-    if (op_quantizes(op) || op == OP_quantize_blocks || op == OP_rmsnorm_by || op == OP_swiglu_by ||
+    if (op_quantizes(op) || op == OP_quantize_blocks || op == OP_stack_quantize ||
+        op == OP_grouped_quantize || op == OP_rmsnorm_by || op == OP_swiglu_by ||
         op == OP_swiglu_dx_by)
         return (Attr){.quantize = {.type = E4M3, .block = {1, 128}}};
     if (op == OP_linear || op == OP_linear_fp8 || op == OP_linear_fp8_add ||
@@ -64,7 +65,8 @@ static double wanted(OpId op, int out, char empty)
     if (op == OP_attention_scores && empty == 's') return -HUGE_VAL; /* lse: there are no scores */
     if ((op == OP_attention_scores || op == OP_attention_weigh_dx) && empty == 'c')
         return (double)NAN;
-    if ((op_quantizes(op) || op == OP_quantize_blocks) && out % 2 == 1)
+    const bool of_experts = op == OP_grouped_quantize || op == OP_stack_quantize;
+    if ((op_quantizes(op) || op == OP_quantize_blocks || of_experts) && out % 2 == 1)
         return (double)NAN; /* a scale of nothing */
     if ((op == OP_linear_add || op == OP_linear_fp8_add) && empty == 'i')
         return (double)NAN; /* the addend */
@@ -82,8 +84,9 @@ static bool adds(KernelId kernel, int out)
         return out > 0;
     if (kernel == KERNEL_attention_weigh || kernel == KERNEL_attention_scores_dx) return true;
     if (kernel == KERNEL_token_loss) return true;
-    return kernel == KERNEL_gemm || kernel == KERNEL_scaled_gemm || kernel == KERNEL_sum_rows ||
-           kernel == KERNEL_add_to || kernel == KERNEL_layernorm_dw ||
+    return kernel == KERNEL_gemm || kernel == KERNEL_scaled_gemm ||
+           kernel == KERNEL_grouped_scaled_gemm || kernel == KERNEL_grouped_scaled_gemm_dw ||
+           kernel == KERNEL_sum_rows || kernel == KERNEL_add_to || kernel == KERNEL_layernorm_dw ||
            kernel == KERNEL_rmsnorm_dw || kernel == KERNEL_embedding_dw ||
            kernel == KERNEL_attention_dx || kernel == KERNEL_loss ||
            kernel == KERNEL_attention_along_dx || kernel == KERNEL_square_loss ||
@@ -151,7 +154,8 @@ static void letters_of(OpId op, char letters[16])
 static bool is_never_empty(OpId op, char letter)
 {
     if (op == OP_route) return letter == 'e' || letter == 'k';
-    if (op == OP_quantize_blocks || op == OP_swiglu_dx_by || op == OP_delayed_scales)
+    if (op == OP_quantize_blocks || op == OP_swiglu_dx_by || op == OP_delayed_scales ||
+        op == OP_grouped_quantize)
         return true; /* blocks, halves and sites follow from the other extents */
     if (op == OP_rmsnorm_by) return letter == 'd';
     if (op == OP_square_loss || op == OP_square_loss_dx) return letter == 'c';

@@ -36,6 +36,23 @@ Err ref_grouped_swiglu_dx(const Call *call)
     return ref_swiglu_dx(&live);
 }
 
+Err ref_grouped_quantize(const Call *call)
+{
+    return grouped_quantize_each(call, ref_amax, ref_quantize);
+}
+
+Err ref_stack_quantize(const Call *call) { return ref_grouped_quantize(call); }
+
+Err ref_grouped_scaled_gemm(const Call *call)
+{
+    return grouped_scaled_each(call, ref_scaled_gemm, false);
+}
+
+Err ref_grouped_scaled_gemm_dw(const Call *call)
+{
+    return grouped_scaled_each(call, ref_scaled_gemm, true);
+}
+
 Err ref_grouped_gemm_swiglu(const Call *call)
 {
     return grouped_swiglu_by_parts(call, ref_grouped_gemm, ref_grouped_swiglu);

@@ -156,6 +156,23 @@ Err CPU_NAME(grouped_swiglu_dx)(const Call *call)
     return CPU_NAME(swiglu_dx)(&live);
 }
 
+Err CPU_NAME(grouped_quantize)(const Call *call)
+{
+    return grouped_quantize_each(call, CPU_NAME(amax), CPU_NAME(quantize));
+}
+
+Err CPU_NAME(stack_quantize)(const Call *call) { return CPU_NAME(grouped_quantize)(call); }
+
+Err CPU_NAME(grouped_scaled_gemm)(const Call *call)
+{
+    return grouped_scaled_each(call, CPU_NAME(scaled_gemm), false);
+}
+
+Err CPU_NAME(grouped_scaled_gemm_dw)(const Call *call)
+{
+    return grouped_scaled_each(call, CPU_NAME(scaled_gemm), true);
+}
+
 Err CPU_NAME(grouped_gemm_swiglu)(const Call *call)
 {
     return grouped_swiglu_by_parts(call, CPU_NAME(grouped_gemm), CPU_NAME(grouped_swiglu));
