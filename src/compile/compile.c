@@ -49,6 +49,8 @@ static bool has_delayed_scales(const CompileOptions *o)
     return o->fp8.names && o->fp8.scaling == SCALING_DELAYED;
 }
 
+static bool has_fp8_experts(const CompileOptions *o) { return o->fp8.names && o->fp8.experts; }
+
 static bool has_slices(const CompileOptions *o) { return o->slice_rows > 0; }
 static bool has_session(const CompileOptions *o) { return o->session_rows > 0; }
 static bool has_backward(const CompileOptions *o) { return o->backward; }
@@ -118,6 +120,7 @@ static Err run_context(CompileContext *c)
 static Err run_weights(CompileContext *c) { return stream_weights(&c->g, c->options); }
 
 static Err run_quantize(CompileContext *c) { return quantize(&c->g, c->options); }
+static Err run_quantize_experts(CompileContext *c) { return quantize_experts(&c->g, c->options); }
 
 static Err run_chunk(CompileContext *c)
 {
@@ -160,6 +163,7 @@ static const Pass passes[] = {
     {"weights", run_weights, has_weights, false},
     {"context", run_context, has_context, false},
     {"quantize", run_quantize, has_block_scales, false},
+    {"quantize_experts", run_quantize_experts, has_fp8_experts, false},
     {"fuse", run_fuse, NULL, false},
     {"quantize", run_quantize, has_delayed_scales, false},
     {"chunk", run_chunk, NULL, false},

@@ -1,7 +1,7 @@
 /* compile.h -- the compiler: from the graph of a unit to its program, pass by pass.
  *
  *   differentiate -> quantize -> place -> balance -> route -> weights -> context
- *                 -> quantize (blocks) -> fuse -> quantize (delayed) -> chunk
+ *                 -> quantize (blocks) -> quantize_experts -> fuse -> quantize (delayed) -> chunk
  *                 -> slice or session -> recompute -> epilogues -> phases -> lower -> prepack
  *
  * Each pass up to phases is a file that rewrites the graph, followed by graph_check. `lower` orders
@@ -25,6 +25,7 @@ typedef struct {
     const char *names;       /* patterns, separated by commas; NULL: none */
     DType compute, gradient; /* of operands; of an operand that is a gradient */
     Scaling scaling;
+    bool experts;    /* grouped GEMMs of experts too */
     bool spare_ends; /* of 3 or more layers the first and the last have none: job/units.c */
     /* Weights that these GEMMs alone read are coded (ir/unit.h): quantized once, in their homes,
      * and gathered so. false: each program quantizes the weights that it reads. */
@@ -112,13 +113,12 @@ Err compile_unit(const Graph *unit, const CompileOptions *options, CompileWatch 
 Err differentiate(Graph *g);
 /* Makes the GEMMs that the options choose read operands of 8 bits. */
 Err quantize(Graph *g, const CompileOptions *options);
-/* Local. True if the node is such a GEMM: quantize.c has a row for it, and a pattern matches its
- * weight. */
-bool quantize_chooses(const Graph *g, const Node *n, const char *patterns);
+/* Makes the grouped GEMMs that the options choose read operands of 8 bits. */
+Err quantize_experts(Graph *g, const CompileOptions *options);
 /* Local. The parameters that such GEMMs alone read: bit p for parameter p. */
-uint64_t quantize_coded(const Graph *g, const char *patterns);
+uint64_t quantize_coded(const Graph *g, const Fp8Options *options);
 /* Local. ERR_CONFIG if a pattern matches no weight of a GEMM that may run in FP8; names those. */
-Err quantize_check(const char *key, const char *patterns, const Graph *kind, int n_kinds,
+Err quantize_check(const char *key, const Fp8Options *options, const Graph *kind, int n_kinds,
                    Arena *temp);
 /* Places values on the mesh, forward and backward together, inserts transfers, and gives the graph
  * the shapes of one rank. */

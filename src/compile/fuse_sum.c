@@ -18,7 +18,7 @@ static bool may_be_added_to(const Graph *g, Value a)
 static bool may_add(OpId op)
 {
     return op == OP_linear_dx || op == OP_grouped_linear_dx || op == OP_linear_fp8_dx ||
-           op == OP_linear_blocks_dx;
+           op == OP_linear_blocks_dx || op == OP_grouped_linear_fp8_dx;
 }
 
 Err fuse_sum(Graph *g, bool *found)

@@ -6,7 +6,7 @@
  *                                                      d.w = linear_fp8_dw d.y.fp8.t x.fp8.t sdy s
  *
  * The table lists the GEMMs and their operands. Whatever it does not list stays in the storage
- * type: embeddings, attention, routers, experts. The head is no layer, and has no patterns.
+ * type: embeddings, attention, routers. The head is no layer, and has no patterns.
  *
  * With a scale for a whole tensor the pass runs before `place`, in global shapes: an amax of a
  * sharded value is a partial maximum, which `place` completes over tp and cp, and what is gathered
@@ -26,6 +26,12 @@
  *
  *     y = linear_fp8 x.fp8 w s w.scale        w.t = turn w;  d.x = linear_fp8_dx d.y.fp8 w.t ...
  *
+ * Grouped GEMMs of experts are replaced on the rank's part, after their rows have travelled
+ * (route.c), whatever the scaling: each expert has a scale for its rows here, and one for its
+ * matrix. Rows past the last are not looked at.
+ *
+ *     x.fp8, s = grouped_quantize x offsets;  y = grouped_linear_fp8 x.fp8 w s w.scale offsets
+ *
  * With one scale, both operands of a GEMM have the dim of the sum last, as tensor cores read 8
  * bits: .t are transposed copies. F keeps x.fp8.t for the gradient of w, half the bytes of x. A
  * weight is quantized, or turned, again in the backward phases: its copy would be kept for every
@@ -44,17 +50,38 @@ typedef struct {
     OperandKind operand[2];
     bool turned[2];  /* of one scale: the operand is the transposed copy */
     bool along_rows; /* sums run along rows: blocks do too */
+    bool experts;    /* a grouped GEMM: of other scales, by a pass of its own */
 } QuantizedGemm;
 
 static const QuantizedGemm gemms[] = {
-    {OP_linear, OP_linear_fp8, OP_linear_blocks, {ACTIVATION, WEIGHT}, {false, false}, false},
-    {OP_linear_dx, OP_linear_fp8_dx, OP_linear_blocks_dx, {GRADIENT, WEIGHT}, {false, true}, false},
+    {OP_linear,
+     OP_linear_fp8,
+     OP_linear_blocks,
+     {ACTIVATION, WEIGHT},
+     {false, false},
+     false,
+     false},
+    {OP_linear_dx,
+     OP_linear_fp8_dx,
+     OP_linear_blocks_dx,
+     {GRADIENT, WEIGHT},
+     {false, true},
+     false,
+     false},
     {OP_linear_dw,
      OP_linear_fp8_dw,
      OP_linear_blocks_dw,
      {GRADIENT, ACTIVATION},
      {true, true},
-     true},
+     true,
+     false},
+    {OP_grouped_linear, OP_grouped_linear_fp8, N_OPS, {ACTIVATION, WEIGHT}, .experts = true},
+    {OP_grouped_linear_dx, OP_grouped_linear_fp8_dx, N_OPS, {GRADIENT, WEIGHT}, .experts = true},
+    {OP_grouped_linear_dw,
+     OP_grouped_linear_fp8_dw,
+     N_OPS,
+     {GRADIENT, ACTIVATION},
+     .experts = true},
 };
 
 /* A quantized value. */
@@ -82,20 +109,25 @@ static const QuantizedGemm *gemm_row(OpId op)
     return NULL;
 }
 
+static bool makes_dw(OpId op) { return op == OP_linear_dw || op == OP_grouped_linear_dw; }
+
 /* The name of the weight of a GEMM, or "". */
 static const char *weight_name(const Graph *g, const Node *n)
 {
-    const Value v = n->op == OP_linear_dw ? n->out[0] : n->in[1];
+    const Value v = makes_dw(n->op) ? n->out[0] : n->in[1];
     const ValueInfo *info = &g->value[v];
     if (info->role != ROLE_PARAM && info->role != ROLE_DPARAM) return "";
     return g->param[info->index].name;
 }
 
-bool quantize_chooses(const Graph *g, const Node *n, const char *patterns)
+/* True if the table has a row for the node, and a pattern matches its weight. */
+static bool chooses(const Graph *g, const Node *n, const Fp8Options *o)
 {
+    const char *patterns = o->names;
     const QuantizedGemm *row = gemm_row(n->op);
-    if (!row || !names_listed(patterns, weight_name(g, n))) return false;
-    const ValueInfo *w = &g->value[n->op == OP_linear_dw ? n->out[0] : n->in[1]];
+    if (!row || (row->experts && !o->experts)) return false;
+    if (!names_listed(patterns, weight_name(g, n))) return false;
+    const ValueInfo *w = &g->value[makes_dw(n->op) ? n->out[0] : n->in[1]];
     bool all = true; /* of weights back to back, which `fuse` made one */
     for (int p = w->index; p < w->index + w->span; p++)
         all = all && names_listed(patterns, g->param[p].name);
@@ -103,25 +135,25 @@ bool quantize_chooses(const Graph *g, const Node *n, const char *patterns)
 }
 
 /* True if some GEMM reads the parameter, and nothing else does. */
-static bool only_gemms_read(const Graph *g, int param, const char *patterns)
+static bool only_gemms_read(const Graph *g, int param, const Fp8Options *o)
 {
     bool any = false;
     for (int i = 0; i < g->n_nodes; i++)
         for (int k = 0; k < g->node[i].n_in; k++) {
             const ValueInfo *v = &g->value[g->node[i].in[k]];
             if (v->role != ROLE_PARAM || v->index != param) continue;
-            if (k != 1 || !quantize_chooses(g, &g->node[i], patterns)) return false;
+            if (k != 1 || !chooses(g, &g->node[i], o)) return false;
             any = true;
         }
     return any;
 }
 
-uint64_t quantize_coded(const Graph *g, const char *patterns)
+uint64_t quantize_coded(const Graph *g, const Fp8Options *o)
 {
     uint64_t coded = 0;
     MUST(g->n_params <= MAX_PORTS, "graph %s has %d parameters", g->kind, g->n_params);
-    for (int p = 0; p < g->n_params && patterns; p++)
-        if (only_gemms_read(g, p, patterns)) coded |= (uint64_t)1 << p;
+    for (int p = 0; p < g->n_params && o->names; p++)
+        if (only_gemms_read(g, p, o)) coded |= (uint64_t)1 << p;
     return coded;
 }
 
@@ -249,6 +281,7 @@ static Value scale_of_coded(Quantizer *q, Value w)
         if (q->done[i].x == w) return q->done[i].scale;
     const Dims *d = &q->g->value[w].dims, one = {.ndim = 1, .dim = {dim_of(1)}};
     const bool blocks = q->o->fp8.scaling == SCALING_BLOCK;
+    if (d->ndim == 3) return graph_scale(q->g, w, dims1(d->dim[0])); /* of each expert */
     return graph_scale(
         q->g, w,
         blocks ? dims2(blocks_along(d->dim[0], FP8_BLOCK), blocks_along(d->dim[1], FP8_BLOCK))
@@ -334,15 +367,16 @@ static Err replace(Quantizer *q, int index)
 }
 
 /* Collects the weights of GEMMs that may run in FP8, unless `name` is NULL; returns how many. */
-static int collect(const Graph *kind, int n_kinds, const char **name)
+static int collect(const Fp8Options *o, const Graph *kind, int n_kinds, const char **name)
 {
     int n = 0;
     for (int k = 0; k < n_kinds; k++) {
         const bool layer =
             graph_find(&kind[k], ROLE_X) != NO_VALUE && graph_find(&kind[k], ROLE_Y) != NO_VALUE;
         for (int i = 0; i < kind[k].n_nodes && layer; i++) {
-            const char *weight =
-                gemm_row(kind[k].node[i].op) ? weight_name(&kind[k], &kind[k].node[i]) : "";
+            const QuantizedGemm *row = gemm_row(kind[k].node[i].op);
+            const bool may = row && (o->experts || !row->experts);
+            const char *weight = may ? weight_name(&kind[k], &kind[k].node[i]) : "";
             if (*weight && name) name[n] = weight;
             n += *weight != 0;
         }
@@ -350,14 +384,14 @@ static int collect(const Graph *kind, int n_kinds, const char **name)
     return n;
 }
 
-Err quantize_check(const char *key, const char *patterns, const Graph *kind, int n_kinds,
+Err quantize_check(const char *key, const Fp8Options *o, const Graph *kind, int n_kinds,
                    Arena *temp)
 {
     const char **name;
-    const int n = collect(kind, n_kinds, NULL);
+    const int n = collect(o, kind, n_kinds, NULL);
     TRY(ARENA_NEW(temp, n + 1, &name));
-    collect(kind, n_kinds, name);
-    return names_check_in(key, patterns, name, n, temp);
+    collect(o, kind, n_kinds, name);
+    return names_check_in(key, o->names, name, n, temp);
 }
 
 /* The value of the marks of delayed scaling, or NO_VALUE. */
@@ -378,8 +412,73 @@ Err quantize(Graph *g, const CompileOptions *options)
     TRY(ARENA_NEW(g->arena, g->n_values + 1, &q.site));
     for (Value v = 0; v < g->n_values; v++) q.largest[v] = NO_VALUE, q.site[v] = -1;
     for (int i = 0; i < n_nodes; i++)
-        if (quantize_chooses(g, &g->node[i], options->fp8.names)) TRY(replace(&q, i));
+        if (chooses(g, &g->node[i], &options->fp8) && !gemm_row(g->node[i].op)->experts)
+            TRY(replace(&q, i));
     if (options->fp8.scaling == SCALING_DELAYED) TRY(add_amaxes(&q));
+    TRY(graph_tidy(g));
+    return graph_check(g);
+}
+
+/* ---- experts ---- */
+
+/* The quantized value of rows, or of the matrices of experts that are not coded; made once. */
+static Err quantized_experts(Quantizer *q, const Node *reader, int operand, Quantized *out)
+{
+    Graph *g = q->g;
+    const QuantizedGemm *row = gemm_row(reader->op);
+    const OperandKind kind = row->operand[operand];
+    const Value x = reader->in[operand], in[] = {x, reader->in[2]};
+    const bool backward = kind == WEIGHT && reader->op != OP_grouped_linear;
+    const Fp8Options *o = &q->o->fp8;
+    const OpAttr attr = {.kernel.quantize = {.type = kind == GRADIENT ? o->gradient : o->compute}};
+    const Dims experts = dims1(dim_of(g->value[in[1]].dims.dim[0].cap - 1));
+    const Dims given[] = {g->value[x].dims, experts};
+    for (int i = 0; i < q->n_done; i++)
+        if (q->done[i].x == x && (q->done[i].backward == backward || q->done[i].y == x)) {
+            *out = q->done[i];
+            return OK;
+        }
+    if (kind == WEIGHT && is_coded(q, x)) return coded(q, x, false, out);
+    Node *n = kind == WEIGHT ? graph_node(g, OP_stack_quantize, &attr, 1, &x, NULL, 2)
+                             : graph_node(g, OP_grouped_quantize, &attr, 2, in, given, 2);
+    if (!n) return graph_err(g);
+    n->recomputed = backward;
+    *out = (Quantized){x, n->out[0], n->out[1], false, backward};
+    name_quantized(g, out);
+    q->done[q->n_done++] = *out;
+    return graph_err(g);
+}
+
+/* Replaces a grouped GEMM. The offsets come after the scales, then the operand that is added to. */
+static Err replace_grouped(Quantizer *q, int index)
+{
+    Graph *g = q->g;
+    Node old = g->node[index];
+    const QuantizedGemm *row = gemm_row(old.op);
+    Quantized part[2];
+    Value *in;
+    for (int i = 0; i < 2; i++) TRY(quantized_experts(q, &old, i, &part[i]));
+    TRY(ARENA_NEW(g->arena, old.n_in + 2, &in));
+    for (int i = 0; i < 2; i++) {
+        in[i] = part[i].y;
+        in[2 + i] = part[i].scale;
+    }
+    for (int i = 2; i < old.n_in; i++) in[2 + i] = old.in[i];
+    old.op = row->fp8;
+    old.in = in;
+    old.n_in += 2;
+    g->node[index] = old;
+    return OK;
+}
+
+Err quantize_experts(Graph *g, const CompileOptions *options)
+{
+    const int n_nodes = g->n_nodes;
+    Quantizer q = {.g = g, .o = options, .scales = NO_VALUE};
+    TRY(ARENA_NEW(g->arena, 2 * n_nodes + 1, &q.done));
+    for (int i = 0; i < n_nodes; i++)
+        if (chooses(g, &g->node[i], &options->fp8) && gemm_row(g->node[i].op)->experts)
+            TRY(replace_grouped(&q, i));
     TRY(graph_tidy(g));
     return graph_check(g);
 }

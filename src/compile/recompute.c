@@ -113,7 +113,7 @@ static void mark_listed(RecomputePlan *p)
         if (fuses_into_listed(p, n)) p->listed[n->out[0]] = true;
         if (n->op == OP_linear_part && makes_listed(p, n)) p->listed[n->in[1]] = true;
         if (n->op == OP_wait && makes_listed(p, n)) p->listed[n->in[0]] = true;
-        if (op_quantizes(n->op) || n->op == OP_quantize_blocks)
+        if (op_quantizes(n->op) || n->op == OP_quantize_blocks || n->op == OP_grouped_quantize)
             p->listed[n->out[0]] = p->listed[n->out[0]] || p->listed[n->in[0]];
         if (op_info(n->op)->class != CLASS_VIEW) continue;
         for (int j = 0; j < n->n_in && makes_listed(p, n); j++) p->listed[n->in[j]] = true;

@@ -67,7 +67,9 @@ static double larger(double a, double b) { return a > b ? a : b; }
 static DType rated_type(const CostRates *r, const CostWork *w)
 {
     const KernelId kernel = op_info(w->op)->kernel;
-    const bool fp8 = kernel == KERNEL_scaled_gemm || kernel == KERNEL_scaled_gemm_add;
+    const bool fp8 = kernel == KERNEL_scaled_gemm || kernel == KERNEL_scaled_gemm_add ||
+                     kernel == KERNEL_grouped_scaled_gemm ||
+                     kernel == KERNEL_grouped_scaled_gemm_dw;
     return fp8 && r->flops_per_s[WORK_GEMM][E4M3] > 0 ? E4M3 : w->dtype;
 }
 

@@ -12,7 +12,13 @@ bool cost_is_grouped(OpId op)
 {
     return op == OP_grouped_linear || op == OP_grouped_linear_dx || op == OP_grouped_linear_dw ||
            op == OP_grouped_linear_swiglu || op == OP_grouped_linear_dswiglu ||
-           op == OP_grouped_linear_dx2;
+           op == OP_grouped_linear_dx2 || op == OP_grouped_linear_fp8 ||
+           op == OP_grouped_linear_fp8_dx || op == OP_grouped_linear_fp8_dw;
+}
+
+static bool makes_dw(OpId op)
+{
+    return op == OP_grouped_linear_dw || op == OP_grouped_linear_fp8_dw;
 }
 
 /* The operand of a second matrix of each expert, which is multiplied too; 0: there is none. */
@@ -24,14 +30,14 @@ static int second_matrix(OpId op)
 static bool is_over_rows(OpId op)
 {
     return cost_is_grouped(op) || op == OP_grouped_swiglu || op == OP_grouped_swiglu_dx ||
-           op == OP_collect_rows || op == OP_spread_rows;
+           op == OP_collect_rows || op == OP_spread_rows || op == OP_grouped_quantize;
 }
 
 /* w [e,o,i] is an input, dw [e,o,i] an output. Two products with one operand are one GEMM of twice
  * the columns; a sum of two products is one of twice the depth. */
 static void set_extents(CostWork *w, const Dim *matrices, const Dim *out)
 {
-    const bool dw = w->op == OP_grouped_linear_dw;
+    const bool dw = makes_dw(w->op);
     w->experts = (double)matrices[0].cap;
     w->m = dw ? (double)matrices[1].cap : (double)out[0].cap / w->experts;
     w->n = dw ? (double)matrices[2].cap : (double)out[1].cap;
@@ -41,7 +47,7 @@ static void set_extents(CostWork *w, const Dim *matrices, const Dim *out)
 
 void cost_set_grouped(CostWork *w, const Dims *in, const Dims *out)
 {
-    set_extents(w, w->op == OP_grouped_linear_dw ? out[0].dim : in[1].dim, out[0].dim);
+    set_extents(w, makes_dw(w->op) ? out[0].dim : in[1].dim, out[0].dim);
 }
 
 /* Rows over the rooms that they travel in. Programs without rooms have as many rows as choices. */
@@ -68,7 +74,7 @@ void cost_set_experts(CostWork *w, const Program *p, const Instr *i)
 {
     if (!is_over_rows(w->op)) return;
     const ProgTensor *const out = &p->tensor[i->out[0]];
-    const ProgTensor *const matrices = w->op == OP_grouped_linear_dw ? out : &p->tensor[i->in[1]];
+    const ProgTensor *const matrices = makes_dw(w->op) ? out : &p->tensor[i->in[1]];
     const int second = second_matrix(w->op);
     const double fixed = (cost_is_grouped(w->op) ? bytes_of(matrices) : 0) +
                          (second ? bytes_of(&p->tensor[i->in[second]]) : 0);
@@ -77,7 +83,7 @@ void cost_set_experts(CostWork *w, const Program *p, const Instr *i)
     w->heavy *= share;
     w->light *= share;
     w->bytes = fixed + share * (w->bytes - fixed);
-    if (w->op == OP_grouped_linear_dw)
+    if (makes_dw(w->op))
         w->k *= share;
     else
         w->m *= share;

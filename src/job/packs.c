@@ -134,7 +134,9 @@ static uint64_t coded_of(const Job *job, int unit)
 {
     const Model *m = &job->model;
     const Unit *u = &m->unit[unit];
-    uint64_t coded = quantize_coded(&m->kind[u->kind], job_fp8_names(job, unit));
+    Fp8Options fp8 = job->settings.compile.fp8;
+    fp8.names = job_fp8_names(job, unit);
+    uint64_t coded = quantize_coded(&m->kind[u->kind], &fp8);
     for (int k = 0; k < u->n_params; k++)
         if (m->param[u->param[k]].n_holders > 1) coded &= ~((uint64_t)1 << k);
     return coded;

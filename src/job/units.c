@@ -103,9 +103,12 @@ static Err check_names(const Job *job, int unit, Arena *temp)
                         o.recompute_names, m->kind, m->n_kinds, temp));
     if (o.zero_weights && !same_names(o.zero_weights, before.zero_weights))
         TRY(job_check_weights(job, o.zero_weights, temp));
-    if (o.fp8_names && !same_names(o.fp8_names, before.fp8_names))
-        TRY(quantize_check(job_written_key(from->fp8, "precision.fp8", key), o.fp8_names, m->kind,
+    if (o.fp8_names && !same_names(o.fp8_names, before.fp8_names)) {
+        Fp8Options fp8 = job->settings.compile.fp8;
+        fp8.names = o.fp8_names;
+        TRY(quantize_check(job_written_key(from->fp8, "precision.fp8", key), &fp8, m->kind,
                            m->n_kinds, temp));
+    }
     if (same_names(o.offload_names, before.offload_names)) return OK;
     return names_check(job_written_key(from->offload, "parallel.offload", key), o.offload_names,
                        m->kind, m->n_kinds, temp);

@@ -112,7 +112,9 @@ static void divide(const PlanPoint *p, const UnitBound *unit, PackGroup *dense, 
     if (!p->zero_weights || !unit->weight) {
         dense->elements[p->zero] = unit->pack;
         dense->coded[p->zero] = unit->coded;
-        experts->elements[p->zero] = p->mesh.ep > 1 ? unit->experts : 0;
+        if (p->mesh.ep == 1) return;
+        experts->elements[p->zero] = unit->experts;
+        experts->coded[p->zero] = unit->coded_experts;
         return;
     }
     for (int i = 0; i < unit->n_weights; i++) {
@@ -336,9 +338,10 @@ Err layout_bound(const LayoutSummary *s, DType dtype, int n_moments, LayoutBound
         const UnitSummary *u = &s->class[k];
         UnitBound *to = &out->class[k];
         for (int phase = 0; phase < N_PHASES; phase++) to->run_s[phase] = u->run[phase].seconds;
-        to->experts = (double)u->expert_bytes / each;
+        to->experts = (double)(u->expert_bytes - u->coded_expert_bytes) / each;
+        to->coded_experts = (double)u->coded_expert_bytes / of_coded;
         to->coded = (double)u->coded_bytes / of_coded;
-        to->pack = (double)(u->state_bytes - u->coded_bytes) / each - to->experts;
+        to->pack = (double)(u->state_bytes - u->coded_bytes - u->expert_bytes) / each;
         to->frame_bytes =
             (double)u->region_bytes[REGION_FRAME_I] + (double)u->region_bytes[REGION_FRAME_W];
         to->y_bytes = (double)u->y_bytes;

@@ -26,7 +26,8 @@ typedef struct {
     double run_s[N_PHASES];
     double pack;                 /* elements of its parameters on a rank, gathered; without */
     double coded;                /* those of coded weights, and */
-    double experts;              /* those of experts on ranks of ep x etp */
+    double experts;              /* those of experts on ranks of ep x etp, */
+    double coded_experts;        /* and of coded ones */
     double frame_bytes;          /* of one micro-batch, F to B */
     double y_bytes;              /* sent to the next stage; 0: not known */
     const WeightSummary *weight; /* [n_weights]; NULL: not known */

@@ -137,7 +137,7 @@ static void open_bytes(const CoarseClock *c, int stage, CoarseStage *g)
             g->norm_s += unit->norm_s;
             g->update_s += unit->update_s;
             g->quantize_s += unit->quantize_s;
-            for (int v = 0; v < MAX_VIEWS; v++) {
+            for (int v = 0; v < MAX_SCALES; v++) {
                 g->scale_cells[v] += unit->scale_cells[v];
                 g->live_bytes += 2 * sizeof(float) * unit->scale_cells[v];
             }
@@ -150,7 +150,7 @@ static void open_bytes(const CoarseClock *c, int stage, CoarseStage *g)
 static void make_codes(const CoarseClock *c, CoarseStage *g)
 {
     const CostRates *r = &c->in->cluster->rates;
-    for (int v = 0; v < MAX_VIEWS; v++) {
+    for (int v = 0; v < MAX_SCALES; v++) {
         const RankList group = c->in->layout->scales[v];
         if (g->scale_cells[v] > 0 && group.n > 1)
             g->spent.dp_s += cost_transfer_seconds(r, COMM_ALL_REDUCE, cost_group(r, group),

@@ -55,7 +55,7 @@ typedef struct {
     int n_flights;
     CoarseTime spent; /* work_s to update_s */
     double quantize_s, norm_s, update_s;
-    double scale_cells[MAX_VIEWS];
+    double scale_cells[MAX_SCALES];
     double live_bytes;
     size_t peak_bytes;
 } CoarseStage;

@@ -293,13 +293,16 @@ static void add_pack_memory(const Job *job, int pack, UnitSummary *u)
     const int copies = lp->n_moments + (wide != narrow && !lp->no_master);
     const size_t state = (per_use ? home : all) * narrow + (size_t)copies * home * wide;
     u->state_bytes += state;
-    if (lp->model->pack[pack].view == VIEW_EXPERT)
-        u->expert_bytes += state;
-    else if (pack_is_coded(&lp->model->pack[pack]))
-        u->coded_bytes += state;
     u->grad_bytes += (m->grad_sums == NO_BASE ? home : all) * wide;
     if (per_use) u->pack_bytes += all * narrow;
     if (m->grad_sums == NO_BASE) u->work_grad_bytes += all * wide;
+    const bool expert = lp->model->pack[pack].view == VIEW_EXPERT;
+    if (expert) u->expert_bytes += state;
+    if (!pack_is_coded(&lp->model->pack[pack])) return;
+    if (expert)
+        u->coded_expert_bytes += state;
+    else
+        u->coded_bytes += state;
 }
 
 /* The unit's memory besides frames: the greatest of its ranks. */
@@ -318,6 +321,7 @@ static void add_memory(const Job *job, int unit, UnitSummary *u)
     u->state_bytes = greater(u->state_bytes, here.state_bytes);
     u->expert_bytes = greater(u->expert_bytes, here.expert_bytes);
     u->coded_bytes = greater(u->coded_bytes, here.coded_bytes);
+    u->coded_expert_bytes = greater(u->coded_expert_bytes, here.coded_expert_bytes);
     u->grad_bytes = greater(u->grad_bytes, here.grad_bytes);
     u->pack_bytes = greater(u->pack_bytes, here.pack_bytes);
     u->work_grad_bytes = greater(u->work_grad_bytes, here.work_grad_bytes);
@@ -334,15 +338,20 @@ static double cells_of(const LinkedProgram *lp, int unit)
     return (double)cells;
 }
 
-/* The scales of the unit's coded weights, by view. */
+/* The scales of the unit's coded weights, by the ranks that share them. */
 static void add_scales(const LinkedProgram *lp, int unit, UnitSummary *u)
 {
     const Unit *of = &lp->model->unit[unit];
-    double cells[MAX_VIEWS] = {0};
+    double cells[MAX_SCALES] = {0};
     for (int p = of->first_pack; p < of->first_pack + of->n_packs; p++)
-        for (int i = 0; i < lp->pack[p].n_coded; i++)
-            cells[lp->model->pack[p].view] += (double)coded_cells(&lp->pack[p].coded[i]);
-    for (int v = 0; v < MAX_VIEWS; v++) u->scale_cells[v] = larger(u->scale_cells[v], cells[v]);
+        for (int i = 0; i < lp->pack[p].n_coded; i++) {
+            const CodedWeight *w = &lp->pack[p].coded[i];
+            int s = 0;
+            while (w->at < lp->scales[s].first || w->at >= lp->scales[s].first + lp->scales[s].n)
+                s++;
+            cells[s] += (double)coded_cells(w);
+        }
+    for (int s = 0; s < MAX_SCALES; s++) u->scale_cells[s] = larger(u->scale_cells[s], cells[s]);
 }
 
 /* The elements of the unit's own weights: the greatest of its ranks. */
@@ -441,8 +450,8 @@ static Err summarize(Summarizer *s)
     TRY(copy_group(s, lp->scalar[BLOCKS].group, &out->blocks));
     TRY(copy_group(s, lp->scalar[STATS].group, &out->stats));
     out->stat_cells = (double)lp->scalar[STATS].cells;
-    for (int v = 0; v < s->mesh.n_views; v++)
-        if (lp->scales[v].n > 0) TRY(copy_group(s, lp->scales[v].group, &out->scales[v]));
+    for (int i = 0; i < MAX_SCALES; i++)
+        if (lp->scales[i].n > 0) TRY(copy_group(s, lp->scales[i].group, &out->scales[i]));
     return copy_group(s, lp->scalar[SQUARES].group, &out->squares);
 }
 

@@ -54,14 +54,15 @@ typedef struct {
     double prepack_s; /* once a step, with the first F */
     double norm_s, update_s;
     double quantize_s; /* of the codes of its coded weights, once a step before all RUNs */
-    double scale_cells[MAX_VIEWS]; /* of these weights, which ranks exchange then */
+    double scale_cells[MAX_SCALES]; /* of these weights, which ranks exchange then */
     double norm_cells;        /* sums of squares that the ranks exchange, of all members together */
     size_t y_bytes, dx_bytes; /* sent to the next stage, and to the one before */
     size_t region_bytes[N_OWN_REGIONS]; /* of (unit, micro-batch, slice), as Program.bytes */
     size_t scratch_bytes[N_PHASES];     /* while the phase runs */
-    size_t state_bytes;     /* kept from step to step: weights, master weights, moments */
-    size_t expert_bytes;    /* of these, of experts in the expert view */
-    size_t coded_bytes;     /* of these, of coded weights in other views */
+    size_t state_bytes;  /* kept from step to step: weights, master weights, moments */
+    size_t expert_bytes; /* of these, of experts in the expert view */
+    size_t coded_bytes;  /* of these, of coded weights: in other views, and in that one */
+    size_t coded_expert_bytes;
     size_t grad_bytes;      /* kept during the step: gradient sums, prepacked weights */
     size_t pack_bytes;      /* of the pack while it is gathered per use; 0: it stays in the state */
     size_t work_grad_bytes; /* of gradients that are reduced several times a step; 0: none */
@@ -79,7 +80,7 @@ typedef struct {
                                          stage; totals and blocks extend along pp too */
     RankList stats;    /* the same of the statistics of routers, summed at the end; along pp too */
     double stat_cells; /* of all units; 0: no unit has some */
-    RankList scales[MAX_VIEWS]; /* the ranks of a stage that exchange scales of coded weights */
+    RankList scales[MAX_SCALES]; /* the ranks of a stage that exchange scales of coded weights */
 } LayoutSummary;
 
 /* Local. Compiles the job's unit kinds once and summarizes them. Of in->job, stages' rules of

@@ -208,8 +208,12 @@ static LayoutBound scaled(const PlanSearch *s, const LayoutBound *one, const Lay
         u->pack = pack->class[k].pack / p->mesh.tp;
         u->coded = pack->class[k].coded / p->mesh.tp;
         if (p->mesh.ep > 1) {
-            u->experts = smaller(expert_elements(s->space.base->config), pack->class[k].pack);
+            const double all = expert_elements(s->space.base->config);
+            u->coded_experts = smaller(all, pack->class[k].coded);
+            u->experts = smaller(all - u->coded_experts, pack->class[k].pack);
+            u->coded = (pack->class[k].coded - u->coded_experts) / p->mesh.tp;
             u->pack = (pack->class[k].pack - u->experts) / p->mesh.tp;
+            u->coded_experts /= p->mesh.ep * p->mesh.etp;
             u->experts /= p->mesh.ep * p->mesh.etp;
         }
         u->frame_bytes = u->y_bytes = 0;

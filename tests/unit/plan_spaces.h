@@ -48,8 +48,13 @@ static inline void open_small(SmallSpace *t, int n, const PlanFixed *fixed)
     t->job.dtype = n % 2 ? F64 : BF16;
     t->job.batch.seq_len = 8;
     if (n % 4 == 2) /* coded weights, which have packs of their own */
-        t->job.compile.fp8 =
-            (Fp8Options){"*", E4M3, E5M2, SCALING_TENSOR, n % 8 == 2, .code_weights = true};
+        t->job.compile.fp8 = (Fp8Options){.names = "*",
+                                          .compute = E4M3,
+                                          .gradient = E5M2,
+                                          .scaling = SCALING_TENSOR,
+                                          .experts = true,
+                                          .spare_ends = n % 8 == 2,
+                                          .code_weights = true};
     t->cluster = slow_cluster(n % 3 != 1);
     t->cluster.rates.level[1].Bps *= 1 + n % 5;
     t->cluster.rates.level[0].ranks = n % 5 == 3 ? 3 : 4;

@@ -72,9 +72,9 @@ static void coded_weights_are_read_as_codes(void **state)
     (void)state;
     build(&b);
     CompileOptions some = choosing("b.*", SCALING_TENSOR);
-    assert_int_equal(quantize_coded(&b.g, "b.*"), 2);
-    assert_int_equal(quantize_coded(&b.g, "*"), 3);
-    assert_int_equal(quantize_coded(&b.g, NULL), 0);
+    assert_int_equal(quantize_coded(&b.g, &(Fp8Options){.names = "b.*"}), 2);
+    assert_int_equal(quantize_coded(&b.g, &(Fp8Options){.names = "*"}), 3);
+    assert_int_equal(quantize_coded(&b.g, &(Fp8Options){0}), 0);
     some.fp8.coded = 2;
     DO(quantize(&b.g, &some));
     graph_test_expect(&b, "b.weight",

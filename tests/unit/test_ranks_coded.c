@@ -23,6 +23,7 @@ static World world(const char *model, Scaling scaling)
                                      .compute = E4M3,
                                      .gradient = scaling == SCALING_BLOCK ? E4M3 : E5M2,
                                      .scaling = scaling,
+                                     .experts = true,
                                      .code_weights = true};
     w.set.optim.clip = 0;   /* the norm adds pack by pack, and packs differ */
     w.set.optim.block = 64; /* homes begin anywhere in a weight */
@@ -97,6 +98,52 @@ static void bits_are_those_of_quantized_weights(void **state)
         w.validate = i % 2;
         same_bits(name, w);
     }
+}
+
+/* Experts have scales of their own, of their rows and matrices; on other ranks too. */
+static void experts_have_the_same_bits(void **state)
+{
+    static const MeshSizes mesh[] = {{0},
+                                     {.dp_shard = 2},
+                                     {.tp = 2},
+                                     {.dp_shard = 2, .ep = 2},
+                                     {.dp_shard = 4, .ep = 2},
+                                     {.dp_shard = 2, .tp = 2, .ep = 2, .etp = 2},
+                                     {.dp_shard = 2, .pp = 2}};
+    (void)state;
+    for (int i = 0; i < 3 * 7; i++) {
+        World w = world(i % 2 ? "qwen2_moe" : "mixtral", (Scaling)(i / 7));
+        ModelConfig config = *w.set.config;
+        char name[64];
+        snprintf(name, sizeof name, "experts, scaling %d, mesh %d", i / 7, i % 7);
+        config.experts.n = 4;
+        w.set.config = &config;
+        w.set.parallel.mesh = mesh[i % 7];
+        w.set.parallel.zero = i % 4;
+        w.set.parallel.sequence = mesh[i % 7].tp > 1;
+        w.steps = 2;
+        same_bits(name, w);
+    }
+}
+
+/* The grouped GEMMs do run in FP8, and their weights are coded. */
+static void experts_run_in_fp8(void **state)
+{
+    World w = world("mixtral", SCALING_TENSOR), dense = world("mixtral", SCALING_TENSOR);
+    WorldResult a, b;
+    char what[128];
+    (void)state;
+    dense.set.compile.fp8.experts = false;
+    run("experts", &w, &a);
+    run("dense", &dense, &b);
+    assert_false(world_equal(&a, &b, what));
+    assert_true(a.bytes[0][ARENA_STATE] < b.bytes[0][ARENA_STATE]);
+    for (int s = 0; s < w.steps; s++)
+        if (fabs(a.loss[s] - b.loss[s]) > ldexp(b.loss[s], -5))
+            fail_msg("step %d: loss %.6g, without %.6g", s, a.loss[s], b.loss[s]);
+    world_result_close(&a);
+    world_result_close(&b);
+    world_peaks_are_exact("experts", w);
 }
 
 /* Recomputation, schedules, patterns that leave weights out, and ZeRO levels of single weights. */
@@ -232,6 +279,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bits_are_those_of_quantized_weights),
+        cmocka_unit_test(experts_have_the_same_bits),
+        cmocka_unit_test(experts_run_in_fp8),
         cmocka_unit_test(options_do_not_matter),
         cmocka_unit_test(shadow_has_the_same_bits),
         cmocka_unit_test(bytes_are_those_of_codes),

@@ -105,6 +105,7 @@ Err config_check_fp8(const Config *c)
 static Err code_weights(const Config *c, Option device, Fp8Options *out)
 {
     const bool cuda = device == DEVICE_CUDA;
+    out->experts = !cuda; /* grouped GEMMs of 8 bits have not run on a GPU */
     out->code_weights = out->names && c->precision_weights != WEIGHTS_IN_BF16 &&
                         (c->precision_weights == WEIGHTS_IN_FP8 || !cuda);
     if (!cuda || c->precision_weights != WEIGHTS_IN_FP8) return OK;

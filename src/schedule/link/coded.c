@@ -6,7 +6,7 @@
  *
  * Cells are those of the rank's use shard. Ranks that shard the weights at home have parts of them,
  * and, of a scale for a whole weight, ranks along the model axes too. QUANTIZE makes a maximum over
- * these ranks of all cells of a view in one all-reduce. */
+ * these ranks of all cells of a view and kind in one all-reduce. */
 #include "schedule/link/link_parts.h"
 
 /* The tensor by which a program reads parameters, or NULL. */
@@ -27,8 +27,15 @@ static Err unread(const LinkedProgram *lp, int unit, int param)
                     lp->model->unit[unit].name, lp->model->param[param].name);
 }
 
-/* Describes the weight of which the pack's parameter `index` is the first. */
-static Err describe(const Linker *k, int pack, int index, int64_t *at, CodedWeight *out)
+/* A scale of a whole weight counts its parts on all ranks. Experts are on different ranks, with
+ * scales of what is there. */
+static int kind_of(const Linker *k, const ProgTensor *codes)
+{
+    return k->in->part_scales || codes->ndim > 2 ? CELLS_OF_PARTS : CELLS_OF_WHOLES;
+}
+
+/* Describes the weight of which the pack's parameter `index` is the first; *kind: of its cells. */
+static Err describe(const Linker *k, int pack, int index, CodedWeight *out, int *kind)
 {
     const LinkedProgram *lp = k->lp;
     const Pack *of = &lp->model->pack[pack];
@@ -45,30 +52,45 @@ static Err describe(const Linker *k, int pack, int index, int64_t *at, CodedWeig
             return unread(lp, of->unit, of->param[index]);
     *out = (CodedWeight){.param = index,
                          .span = scale->span,
+                         .matrices = codes->ndim > 2 ? codes->dim[0].cap : 1,
                          .rows = codes->dim[codes->ndim - 2].cap,
                          .columns = codes->dim[codes->ndim - 1].cap,
-                         .block = scale->ndim > 1 ? FP8_BLOCK : 0,
-                         .at = *at};
-    if (codes->ndim > 2) out->rows *= codes->dim[0].cap; /* experts share a scale */
-    int64_t cells = 1;
-    for (int i = 0; i < scale->ndim; i++) cells *= scale->dim[i].cap;
-    lp->scale_at[of->param[index]] = *at;
-    *at += cells;
+                         .block = scale->ndim > 1 ? FP8_BLOCK : 0};
+    *kind = kind_of(k, codes);
     return OK;
 }
 
-/* Describes the weights of a pack of this stage; *axes gets those over which others have parts. */
-static Err describe_pack(Linker *k, int pack, int64_t *at, unsigned *axes)
+/* Describes the weights of a pack of this stage. */
+static Err describe_pack(Linker *k, int pack)
 {
-    const LinkedProgram *lp = k->lp;
-    PackMemory *m = &lp->pack[pack];
-    const int n = lp->model->pack[pack].n_params;
+    PackMemory *m = &k->lp->pack[pack];
+    const int n = k->lp->model->pack[pack].n_params;
     CodedWeight *w;
+    int kind;
     TRY(ARENA_NEW(k->arena, n, &w));
-    *axes |= m->home.shard;
-    for (int i = 0; i < n; i += w[m->n_coded++].span) TRY(describe(k, pack, i, at, &w[m->n_coded]));
-    if (!k->in->part_scales) *axes |= m->home.model;
+    for (int i = 0; i < n; i += w[m->n_coded++].span)
+        TRY(describe(k, pack, i, &w[m->n_coded], &kind));
     m->coded = w;
+    return OK;
+}
+
+/* Numbers the cells of one kind and view; *axes gets those over which others have parts. */
+static Err number_cells(const Linker *k, int view, int kind, int64_t *at, unsigned *axes)
+{
+    LinkedProgram *lp = k->lp;
+    for (int p = 0; p < lp->model->n_packs; p++) {
+        PackMemory *m = &lp->pack[p];
+        for (int i = 0; i < m->n_coded && lp->model->pack[p].view == view; i++) {
+            CodedWeight *w = (CodedWeight *)(uintptr_t)&m->coded[i];
+            CodedWeight same;
+            int is;
+            TRY(describe(k, p, w->param, &same, &is));
+            if (is != kind) continue;
+            *axes |= m->home.shard | (kind == CELLS_OF_WHOLES ? m->home.model : 0);
+            lp->scale_at[lp->model->pack[p].param[w->param]] = w->at = *at;
+            *at += coded_cells(w);
+        }
+    }
     return OK;
 }
 
@@ -77,16 +99,15 @@ Err place_codes(Linker *k, size_t *at)
     LinkedProgram *lp = k->lp;
     int64_t cells = 0;
     TRY(ARENA_NEW(k->arena, lp->model->n_params, &lp->scale_at));
-    for (int view = 0; view < lp->mesh->n_views; view++) {
-        ScaleCells *s = &lp->scales[view];
+    for (int p = 0; p < lp->model->n_packs; p++)
+        if (pack_is_coded(&lp->model->pack[p]) && pack_on_stage(k, p)) TRY(describe_pack(k, p));
+    for (int i = 0; i < lp->mesh->n_views * N_CELL_KINDS; i++) {
+        ScaleCells *s = &lp->scales[i];
         unsigned axes = 0;
         s->first = cells;
-        for (int p = 0; p < lp->model->n_packs; p++)
-            if (pack_is_coded(&lp->model->pack[p]) && pack_on_stage(k, p) &&
-                lp->model->pack[p].view == view)
-                TRY(describe_pack(k, p, &cells, &axes));
+        TRY(number_cells(k, i / N_CELL_KINDS, i % N_CELL_KINDS, &cells, &axes));
         s->n = cells - s->first;
-        TRY(mesh_group(lp->mesh, view, axes, lp->rank, k->arena, &s->group));
+        TRY(mesh_group(lp->mesh, i / N_CELL_KINDS, axes, lp->rank, k->arena, &s->group));
     }
     lp->scale_cells = cells;
     lp->amax_at = link_take(at, (size_t)cells * sizeof(float));
@@ -101,8 +122,8 @@ int codes_steps(const Linker *k, int at, LinkedStep *out)
 {
     const LinkedProgram *lp = k->lp;
     int n = 0;
-    for (int view = 0; view < lp->mesh->n_views; view++) {
-        const ScaleCells *s = &lp->scales[view];
+    for (int i = 0; i < MAX_SCALES; i++) {
+        const ScaleCells *s = &lp->scales[i];
         const Ref cells = {lp->rank, ARENA_STEP, lp->amax_at + (size_t)s->first * sizeof(float),
                            s->n, F32};
         if (s->n == 0 || s->group.n == 1) continue;
@@ -114,7 +135,7 @@ int codes_steps(const Linker *k, int at, LinkedStep *out)
                                 .from = cells,
                                 .to = cells,
                                 .instr = at,
-                                .tag = view};
+                                .tag = i};
     }
     return n;
 }

@@ -135,20 +135,26 @@ typedef struct {
 
 /* Coded parameters that programs read as one: they are next to each other, and share scales. */
 typedef struct {
-    int param, span;       /* of the pack */
-    int64_t rows, columns; /* of the rank's use shards, one above the other */
-    int32_t block;         /* rows, and columns, of a cell; 0: one cell */
-    int64_t at;            /* its first cell */
+    int param, span; /* of the pack */
+    /* Of the rank's use shards, one above the other; of experts there is a matrix for each. */
+    int64_t matrices, rows, columns;
+    int32_t block; /* rows, and columns, of a cell; 0: a matrix is one */
+    int64_t at;    /* its first cell */
 } CodedWeight;
 
 /* Local. The cells of a coded weight. */
 static inline int64_t coded_cells(const CodedWeight *w)
 {
     const int64_t size = w->block;
-    return size ? (w->rows + size - 1) / size * ((w->columns + size - 1) / size) : 1;
+    const int64_t each = size ? (w->rows + size - 1) / size * ((w->columns + size - 1) / size) : 1;
+    return w->matrices * each;
 }
 
-/* The cells of coded weights of one view, and the ranks that have parts of them. */
+/* Kinds of cells of coded weights: of what is on the rank in use, or of whole weights. Those of a
+ * view and a kind are exchanged among the ranks that have parts of them. */
+enum { CELLS_OF_PARTS, CELLS_OF_WHOLES, N_CELL_KINDS, MAX_SCALES = MAX_VIEWS * N_CELL_KINDS };
+
+/* Such cells. */
 typedef struct {
     int64_t first, n;
     RankList group;
@@ -247,12 +253,12 @@ typedef struct {
     int fold;      /* micro-batches are summed in this many groups: the bits of `fold` dp ranks */
     int64_t block; /* grain of the homes; elements per sum of squares */
     int n;
-    LinkedAction *list;   /* [n + 1]: the last has no action, only waits */
-    UnitMemory *unit;     /* [model->n_units] */
-    PackMemory *pack;     /* [model->n_packs] */
-    int64_t *param_at;    /* [model->n_params]: first element in its pack */
-    int64_t *param_count; /* [model->n_params]: elements on this rank */
-    ScaleCells scales[MAX_VIEWS];
+    LinkedAction *list;            /* [n + 1]: the last has no action, only waits */
+    UnitMemory *unit;              /* [model->n_units] */
+    PackMemory *pack;              /* [model->n_packs] */
+    int64_t *param_at;             /* [model->n_params]: first element in its pack */
+    int64_t *param_count;          /* [model->n_params]: elements on this rank */
+    ScaleCells scales[MAX_SCALES]; /* by view, then by kind */
     int64_t *scale_at; /* [model->n_params]: cell of the scales that are read with this parameter */
     int64_t scale_cells;
     /* step: largest magnitudes of all cells, in f32, and their scales */

@@ -189,7 +189,7 @@ Err bind_prepacked(Linker *k);
 /* Local. Finds the scales of coded weights, and places them in the step arena. ERR_CHECK if a
  * program does not read them. */
 Err place_codes(Linker *k, size_t *at);
-/* Local. Writes the steps of a QUANTIZE, at most one for each view; returns how many. */
+/* Local. Writes the steps of a QUANTIZE, at most MAX_SCALES; returns how many. */
 int codes_steps(const Linker *k, int at, LinkedStep *out);
 
 /* Local. Writes the step of a SEND or a RECV, or of a frame's move, once its address is known. */

@@ -116,7 +116,7 @@ static void reduce_steps(StepList *s, int pack, bool first)
 
 static int max_steps(const Linker *k, const Action *a)
 {
-    if (a->kind == A_QUANTIZE) return MAX_VIEWS;
+    if (a->kind == A_QUANTIZE) return MAX_SCALES;
     if (a->kind != A_REDUCE) return 1;
     return k->lp->model->pack[a->unit].n_params * MAX_HOLDERS + k->plan[a->unit].n + 1;
 }
