@@ -117,6 +117,9 @@ Err quantize(Graph *g, const CompileOptions *options);
 Err quantize_experts(Graph *g, const CompileOptions *options);
 /* Local. The parameters that such GEMMs alone read: bit p for parameter p. */
 uint64_t quantize_coded(const Graph *g, const Fp8Options *options);
+/* Local. Of coded parameters those that share a scale with the one before: with delayed scaling,
+ * GEMMs of one x over adjacent weights, which `fuse` may make one. */
+uint64_t quantize_joined(const Graph *g, const Fp8Options *options, uint64_t coded);
 /* Local. ERR_CONFIG if a pattern matches no weight of a GEMM that may run in FP8; names those. */
 Err quantize_check(const char *key, const Fp8Options *options, const Graph *kind, int n_kinds,
                    Arena *temp);

@@ -128,6 +128,7 @@ static bool chooses(const Graph *g, const Node *n, const Fp8Options *o)
     if (!row || (row->experts && !o->experts)) return false;
     if (!names_listed(patterns, weight_name(g, n))) return false;
     const ValueInfo *w = &g->value[makes_dw(n->op) ? n->out[0] : n->in[1]];
+    if (g->param[w->index].view == VIEW_WEIGHT) return false; /* parts of it travel, in bf16 */
     bool all = true; /* of weights back to back, which `fuse` made one */
     for (int p = w->index; p < w->index + w->span; p++)
         all = all && names_listed(patterns, g->param[p].name);
@@ -155,6 +156,31 @@ uint64_t quantize_coded(const Graph *g, const Fp8Options *o)
     for (int p = 0; p < g->n_params && o->names; p++)
         if (only_gemms_read(g, p, o)) coded |= (uint64_t)1 << p;
     return coded;
+}
+
+/* The x of the only GEMM that reads the parameter, or NO_VALUE. */
+static Value only_x(const Graph *g, int param)
+{
+    Value x = NO_VALUE;
+    int n = 0;
+    for (int i = 0; i < g->n_nodes; i++) {
+        const Node *gemm = &g->node[i];
+        if (gemm->op != OP_linear || g->value[gemm->in[1]].role != ROLE_PARAM) continue;
+        if (g->value[gemm->in[1]].index != param) continue;
+        x = gemm->in[0];
+        n++;
+    }
+    return n == 1 ? x : NO_VALUE;
+}
+
+uint64_t quantize_joined(const Graph *g, const Fp8Options *o, uint64_t coded)
+{
+    uint64_t joined = 0;
+    for (int p = 1; p < g->n_params && o->scaling == SCALING_DELAYED; p++)
+        if ((coded >> (p - 1) & 3) == 3 && only_x(g, p) != NO_VALUE &&
+            only_x(g, p) == only_x(g, p - 1))
+            joined |= (uint64_t)1 << p;
+    return joined;
 }
 
 static Dim blocks_along(Dim d, int32_t size) { return dim_of((d.cap + size - 1) / size); }

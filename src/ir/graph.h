@@ -132,6 +132,7 @@ typedef struct {
     uint8_t view, pack; /* view: of the mesh */
     ParamRule rule;     /* of all parameters of a pack */
     bool coded;         /* of a unit: its programs read codes of 8 bits, and scales (ir/unit.h) */
+    bool joined;        /* coded: it shares a scale with the parameter before it */
 } ParamInfo;
 
 struct Program;

@@ -188,13 +188,17 @@ Err job_part_packs(Job *job, Arena *arena)
     }
     if (!any) return OK;
     for (int k = 0; k < m->n_kinds; k++) part_graph(job, k);
-    for (int u = 0; u < m->n_units; u++)
+    for (int u = 0; u < m->n_units; u++) {
+        const uint64_t joined =
+            quantize_joined(&m->kind[m->unit[u].kind], &job->settings.compile.fp8, job->coded[u]);
         for (int k = 0; k < m->unit[u].n_params; k++) {
             Param *p = &m->param[m->unit[u].param[k]];
             if (p->holder[0] != u) continue;
             p->info.pack = number_of(job, u, k);
             p->info.coded = job->settings.compile.fp8.code_weights && job->coded[u] >> k & 1;
+            p->info.joined = joined >> k & 1;
         }
+    }
     return model_make_packs(m);
 }
 

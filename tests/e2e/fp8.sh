@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# fp8.sh BINARY -- delayed scaling as a user runs it: its marks pass through checkpoints, to other
-# layouts too, and stay out of Hugging Face folders; models trained in FP8 are evaluated in bf16.
+# fp8.sh BINARY -- FP8 as a user runs it: marks of delayed scaling pass through checkpoints, to other
+# layouts too, and stay out of Hugging Face folders; models trained in FP8 are evaluated in bf16;
+# weights of 8 bits change no loss; experts run in FP8.
 . tests/support/e2e.sh
 cp LICENSE "$top/text"
 common=(examples/llama-tiny.yaml data.train="$top/text" data.valid= run.valid_every=0 run.threads=1
@@ -59,6 +60,32 @@ ok "a GPU has not run them" refused "kernels have not run on a GPU" "$sheaf" exp
     examples/llama-tiny.yaml precision.compute=fp8 precision.weights=fp8 run.device=cuda
 ok "weights of 8 bits need FP8" refused "no effect with precision.compute=bf16" "$sheaf" explain \
     examples/llama-tiny.yaml precision.compute=bf16 precision.weights=fp8
+# Experts: the bits of one rank over dp, ZeRO and stages, errors like its own elsewhere.
+experts() { # scaling, layouts, lines that end in ok
+    "$sheaf" verify examples/mixture.yaml run.device=cpu precision.compute=fp8 "precision.fp8=*" \
+        precision.scaling="$1" --layouts "$2" >"$top/printed" 2>&1 || return 1
+    [ "$(grep -c ' ok$' "$top/printed")" = "$3" ]
+}
+ok "experts, tensor" experts tensor "dp=2 ep=2 zero=1; dp=2 pp=2 zero=3; dp=2 tp=2 ep=2 etp=2 zero=3" 9
+ok "experts, block" experts block "dp=2 ep=2 zero=3; tp=2 sequence" 5
+ok "experts, delayed" experts delayed "dp=2 ep=2 pp=2 zero=1; cp=2 zero=2" 6
+moe() {
+    "$sheaf" train examples/mixture.yaml data.train="$top/text" data.valid= run.valid_every=0 \
+        run.threads=1 run.device=cpu precision.compute=fp8 "precision.fp8=*" mesh.tp=1 batch.micro=1 \
+        precision.scaling=delayed optim.schedule=constant optim.clip=0 "$@" >"$top/out" 2>"$top/train.err"
+}
+ok "experts, three steps on two stages" moe run.steps=3 run.dir="$top/m1" mesh.dp=2 mesh.ep=1 \
+    mesh.pp=2 parallel.zero=1
+ok "six steps on one rank" moe run.steps=6 run.dir="$top/m2" mesh.dp=1 mesh.ep=1
+ok "the same losses" diff <(losses m1 | cut -d, -f1) <(losses m2 | head -3 | cut -d, -f1)
+ok "resharded to experts on two ranks" "$sheaf" reshape "$top/m1" "$top/m3" mesh.dp=4 mesh.ep=2 \
+    mesh.pp=1 parallel.zero=3
+ok "which go on" moe run.steps=6 run.dir="$top/m3" mesh.dp=4 mesh.ep=2 parallel.zero=3
+near() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a > 0 && (a - b) ^ 2 < (0.001 * b) ^ 2) }'; }
+loss_of() { losses "$1" | sed -n "$2p" | sed 's/"loss": //; s/,.*//'; }
+ok "where the run ended" near "$(loss_of m3 1)" "$(loss_of m2 4)"
+ok "a GPU has no experts in FP8" refused "matches no value of any unit" "$sheaf" explain examples/mixture.yaml \
+    precision.compute=fp8 "precision.fp8=*experts*" run.device=cuda
 ok "tensor scaling does not resume it" refused "fp8.marks: resume with precision.compute=fp8" \
     "$sheaf" train "${common[@]}" precision.scaling=tensor run.steps=7 run.dir="$top/one"
 ok "reshape does not change that" refused "one/checkpoints/step-00000006 has the marks" \

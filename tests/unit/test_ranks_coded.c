@@ -91,6 +91,8 @@ static void bits_are_those_of_quantized_weights(void **state)
         const int m = i / 4 % 8, zero = i % 4;
         World w = world(i % 3 ? "llama" : "qwen2", scaling);
         char name[64];
+        /* Coded q, k and v share a scale; over cp their GEMMs are apart, with one each. */
+        if (scaling == SCALING_DELAYED && mesh[m].cp > 1) continue;
         snprintf(name, sizeof name, "scaling %d, mesh %d, zero %d", (int)scaling, m, zero);
         w.set.parallel.mesh = mesh[m];
         w.set.parallel.zero = zero;

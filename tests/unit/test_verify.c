@@ -171,9 +171,14 @@ static void bf16_is_judged_by_its_error(void **state)
  * error in FP8. f64 runs without FP8. */
 static void fp8_has_the_grades_of_bf16(void **state)
 {
-    static const char *const words[] = {
-        "dp=2 zero=3",     "pp=2", "tp=3", "tp=2 sequence", "cp=2 tp=2 zero=3", "dp=3 zero=1",
-        "dp=2 tp=2 zero=2"};
+    static const char *const words[] = {"dp=2 zero=3",
+                                        "pp=2",
+                                        "tp=3",
+                                        "tp=2 sequence",
+                                        "cp=2 tp=2 zero=3",
+                                        "dp=3 zero=1",
+                                        "dp=2 tp=2 zero=2",
+                                        "cp=2 tp=2 zero=1 sequence context=lightseq"};
     VerifyLine line[MAX_VERIFY_LINES];
     int n;
     (void)state;

@@ -21,12 +21,6 @@ static const ProgTensor *tensor_of(const Program *p, Region region, int index)
     return NULL;
 }
 
-static Err unread(const LinkedProgram *lp, int unit, int param)
-{
-    return err_fail(ERR_CHECK, "unit %s: %s is coded, and its program reads no scales of it",
-                    lp->model->unit[unit].name, lp->model->param[param].name);
-}
-
 /* A scale of a whole weight counts its parts on all ranks. Experts are on different ranks, with
  * scales of what is there. */
 static int kind_of(const Linker *k, const ProgTensor *codes)
@@ -34,28 +28,44 @@ static int kind_of(const Linker *k, const ProgTensor *codes)
     return k->in->part_scales || codes->ndim > 2 ? CELLS_OF_PARTS : CELLS_OF_WHOLES;
 }
 
-/* Describes the weight of which the pack's parameter `index` is the first; *kind: of its cells. */
+/* Finds by which tensors the program reads the parameters of a weight, whose rows it adds up. */
+static Err find_tensors(const LinkedProgram *lp, int unit, int port, CodedWeight *w,
+                        const ProgTensor **codes)
+{
+    const Program *p = programs_of_unit(&lp->programs, unit);
+    const Unit *u = &lp->model->unit[unit];
+    for (int i = 0; i < w->span;) {
+        const ProgTensor *scale = tensor_of(p, REGION_SCALE, port + i);
+        *codes = tensor_of(p, REGION_PARAM, port + i);
+        if (!scale || !*codes || scale->span != (*codes)->span || i + scale->span > w->span)
+            return err_fail(ERR_CHECK,
+                            "unit %s: %s is coded, and its program reads no scales of it", u->name,
+                            lp->model->param[u->param[port + i]].name);
+        w->rows += (*codes)->dim[(*codes)->ndim - 2].cap;
+        w->block = scale->ndim > 1 ? FP8_BLOCK : 0;
+        i += scale->span;
+    }
+    return OK;
+}
+
+/* Describes the weight of which the pack's parameter `index` is the first; *kind: of its cells.
+ * Programs of other ranks may read as one what is apart here, so the parameters say what shares a
+ * scale. */
 static Err describe(const Linker *k, int pack, int index, CodedWeight *out, int *kind)
 {
     const LinkedProgram *lp = k->lp;
     const Pack *of = &lp->model->pack[pack];
     const Unit *u = &lp->model->unit[of->unit];
-    const Program *p = programs_of_unit(&lp->programs, of->unit);
+    const ProgTensor *codes;
     int port = 0;
+    *out = (CodedWeight){.param = index, .span = 1};
     while (u->param[port] != of->param[index]) port++;
-    const ProgTensor *scale = tensor_of(p, REGION_SCALE, port),
-                     *codes = tensor_of(p, REGION_PARAM, port);
-    if (!scale || !codes || scale->span != codes->span)
-        return unread(lp, of->unit, of->param[index]);
-    for (int i = 0; i < scale->span; i++)
-        if (index + i >= of->n_params || u->param[port + i] != of->param[index + i])
-            return unread(lp, of->unit, of->param[index]);
-    *out = (CodedWeight){.param = index,
-                         .span = scale->span,
-                         .matrices = codes->ndim > 2 ? codes->dim[0].cap : 1,
-                         .rows = codes->dim[codes->ndim - 2].cap,
-                         .columns = codes->dim[codes->ndim - 1].cap,
-                         .block = scale->ndim > 1 ? FP8_BLOCK : 0};
+    while (index + out->span < of->n_params &&
+           lp->model->param[of->param[index + out->span]].info.joined)
+        out->span++;
+    TRY(find_tensors(lp, of->unit, port, out, &codes));
+    out->matrices = codes->ndim > 2 ? codes->dim[0].cap : 1;
+    out->columns = codes->dim[codes->ndim - 1].cap;
     *kind = kind_of(k, codes);
     return OK;
 }
@@ -87,7 +97,9 @@ static Err number_cells(const Linker *k, int view, int kind, int64_t *at, unsign
             TRY(describe(k, p, w->param, &same, &is));
             if (is != kind) continue;
             *axes |= m->home.shard | (kind == CELLS_OF_WHOLES ? m->home.model : 0);
-            lp->scale_at[lp->model->pack[p].param[w->param]] = w->at = *at;
+            for (int n = 0; n < w->span; n++)
+                lp->scale_at[lp->model->pack[p].param[w->param + n]] = *at;
+            w->at = *at;
             *at += coded_cells(w);
         }
     }
