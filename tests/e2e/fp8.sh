@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# fp8.sh BINARY -- FP8 as a user runs it: marks of delayed scaling pass through checkpoints, to other
-# layouts too, and stay out of Hugging Face folders; models trained in FP8 are evaluated in bf16;
-# weights of 8 bits change no loss; experts run in FP8.
+# fp8.sh BINARY -- FP8 as a user runs it: marks of delayed scaling pass through checkpoints, to
+# other layouts too, and stay out of Hugging Face folders; models trained in FP8 are evaluated in
+# bf16; weights of 8 bits change no loss; experts run in FP8.
 . tests/support/e2e.sh
 cp LICENSE "$top/text"
 common=(examples/llama-tiny.yaml data.train="$top/text" data.valid= run.valid_every=0 run.threads=1
