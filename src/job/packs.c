@@ -196,7 +196,7 @@ Err job_part_packs(Job *job, Arena *arena)
             if (p->holder[0] != u) continue;
             p->info.pack = number_of(job, u, k);
             p->info.coded = job->settings.compile.fp8.code_weights && job->coded[u] >> k & 1;
-            p->info.joined = joined >> k & 1;
+            p->info.joined = joined >> k & 1 && number_of(job, u, k - 1) == number_of(job, u, k);
         }
     }
     return model_make_packs(m);

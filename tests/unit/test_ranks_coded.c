@@ -163,7 +163,7 @@ static void options_do_not_matter(void **state)
         if (i % 6 == 1) w.set.compile.recompute = RECOMPUTE_SELECTIVE;
         if (i % 6 == 2) w.set.parallel.mesh.pp = 2, w.set.schedule = "zbv", w.set.micros = 4;
         if (i % 6 == 2) w.set.parallel.zero = 1;
-        if (i % 6 == 3) w.set.parallel.zero = 1, w.set.parallel.zero_weights = "mlp.*=3";
+        if (i % 6 == 3) w.set.parallel.zero = 1, w.set.parallel.zero_weights = "*k_proj*=3";
         if (i % 6 >= 4) w.set.compile.fp8.names = patterns[i % 2];
         same_bits(name, w);
     }

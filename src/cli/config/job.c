@@ -101,7 +101,7 @@ Err config_check_fp8(const Config *c)
     return OK;
 }
 
-/* Whether weights are coded on that device. */
+/* Sets what depends on the device: whether weights are coded, and experts run in FP8. */
 static Err code_weights(const Config *c, Option device, Fp8Options *out)
 {
     const bool cuda = device == DEVICE_CUDA;
