@@ -106,7 +106,7 @@ typedef struct {
     const int32_t *offsets;
     bool tb, dw; /* dw: a and b are rows, c a stack of matrices */
     float keep;
-} GroupedArgs;
+} ScaledExpertsArgs;
 
 static __device__ inline float code_at(const Tensor &x, int64_t i, int64_t j)
 {
@@ -123,7 +123,7 @@ static __device__ inline float stacked_at(const Tensor &x, int64_t e, int64_t i,
 
 /* A tile of an expert: blockIdx.y; tiles past its last row return. */
 static __global__ void __launch_bounds__(TILE *ROWS)
-    grouped_kernel(const __grid_constant__ GroupedArgs p)
+    grouped_kernel(const __grid_constant__ ScaledExpertsArgs p)
 {
     __shared__ float a[TILE][TILE + 1], b[TILE][TILE + 1];
     const int64_t e = blockIdx.y, first = p.offsets[e], count = p.offsets[e + 1] - first;
@@ -162,7 +162,7 @@ static __global__ void __launch_bounds__(TILE *ROWS)
 
 static Err run_grouped(const Call *call, bool dw, KernelId id)
 {
-    GroupedArgs p = {};
+    ScaledExpertsArgs p = {};
     p.a = call->in[0], p.b = call->in[1], p.c = call->out[0];
     p.sa = (const float *)call->in[2].data, p.sb = (const float *)call->in[3].data;
     p.offsets = (const int32_t *)call->in[4].data;
