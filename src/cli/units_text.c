@@ -32,14 +32,14 @@ void fp8_text(const JobSettings *s, Text *t)
              o->spare_ends && s->config->n_layers > 2 ? ", but not of the first and the last" : "",
              s->parallel.units ? ", and rules of layers" : "", dtype_name(o->compute),
              dtype_name(o->gradient), scale[o->scaling]);
-    if (o->names && s->config->experts.n > 0)
+    if (!o->names && !s->parallel.units) return;
+    if (s->config->experts.n > 0)
         text_add(t, "             experts %s\n",
                  o->experts ? "too, each with scales of its own"
                             : "stay bf16: their GEMMs of 8 bits have not run on a GPU");
-    if (o->names)
-        text_add(t, "             their weights are stored and gathered in %s\n",
-                 o->code_weights ? "8 bits, quantized once a step"
-                                 : "bf16, and quantized where they are read");
+    text_add(t, "             their weights are stored and gathered in %s\n",
+             o->code_weights ? "8 bits, quantized once a step"
+                             : "bf16, and quantized where they are read");
 }
 
 static const char *names_or_none(const char *names) { return names ? names : "none"; }

@@ -346,10 +346,9 @@ static void add_scales(const LinkedProgram *lp, int unit, UnitSummary *u)
     for (int p = of->first_pack; p < of->first_pack + of->n_packs; p++)
         for (int i = 0; i < lp->pack[p].n_coded; i++) {
             const CodedWeight *w = &lp->pack[p].coded[i];
-            int s = 0;
-            while (w->at < lp->scales[s].first || w->at >= lp->scales[s].first + lp->scales[s].n)
-                s++;
-            cells[s] += (double)coded_cells(w);
+            for (int s = 0; s < MAX_SCALES; s++)
+                if (w->at >= lp->scales[s].first && w->at < lp->scales[s].first + lp->scales[s].n)
+                    cells[s] += (double)coded_cells(w);
         }
     for (int s = 0; s < MAX_SCALES; s++) u->scale_cells[s] = larger(u->scale_cells[s], cells[s]);
 }

@@ -244,6 +244,7 @@ static void bad_arguments_have_reasons(void **state)
         {"precision.compute=fp4", "f32, bf16, fp8, f64"},
         {"precision.fp8=mlp.*", "no effect with precision.compute=f32"},
         {"precision.scaling=block", "set precision.compute=fp8"},
+        {"precision.weights=fp8", "precision.weights has no effect with precision.compute=f32"},
         {"precision.fp8=none@head", "embedding and head have no GEMMs in FP8"},
         {"run.device=gpu", "run.device=gpu: NVIDIA cards are called cuda; it is one of auto, cuda"},
         {"parallel.context=usp", "USP is ring with mesh.cp_heads=N; it is one of auto, gather"},

@@ -29,7 +29,7 @@ static Tensor weights_of(Bench *b, const Weight *w)
         const bool zero = i / w->columns == 1 || (w->columns > 128 && i % w->columns < 128);
         put(&x, i, zero ? 0 : bench_random(b) * ldexp(1, (int)(i * 7 % 23) - 17));
     }
-    if (n > 300) put(&x, n - 7, NAN), put(&x, n - 9, INFINITY);
+    if (n > 300) put(&x, n - 7, (double)NAN), put(&x, n - 9, (double)INFINITY);
     return x;
 }
 

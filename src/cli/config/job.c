@@ -93,6 +93,11 @@ Err config_check_fp8(const Config *c)
                             "%s: %s has no effect with precision.compute=%s; set "
                             "precision.compute=fp8",
                             c->origin[key[i]], key_at(key[i])->path, config_precision(c)->name);
+    if (fp8 && set[2] && is_word(&c->precision_fp8, "none") && !layer_rules_first(c, key[0]))
+        return err_fail(ERR_CONFIG,
+                        "%s: precision.weights has no effect with precision.fp8=none; leave one of "
+                        "them out",
+                        c->origin[KEY_precision_weights]);
     if (fp8 && c->parallel_weights == WEIGHTS_STREAM)
         return err_fail(ERR_CONFIG,
                         "%s: parallel.weights=stream: weights that travel are bf16; set "
@@ -106,7 +111,7 @@ static Err code_weights(const Config *c, Option device, Fp8Options *out)
 {
     const bool cuda = device == DEVICE_CUDA;
     out->experts = !cuda; /* grouped GEMMs of 8 bits have not run on a GPU */
-    out->code_weights = out->names && c->precision_weights != WEIGHTS_IN_BF16 &&
+    out->code_weights = dtype_is_fp8(out->compute) && c->precision_weights != WEIGHTS_IN_BF16 &&
                         (c->precision_weights == WEIGHTS_IN_FP8 || !cuda);
     if (!cuda || c->precision_weights != WEIGHTS_IN_FP8) return OK;
     return err_fail(ERR_CONFIG,
