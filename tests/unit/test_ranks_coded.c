@@ -232,8 +232,8 @@ static void bytes_are_those_of_codes(void **state)
         }
 }
 
-/* With one weight that is not a number, and one that is all 0, ranks agree with one that quantizes
- * whole weights. */
+/* An infinite element, and a weight that is all 0: parts have the codes of whole weights. NaN and
+ * cells of zeros are in test_kernels_codes.c. */
 static void spoil(Rank *r)
 {
     for (int pack = 0; pack < r->settings.program->model->n_packs; pack++)
