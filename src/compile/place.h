@@ -7,7 +7,7 @@
  *     place_placements.c   placements along one axis
  *     place_rows.c         the legal placements of an op
  *     place_splits.c       the candidate splits of an op's extents
- *     place_choose.c       the search
+ *     place_choose.c       the search; place_slots.c opens it
  *     place_memo.c         placements that were found before
  *     place_local.c        shapes and attributes of one rank
  *     place_reshard.c      the nodes that reshard a value

@@ -14,57 +14,9 @@
  * keeps few states (a beam) finds a bound; the second drops only states that cost more than that. A
  * graph with too many equally cheap states (several experts, gates and partial sums at once) is
  * placed by a wider beam instead: legal, but not proven to be the cheapest. */
-#include "compile/place.h"
+#include "compile/place_choose_parts.h"
 
 #include <string.h>
-
-enum { N_EXTRA = 2, BEAM = 24, WIDE_BEAM = 256, MAX_STATES = 1 << 13 };
-
-typedef struct {
-    double seconds; /* 0 without rates */
-    int64_t bytes;
-    int steps;
-    double flops;
-} PlacementCost;
-
-/* The placements of a value: as made, then as resharded; NO_PLACEMENT: no more. All are
- * NO_PLACEMENT before the value is made and after its last read. */
-typedef struct {
-    PlacementId id[1 + N_EXTRA];
-} AvailPlacements;
-
-typedef struct {
-    PlacementCost cost;
-    int parent;
-    uint32_t hash; /* of avail */
-    RowChoice choice;
-    AvailPlacements *avail; /* [n_slots] */
-} SearchState;
-
-/* The choices of a node for inputs that are available in these placements. */
-typedef struct NodeRows {
-    const struct NodeRows *next;
-    PlacementId avail[MAX_IN][MAX_AVAIL];
-    int n;
-    RowChoice *choice;
-} NodeRows;
-
-typedef struct {
-    PlaceContext *p;
-    int *last_read;        /* [n_values]: node, -1: never */
-    int *slot;             /* [n_values]: of AvailPlacements in a state; -1: never live */
-    int n_slots;           /* padded: their bytes are whole words */
-    const NodeRows **rows; /* [n_nodes]: found so far */
-    bool *inside;          /* [n_values]: made and read within one chunk */
-    bool *ragged;          /* [n_values]: rows of experts, or their numbers */
-    SearchState **layer;   /* [n_nodes + 1] */
-    int *n, *cap;          /* [n_nodes + 1] */
-    int *table;            /* open addressing over the states of one layer: index + 1, or 0 */
-    int table_size;        /* a power of 2 */
-    bool full;             /* a layer had more than MAX_STATES; the rest were left out */
-} PlacementSearch;
-
-enum { FIRST_TABLE = 64, SLOTS_PER_PAD = 8 };
 
 static int compare_cost(const PlacementCost *a, const PlacementCost *b)
 {
@@ -147,9 +99,6 @@ static bool run_node(const PlacementSearch *s, int node, const RowChoice *c, Sea
     return true;
 }
 
-/* The inputs of a node, then its outputs. */
-static Value operand(const Node *n, int i) { return i < n->n_in ? n->in[i] : n->out[i - n->n_in]; }
-
 /* Forward gathers are not kept for the backward phases. */
 static void drop_gathers(const PlacementSearch *s, AvailPlacements *avail)
 {
@@ -167,9 +116,10 @@ static void drop_dead(const PlacementSearch *s, int node, AvailPlacements *avail
 {
     const PlaceContext *p = s->p;
     const Node *n = &p->g->node[node];
-    for (int i = 0; i < n->n_in + n->n_out; i++)
-        if (s->last_read[operand(n, i)] <= node)
-            avail[s->slot[operand(n, i)]] = avail_only(NO_PLACEMENT);
+    for (int i = 0; i < search_n_operands(n); i++) {
+        const Value v = search_operand(s, node, i);
+        if (s->last_read[v] <= node) avail[s->slot[v]] = avail_only(NO_PLACEMENT);
+    }
     if (node + 1 == p->n_forward && p->regather) drop_gathers(s, avail);
 }
 
@@ -322,6 +272,14 @@ static void first_state(const PlacementSearch *s, AvailPlacements *avail)
             avail[s->slot[v]] = avail_only(s->p->pin[v]);
 }
 
+static Err no_row(const Graph *g, int node)
+{
+    return err_fail(ERR_CHECK,
+                    "graph %s: node %d, %s: no row of the op fits the layouts that the strategy "
+                    "pins around it",
+                    g->kind, node, op_info(g->node[node].op)->name);
+}
+
 /* One search over the nodes; *best: the cost of the cheapest end. */
 static Err search_nodes(PlacementSearch *s, const PlacementCost *bound, int beam,
                         PlacementCost *best)
@@ -340,11 +298,7 @@ static Err search_nodes(PlacementSearch *s, const PlacementCost *bound, int beam
         for (int k = 0; k < s->n[i] && !(s->full && !beam); k++)
             TRY(expand_state(s, i, k, bound, &next));
         if (s->full && !beam) return OK; /* not exact any more */
-        if (s->n[i + 1] == 0)
-            return err_fail(ERR_CHECK,
-                            "graph %s: node %d, %s: no row of the op fits the layouts that the "
-                            "strategy pins around it",
-                            g->kind, i, op_info(g->node[i].op)->name);
+        if (s->n[i + 1] == 0) return beam ? s->dead = i, OK : no_row(g, i);
         if (beam) prune(s->layer[i + 1], &s->n[i + 1], beam);
     }
     prune(s->layer[g->n_nodes], &s->n[g->n_nodes], 1);
@@ -352,120 +306,19 @@ static Err search_nodes(PlacementSearch *s, const PlacementCost *bound, int beam
     return OK;
 }
 
-Err place_inside(const Graph *g, Arena *arena, bool **out)
-{
-    int *maker;
-    TRY(ARENA_NEW(arena, g->n_values + 1, out));
-    TRY(graph_makers(g, arena, &maker));
-    for (int i = 0; i < g->n_nodes; i++)
-        for (int j = 0; j < g->node[i].n_in && g->node[i].chunk; j++) {
-            const int from = maker[g->node[i].in[j]];
-            if (from != NO_NODE && g->node[from].chunk == g->node[i].chunk)
-                (*out)[g->node[i].in[j]] = true;
-        }
-    return OK;
-}
-
-/* Rows of experts have the letter r, or (tk) where they meet tokens; `at` has their numbers. */
-static bool is_ragged(const Operand *o)
-{
-    return o->ndim > 0 && (o->letter[0] == 'r' || (o->letter[0] == 't' && o->second[0]) ||
-                           (o->ndim == 2 && strcmp(o->name, "at") == 0));
-}
-
-static Err find_ragged(PlacementSearch *s)
-{
-    const Graph *g = s->p->g;
-    TRY(ARENA_NEW(s->p->arena, g->n_values + 1, &s->ragged));
-    for (int i = 0; i < g->n_nodes; i++) {
-        const Node *n = &g->node[i];
-        const Signature *sig = &s->p->sig[i];
-        for (int j = 0; j < n->n_in && j < sig->n_in; j++)
-            if (is_ragged(&sig->in[j])) s->ragged[n->in[j]] = true;
-        for (int j = 0; j < n->n_out; j++)
-            if (is_ragged(&sig->out[j])) s->ragged[n->out[j]] = true;
-    }
-    return OK;
-}
-
-/* Slots that are free. */
-typedef struct {
-    int *at, n;
-    int all; /* handed out so far */
-} FreeSlots;
-
-static int take_slot(FreeSlots *f) { return f->n > 0 ? f->at[--f->n] : f->all++; }
-
-/* The last node that reads or writes each value; -1: none. */
-static Err find_ends(const PlacementSearch *s, int **out)
-{
-    const Graph *g = s->p->g;
-    TRY(ARENA_NEW(s->p->arena, g->n_values + 1, out));
-    for (Value v = 0; v < g->n_values; v++) (*out)[v] = s->last_read[v];
-    for (int i = 0; i < g->n_nodes; i++)
-        for (int j = 0; j < g->node[i].n_out; j++)
-            if ((*out)[g->node[i].out[j]] < i) (*out)[g->node[i].out[j]] = i;
-    return OK;
-}
-
-/* Gives each value a slot from where it is made, or from the start, to its end. */
-static Err assign_slots(PlacementSearch *s)
-{
-    const Graph *g = s->p->g;
-    FreeSlots slots = {0};
-    int *end;
-    TRY(find_ends(s, &end));
-    TRY(ARENA_NEW(s->p->arena, g->n_values + 1, &slots.at));
-    TRY(ARENA_NEW(s->p->arena, g->n_values + 1, &s->slot));
-    for (Value v = 0; v < g->n_values; v++) {
-        const bool given = role_given(g->value[v].role) && s->last_read[v] >= 0;
-        s->slot[v] = given ? take_slot(&slots) : -1;
-    }
-    for (int i = 0; i < g->n_nodes; i++) {
-        const Node *n = &g->node[i];
-        for (int j = 0; j < n->n_in + n->n_out; j++) {
-            const Value v = operand(n, j);
-            if (s->slot[v] < 0) s->slot[v] = take_slot(&slots);
-        }
-        for (int j = 0; j < n->n_in + n->n_out; j++) {
-            const Value v = operand(n, j);
-            if (end[v] != i) continue;
-            end[v] = -1; /* an operand may occur twice */
-            slots.at[slots.n++] = s->slot[v];
-        }
-    }
-    s->n_slots = (slots.all + SLOTS_PER_PAD - 1) / SLOTS_PER_PAD * SLOTS_PER_PAD;
-    return OK;
-}
-
-static Err open_search(PlacementSearch *s)
-{
-    const Graph *g = s->p->g;
-    TRY(ARENA_NEW(s->p->arena, g->n_values, &s->last_read));
-    for (Value v = 0; v < g->n_values; v++) s->last_read[v] = -1;
-    for (int i = 0; i < g->n_nodes; i++)
-        for (int j = 0; j < g->node[i].n_in; j++) s->last_read[g->node[i].in[j]] = i;
-    TRY(assign_slots(s));
-    TRY(place_inside(g, s->p->arena, &s->inside));
-    TRY(find_ragged(s));
-    s->table_size = FIRST_TABLE;
-    TRY(ARENA_NEW(s->p->arena, s->table_size, &s->table));
-    TRY(ARENA_NEW(s->p->arena, g->n_nodes + 1, &s->rows));
-    TRY(ARENA_NEW(s->p->arena, g->n_nodes + 1, &s->layer));
-    TRY(ARENA_NEW(s->p->arena, g->n_nodes + 1, &s->n));
-    return ARENA_NEW(s->p->arena, g->n_nodes + 1, &s->cap);
-}
-
 Err place_choose(PlaceContext *p, RowChoice **choice)
 {
-    PlacementSearch s = {.p = p};
+    PlacementSearch s = {.p = p, .dead = -1};
     PlacementCost bound, best;
     int at = 0;
-    TRY(open_search(&s));
+    TRY(place_search_open(&s));
     TRY(search_nodes(&s, NULL, BEAM, &bound));
+    const bool found = s.dead < 0;
     s.full = false; /* a beam may leave out states */
-    TRY(search_nodes(&s, &bound, 0, &best));
+    TRY(search_nodes(&s, found ? &bound : NULL, 0, &best));
+    s.dead = -1;
     if (s.full) TRY(search_nodes(&s, NULL, WIDE_BEAM, &best));
+    if (s.dead >= 0) return no_row(p->g, s.dead);
     for (int i = p->g->n_nodes; i > 0; i--) {
         (*choice)[i - 1] = s.layer[i][at].choice;
         at = s.layer[i][at].parent;

@@ -94,14 +94,16 @@ static const StrategyRow inner[] = {{"act", "tp", 1, BY_ONE},
                                     {"*down_proj.weight", "tp", 0, BY_ONE},
                                     {"*down_proj.bias", "tp", 0, BY_ONE}};
 
-#define ODD(name, rows)                                                                            \
+#define ODD(name_, rows)                                                                           \
     {                                                                                              \
-        name, rows, sizeof rows / sizeof *rows, HEADS, KEY_HEADS, SIZE, NULL, false, NULL          \
+        .name = name_, .row = rows, .n = sizeof rows / sizeof *rows, .heads = HEADS,               \
+        .key_heads = KEY_HEADS, .head_size = SIZE                                                  \
     }
-static const Strategy odd[] = {ODD("some weights", half),
-                               ODD("stream across", across),
-                               ODD("stream alone", rows),
-                               ODD("inner values", inner),
-                               {"nothing", NULL, 0, HEADS, KEY_HEADS, SIZE, NULL, false, NULL}};
+static const Strategy odd[] = {
+    ODD("some weights", half),
+    ODD("stream across", across),
+    ODD("stream alone", rows),
+    ODD("inner values", inner),
+    {.name = "nothing", .heads = HEADS, .key_heads = KEY_HEADS, .head_size = SIZE}};
 
 #endif
