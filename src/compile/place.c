@@ -154,8 +154,8 @@ static Err pin_along(const PlacedGraph *p, PlaceContext *a, Value v)
     return placement_intern(table, pin, &a->pin[v]);
 }
 
-/* Along cp seconds decide: there repeated work is what a saved transfer costs. Along tp the pins of
- * weights leave few choices, and bytes decide. */
+/* Along cp seconds decide: there repeated work is what a saved transfer costs. Along tp Megatron's
+ * pins of weights leave few choices, and bytes decide; other layouts of weights leave more. */
 static void price_axis(const Mesh *m, int axis, PlaceContext *a)
 {
     const View *v = &m->view[VIEW_DENSE];
@@ -180,7 +180,7 @@ static Err choose_axis(PlacedGraph *p, const unsigned *pinned, int axis, const C
     a->switches = o->strategy->switches;
     a->share = p->share;
     a->context = mesh_axes(p->mesh, VIEW_DENSE, "cp") >> axis & 1;
-    if (a->context) price_axis(p->mesh, axis, a);
+    if (a->context || o->strategy->by_seconds) price_axis(p->mesh, axis, a);
     TRY(open_remainders(p, pinned, searched_before(p->mesh, axis), a));
     TRY(ARENA_NEW(temp, g->n_values + 1, &a->pin));
     TRY(ARENA_NEW(temp, g->n_nodes + 1, &choice));

@@ -137,7 +137,8 @@ PlaceKey place_memo_key(const PlacedGraph *p, const unsigned *pinned, const Comp
     const Graph *g = p->g;
     PlaceKey k = {{1469598103934665603u, 0}};
     add_text(&k, g->kind);
-    add(&k, (uint64_t)g->dtype << 2 | (uint64_t)o->keep_gathered << 1 | o->strategy->switches);
+    add(&k, (uint64_t)g->dtype << 3 | (uint64_t)o->strategy->by_seconds << 2 |
+                (uint64_t)o->keep_gathered << 1 | o->strategy->switches);
     add_mesh(&k, p);
     for (Value v = 0; v < p->n_values; v++) {
         add_value(&k, &g->value[v]);

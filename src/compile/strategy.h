@@ -40,7 +40,8 @@ typedef struct Strategy {
      * cut its parts evenly. NULL: the even rule for all axes. */
     const SpanMap *tokens;
     const struct Strategy *base; /* whose rows follow these; NULL: none */
-    bool switches; /* rows may be sharded along another of their dims where nothing is pinned */
+    bool switches;   /* rows may be sharded along another of their dims where nothing is pinned */
+    bool by_seconds; /* values are placed along tp by seconds, as along cp; else by bytes */
 } Strategy;
 
 /* Megatron's tensor parallelism over heads, feed-forward and vocabulary. */

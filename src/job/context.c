@@ -4,6 +4,7 @@
  * a rank. */
 #include <stdio.h>
 #include "base/text.h"
+#include "compile/tp_weights.h"
 #include "job/job_parts.h"
 
 /* True if tokens have several dims, and no mask: attention runs along one of them. */
@@ -162,7 +163,8 @@ static Err map_tokens(Job *job, Arena *arena)
                       &job->strategy.tokens);
 }
 
-static Strategy strategy_for(const Job *job, bool sequence, ContextKind kind)
+static Err strategy_for(const Job *job, bool sequence, ContextKind kind, Arena *arena,
+                        Strategy *out)
 {
     const ModelConfig *c = job->settings.config;
     const bool experts = job_shards_experts(&job->settings.parallel.mesh);
@@ -171,14 +173,16 @@ static Strategy strategy_for(const Job *job, bool sequence, ContextKind kind)
     const Strategy context = shares_keys(job) ? *base
                              : has_clips(job) ? strategy_with_clips(base, kind, &job->mesh)
                                               : strategy_with_context(base, kind, &job->mesh);
-    return strategy_with_heads(&context, c->n_heads, c->n_kv_heads, c->head_size);
+    *out = strategy_with_heads(&context, c->n_heads, c->n_kv_heads, c->head_size);
+    if (!job->settings.parallel.tp_weights) return OK;
+    return tp_weights_strategy(out, &job->model, job->settings.parallel.tp_weights, arena, out);
 }
 
 /* Sets the strategy for one way to shard attention. */
 static Err set_strategy(Job *job, ContextKind kind, Arena *arena)
 {
     job->context = kind;
-    job->strategy = strategy_for(job, job->settings.parallel.sequence, kind);
+    TRY(strategy_for(job, job->settings.parallel.sequence, kind, arena, &job->strategy));
     TRY(map_tokens(job, arena));
     return set_plans(job, arena);
 }
@@ -195,7 +199,7 @@ static Err set_strategies(Job *job, Arena *arena)
     TRY(ARENA_NEW(arena, 2 * N_CONTEXTS, &inner));
     TRY(ARENA_NEW(arena, 2 * N_CONTEXTS, &job->strategy_of));
     for (int i = 0; i < 2 * N_CONTEXTS; i++) {
-        inner[i] = strategy_for(job, i >= N_CONTEXTS, (ContextKind)(i % N_CONTEXTS));
+        TRY(strategy_for(job, i >= N_CONTEXTS, (ContextKind)(i % N_CONTEXTS), arena, &inner[i]));
         inner[i].tokens = job->strategy.tokens;
         job->strategy_of[i] = whole ? strategy_with_whole_ranges(&inner[i]) : inner[i];
     }
@@ -262,12 +266,21 @@ static Err choose(Job *job, Arena *arena, ContextKind *kind)
     return OK;
 }
 
+static Err check_tp_weights(const Job *job, Arena *arena)
+{
+    const ModelConfig *c = job->settings.config;
+    const Strategy s = strategy_with_heads(&strategy_tp, c->n_heads, c->n_kv_heads, c->head_size);
+    const int tp = mesh_parts(&job->mesh, VIEW_DENSE, mesh_axes(&job->mesh, VIEW_DENSE, "tp"));
+    return tp_weights_check(&s, &job->model, job->settings.parallel.tp_weights, tp, arena);
+}
+
 Err job_choose_strategy(Job *job, Arena *arena)
 {
     ContextKind kind;
     TRY(mesh_sized(&job->settings.parallel.mesh, &job->mesh));
     TRY(choose(job, arena, &kind));
     TRY(mesh_sized(&job->settings.parallel.mesh, &job->mesh));
+    TRY(check_tp_weights(job, arena));
     TRY(set_strategy(job, kind, arena));
     return set_strategies(job, arena);
 }

@@ -57,6 +57,8 @@ typedef struct {
     int rank;                 /* the rank that the program is compiled for */
     int zero;                 /* ZeRO level 0 to 3, over dp_shard x cp */
     const char *zero_weights; /* as UnitOptions.zero_weights */
+    const char *tp_weights;   /* layouts of weights along tp, as rules (compile/tp_weights.h); NULL:
+                               * Megatron's */
     int live;                 /* zero 3: most units gathered at once; 0: 2 */
     int fold;                 /* dp ranks whose order of sums one rank reproduces; 0: 1 */
     bool reduce_each;         /* reduce gradients after each micro-batch, not after the last */
