@@ -154,23 +154,21 @@ static Err pin_along(const PlacedGraph *p, PlaceContext *a, Value v)
     return placement_intern(table, pin, &a->pin[v]);
 }
 
-/* Along cp seconds decide: there repeated work is what a saved transfer costs. Along tp Megatron's
- * pins of weights leave few choices, and bytes decide; other layouts of weights leave more. */
-static void price_axis(const Mesh *m, int axis, PlaceContext *a)
+void place_price_axis(PlaceContext *a, const CostRates *rates)
 {
-    const View *v = &m->view[VIEW_DENSE];
+    const View *v = &a->mesh->view[VIEW_DENSE];
     int stride = 1;
-    for (int i = axis + 1; i < v->n_axes; i++) stride *= v->size[i];
-    a->rates = cost_default_rates();
-    a->group = cost_group_strided(a->rates, v->size[axis], stride);
+    for (int i = a->axis + 1; i < v->n_axes; i++) stride *= v->size[i];
+    a->rates = rates;
+    a->group = cost_group_strided(rates, v->size[a->axis], stride);
 }
 
-static Err choose_axis(PlacedGraph *p, const unsigned *pinned, int axis, const CompileOptions *o,
-                       Arena *temp)
+Err place_open_axis(const PlacedGraph *p, const unsigned *pinned, int axis, const CompileOptions *o,
+                    Arena *temp, PlaceContext **out)
 {
     Graph *g = p->g;
-    RowChoice *choice;
     PlaceContext *a;
+    PlacementId whole;
     TRY(ARENA_NEW(temp, 1, &a));
     *a = (PlaceContext){
         .g = g, .mesh = p->mesh, .arena = temp, .axis = axis, .regather = !o->keep_gathered};
@@ -180,18 +178,52 @@ static Err choose_axis(PlacedGraph *p, const unsigned *pinned, int axis, const C
     a->switches = o->strategy->switches;
     a->share = p->share;
     a->context = mesh_axes(p->mesh, VIEW_DENSE, "cp") >> axis & 1;
-    if (a->context || o->strategy->by_seconds) price_axis(p->mesh, axis, a);
     TRY(open_remainders(p, pinned, searched_before(p->mesh, axis), a));
     TRY(ARENA_NEW(temp, g->n_values + 1, &a->pin));
-    TRY(ARENA_NEW(temp, g->n_nodes + 1, &choice));
-    PlacementId whole;
     TRY(placement_intern(&a->placements, (Placement){.kind = PLACEMENT_REPLICATE}, &whole));
     for (Value v = 0; v < g->n_values; v++) {
         a->pin[v] = NO_PLACEMENT;
         if (pinned[v] >> axis & 1) TRY(pin_along(p, a, v));
     }
-    TRY(rows_open(a));
-    TRY(place_choose(a, &choice));
+    *out = a;
+    return OK;
+}
+
+/* Places the parts of the graph one by one. */
+static Err choose_parts(const PlacedGraph *p, const unsigned *pinned, PlaceContext *a,
+                        RowChoice **choice)
+{
+    const Graph *g = p->g;
+    int *part, n_parts;
+    bool *only;
+    TRY(place_parts(p, pinned, a->axis, a->arena, &part, &n_parts));
+    TRY(ARENA_NEW(a->arena, g->n_nodes + 1, &only));
+    a->only = only;
+    for (int k = 0; k < n_parts; k++) {
+        for (int i = 0; i < g->n_nodes; i++) only[i] = part[i] == k;
+        TRY(rows_open(a));
+        TRY(place_choose(a, choice));
+    }
+    return OK;
+}
+
+/* Along cp seconds decide: there repeated work is what a saved transfer costs. Along tp Megatron's
+ * pins of weights leave few choices, and bytes decide; other layouts of weights leave more. */
+static Err choose_axis(PlacedGraph *p, const unsigned *pinned, int axis, const CompileOptions *o,
+                       Arena *temp)
+{
+    const Graph *g = p->g;
+    RowChoice *choice;
+    PlaceContext *a;
+    TRY(place_open_axis(p, pinned, axis, o, temp, &a));
+    if (a->context || o->strategy->by_seconds) place_price_axis(a, cost_default_rates());
+    TRY(ARENA_NEW(temp, g->n_nodes + 1, &choice));
+    if (o->strategy->by_seconds && !a->context) {
+        TRY(choose_parts(p, pinned, a, &choice));
+    } else {
+        TRY(rows_open(a));
+        TRY(place_choose(a, &choice));
+    }
     add_axis(p, a, choice);
     for (int i = 0; i < g->n_nodes; i++)
         if (a->flops[i] > 0) p->share[i] *= choice[i].flops / a->flops[i];
@@ -229,12 +261,17 @@ static Err search_axes(PlacedGraph *p, const unsigned *pinned, const CompileOpti
     return OK;
 }
 
+Err place_open(PlacedGraph *p, const CompileOptions *o, Arena *temp, unsigned **pinned)
+{
+    TRY(strategy_pins(o->strategy, p->g, o->mesh, p->g->arena, &p->pin, pinned));
+    if (o->x) pin_stream(p, o->x);
+    return open_placed(p, temp);
+}
+
 static Err place_in(PlacedGraph *p, const CompileOptions *o, Arena *temp)
 {
     unsigned *pinned;
-    TRY(strategy_pins(o->strategy, p->g, o->mesh, p->g->arena, &p->pin, &pinned));
-    if (o->x) pin_stream(p, o->x);
-    TRY(open_placed(p, temp));
+    TRY(place_open(p, o, temp, &pinned));
     if (!o->places) {
         TRY(search_axes(p, pinned, o, temp));
         return place_local(p);

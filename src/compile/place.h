@@ -7,7 +7,9 @@
  *     place_placements.c   placements along one axis
  *     place_rows.c         the legal placements of an op
  *     place_splits.c       the candidate splits of an op's extents
+ *     place_parts.c        the parts of a graph that are placed one by one
  *     place_choose.c       the search; place_slots.c opens it
+ *     tp_search.c          layouts of weights along tp, chosen by the same search
  *     place_memo.c         placements that were found before
  *     place_local.c        shapes and attributes of one rank
  *     place_reshard.c      the nodes that reshard a value
@@ -44,7 +46,15 @@ typedef struct {
 } Placement;
 
 typedef uint8_t PlacementId; /* an index into PlacementTable.list; 0 is PLACEMENT_REPLICATE */
-enum { NO_PLACEMENT = 255, MAX_PLACEMENTS = 250 };
+/* OPEN_PLACEMENT: of a weight that no node has read yet, and whose placement the search chooses. */
+enum { NO_PLACEMENT = 255, OPEN_PLACEMENT = 254, MAX_PLACEMENTS = 250, MAX_OPEN = 3 };
+
+/* The placements that a weight may have (tp_search.c). */
+typedef struct {
+    int n; /* 0: it is pinned */
+    PlacementId id[MAX_OPEN];
+    double seconds[MAX_OPEN]; /* the price of the state that each leaves on a rank */
+} OpenWeight;
 
 /* A split of a product and that of a factor, as found before. */
 typedef struct {
@@ -93,7 +103,15 @@ typedef struct {
     int64_t *bytes;
     double *share;    /* [n_nodes]: of a node's flops that the axes searched before leave */
     PlacementId *pin; /* [n_values]: required placement; NO_PLACEMENT: the value is not pinned */
-    Signature *sig;   /* [n_nodes]: of each node's op; set by rows_open */
+    /* A search for layouts of weights, in seconds. `only`: the nodes that it places; NULL: all.
+     * `open`: the weights that it chooses; their pins are those of the state that is looked at.
+     * `sum_s`: what it costs that ranks have summands of the gradient of a parameter. [n_values] */
+    const bool *only;
+    const OpenWeight *open;
+    const double *sum_s;
+    double seconds; /* out: of the choice, by place_choose */
+    bool beamed;    /* out: there were too many states; the choice may not be the cheapest */
+    Signature *sig; /* [n_nodes]: of each node's op; set by rows_open */
     /* [n_values]: of the parameter whose copy of 8 bits v is, or NO_PLACEMENT; by rows_open */
     PlacementId *quantized;
     double *rest;   /* [n_nodes + 1]: least seconds of the nodes from here on; by rows_open */
@@ -161,6 +179,21 @@ Err rows_open(PlaceContext *p);
 Err rows_of_node(PlaceContext *p, int node, const PlacementId avail[][MAX_AVAIL],
                  const int *n_avail, RowChoice *out, int *n);
 
+/* ---- place.c ---- */
+/* The graph, and the layouts that result from the choices along all axes. */
+typedef struct PlacedGraph PlacedGraph;
+/* Local. Pins the values of a graph, and opens the search along one axis, without rates. */
+Err place_open(PlacedGraph *p, const CompileOptions *o, Arena *temp, unsigned **pinned);
+Err place_open_axis(const PlacedGraph *p, const unsigned *pinned, int axis, const CompileOptions *o,
+                    Arena *temp, PlaceContext **out);
+/* Local. Prices the axis at these rates. */
+void place_price_axis(PlaceContext *a, const CostRates *rates);
+
+/* ---- place_parts.c ---- */
+/* Local. Numbers the parts that can be placed one by one along the axis: (*part)[n_nodes]. */
+Err place_parts(const PlacedGraph *p, const unsigned *pinned, int axis, Arena *temp, int **part,
+                int *n_parts);
+
 /* ---- place_choose.c ---- */
 /* Local. (*out)[v]: v is produced and consumed within one chunk of the head's loop over rows of
  * logits, so it cannot be resharded as a whole. */
@@ -170,8 +203,7 @@ Err place_inside(const Graph *g, Arena *arena, bool **out);
 Err place_choose(PlaceContext *p, RowChoice **choice);
 
 /* ---- place_local.c ---- */
-/* The graph, and the layouts that result from the choices along all axes. */
-typedef struct {
+struct PlacedGraph {
     Graph *g;
     const Mesh *mesh;
     int rank;
@@ -184,7 +216,7 @@ typedef struct {
     Shape *shape;       /* [n_values]: global */
     Value n_values;     /* number of values before resharding adds others */
     int n_nodes;        /* number of nodes before resharding adds others */
-} PlacedGraph;
+};
 /* Local. The axes over which a unit's values can be sharded. */
 unsigned place_unit_axes(const Mesh *m);
 /* Local. Converts global shapes and attributes to those of one rank, and inserts collectives where

@@ -80,6 +80,9 @@ static bool reshard_value(const PlacementSearch *search, Value v, PlacementId pl
     return true;
 }
 
+/* True if ranks have summands of the value. */
+static bool needs_sum(const Placement *a) { return a->kind == PLACEMENT_SUM || a->copy_sums; }
+
 /* Runs the node this way in state `to`; returns false if an operand cannot be resharded. */
 static bool run_node(const PlacementSearch *s, int node, const RowChoice *c, SearchState *to)
 {
@@ -90,6 +93,7 @@ static bool run_node(const PlacementSearch *s, int node, const RowChoice *c, Sea
     for (int i = 0; i < n->n_out; i++) {
         const Value v = n->out[i];
         to->avail[s->slot[v]] = avail_only(c->out[i]);
+        if (p->sum_s && needs_sum(&p->placements.list[c->out[i]])) to->cost.seconds += p->sum_s[v];
         if (p->pin[v] == NO_PLACEMENT) continue;
         if (!reshard_value(s, v, p->pin[v], false, to)) return false;
         to->avail[s->slot[v]] = avail_only(p->pin[v]); /* readers see it as it is pinned */
@@ -104,23 +108,24 @@ static void drop_gathers(const PlacementSearch *s, AvailPlacements *avail)
 {
     for (int k = 0; k < s->n_slots; k++) {
         AvailPlacements *a = &avail[k];
-        if (a->id[0] == NO_PLACEMENT) continue;
+        if (a->id[0] == NO_PLACEMENT || a->id[0] == OPEN_PLACEMENT) continue;
         if (s->p->placements.list[a->id[0]].kind != PLACEMENT_SHARD) continue;
         for (int i = 1; i <= N_EXTRA; i++) /* the results of an all-to-all are no larger: kept */
             if (a->id[i] == placement_replicate()) a->id[i] = NO_PLACEMENT;
     }
 }
 
-/* Drops the node's values without a later read from the state. */
-static void drop_dead(const PlacementSearch *s, int node, AvailPlacements *avail)
+/* Drops the values of a step without a later read from the state. */
+static void drop_dead(const PlacementSearch *s, int step, AvailPlacements *avail)
 {
     const PlaceContext *p = s->p;
+    const int node = s->step[step], next = step + 1 < s->n_steps ? s->step[step + 1] : node + 1;
     const Node *n = &p->g->node[node];
     for (int i = 0; i < search_n_operands(n); i++) {
         const Value v = search_operand(s, node, i);
-        if (s->last_read[v] <= node) avail[s->slot[v]] = avail_only(NO_PLACEMENT);
+        if (v != NO_VALUE && s->last_read[v] <= node) avail[s->slot[v]] = avail_only(NO_PLACEMENT);
     }
-    if (node + 1 == p->n_forward && p->regather) drop_gathers(s, avail);
+    if (next >= p->n_forward && node < p->n_forward && p->regather) drop_gathers(s, avail);
 }
 
 static uint32_t hash_of(const AvailPlacements *avail, int n)
@@ -196,7 +201,17 @@ static Err keep_state(PlacementSearch *s, int layer, SearchState *state)
     return OK;
 }
 
-/* The choices of a node in a state; they depend on the placements of its inputs alone. */
+/* Open weights are pinned where this state has them. */
+static void pin_open(const PlacementSearch *s, int node, const AvailPlacements *of)
+{
+    for (int i = 0; i < search_n_operands(&s->p->g->node[node]); i++) {
+        const Value v = search_operand(s, node, i);
+        if (search_is_open(s->p, v)) s->p->pin[v] = of[s->slot[v]].id[0];
+    }
+}
+
+/* The choices of a node in a state; they depend on the placements of its inputs alone, and on those
+ * of the weights whose gradients it makes. */
 static Err find_rows(PlacementSearch *s, int node, const AvailPlacements *of, const NodeRows **out)
 {
     const Node *n = &s->p->g->node[node];
@@ -210,8 +225,15 @@ static Err find_rows(PlacementSearch *s, int node, const AvailPlacements *of, co
         }
     for (int i = 0; i < n->n_in; i++)
         for (int k = n_avail[i]; k < MAX_AVAIL; k++) key.avail[i][k] = NO_PLACEMENT;
+    for (int i = 0; i < MAX_OUT; i++) {
+        const Value w = i < n->n_out ? s->weight_of[n->out[i]] : NO_VALUE;
+        key.use[i] = w == NO_VALUE ? NO_PLACEMENT : of[s->slot[w]].id[0];
+    }
     for (*out = key.next; *out; *out = (*out)->next)
-        if (memcmp((*out)->avail, key.avail, sizeof key.avail) == 0) return OK;
+        if (memcmp((*out)->avail, key.avail, sizeof key.avail) == 0 &&
+            memcmp((*out)->use, key.use, sizeof key.use) == 0)
+            return OK;
+    pin_open(s, node, of);
     TRY(rows_of_node(s->p, node, key.avail, n_avail, choice, &key.n));
     TRY(ARENA_NEW(s->p->arena, 1, &found));
     TRY(ARENA_NEW(s->p->arena, key.n + 1, &key.choice));
@@ -230,21 +252,55 @@ static bool exceeds(const PlaceContext *p, int node, const PlacementCost *cost,
     return cost->seconds + p->rest[node + 1] > bound->seconds * (1 + 1e-12);
 }
 
+/* A state that is extended by a step; `avail`: its placements, with open weights chosen. */
+typedef struct {
+    int step, from; /* from: its index in the layer */
+    PlacementCost cost;
+    const PlacementCost *bound;
+    SearchState *next; /* room for successors */
+} Extension;
+
 /* Adds the successors of one state to the next layer. */
-static Err expand_state(PlacementSearch *s, int node, int from, const PlacementCost *bound,
-                        SearchState *next)
+static Err extend(PlacementSearch *s, const Extension *e, const AvailPlacements *avail)
 {
-    const SearchState *state = &s->layer[node][from]; /* this layer does not grow */
+    const int node = s->step[e->step];
     const NodeRows *rows;
-    AvailPlacements *buffer = next->avail;
-    TRY(find_rows(s, node, state->avail, &rows));
+    AvailPlacements *buffer = e->next->avail;
+    TRY(find_rows(s, node, avail, &rows));
     for (int i = 0; i < rows->n; i++) {
-        *next = (SearchState){state->cost, from, 0, rows->choice[i], buffer};
-        memcpy(buffer, state->avail, (size_t)s->n_slots * sizeof *buffer);
-        if (!run_node(s, node, &rows->choice[i], next)) continue;
-        if (bound && exceeds(s->p, node, &next->cost, bound)) continue;
-        drop_dead(s, node, buffer);
-        TRY(keep_state(s, node + 1, next));
+        *e->next = (SearchState){e->cost, e->from, 0, rows->choice[i], buffer};
+        memcpy(buffer, avail, (size_t)s->n_slots * sizeof *buffer);
+        if (!run_node(s, node, &rows->choice[i], e->next)) continue;
+        if (e->bound && exceeds(s->p, node, &e->next->cost, e->bound)) continue;
+        drop_dead(s, e->step, buffer);
+        TRY(keep_state(s, e->step + 1, e->next));
+    }
+    return OK;
+}
+
+/* The first weight that the node reads and that the state leaves open; NO_VALUE: none. */
+static Value open_read(const PlacementSearch *s, int node, const AvailPlacements *avail)
+{
+    const Node *n = &s->p->g->node[node];
+    for (int i = 0; i < n->n_in && s->p->open; i++)
+        if (avail[s->slot[n->in[i]]].id[0] == OPEN_PLACEMENT) return n->in[i];
+    return NO_VALUE;
+}
+
+/* Extends the state by each placement of the open weights that the step reads. depth: how many are
+ * chosen. */
+static Err extend_open(PlacementSearch *s, Extension e, const AvailPlacements *avail, int depth)
+{
+    const Value v = open_read(s, s->step[e.step], avail);
+    if (v == NO_VALUE) return extend(s, &e, avail);
+    MUST(depth < MAX_OPEN_READS, "%d", depth);
+    const OpenWeight *w = &s->p->open[v];
+    const double before = e.cost.seconds;
+    memcpy(s->open[depth], avail, (size_t)s->n_slots * sizeof *avail);
+    for (int i = 0; i < w->n; i++) {
+        s->open[depth][s->slot[v]] = avail_only(w->id[i]);
+        e.cost.seconds = before + w->seconds[i];
+        TRY(extend_open(s, e, s->open[depth], depth + 1));
     }
     return OK;
 }
@@ -268,8 +324,8 @@ static void first_state(const PlacementSearch *s, AvailPlacements *avail)
     const Graph *g = s->p->g;
     for (int k = 0; k < s->n_slots; k++) avail[k] = avail_only(NO_PLACEMENT);
     for (Value v = 0; v < g->n_values; v++)
-        if (role_given(g->value[v].role) && s->last_read[v] >= 0)
-            avail[s->slot[v]] = avail_only(s->p->pin[v]);
+        if (s->given[v])
+            avail[s->slot[v]] = avail_only(search_is_open(s->p, v) ? OPEN_PLACEMENT : s->p->pin[v]);
 }
 
 static Err no_row(const Graph *g, int node)
@@ -292,17 +348,19 @@ static Err search_nodes(PlacementSearch *s, const PlacementCost *bound, int beam
     TRY(grow_layer(s, 0));
     s->layer[0][s->n[0]++] = next;
     TRY(ARENA_NEW(s->p->arena, s->n_slots, &next.avail));
-    for (int i = 0; i < g->n_nodes; i++) {
+    for (int i = 0; i < s->n_steps; i++) {
         s->n[i + 1] = 0;
         memset(s->table, 0, (size_t)s->table_size * sizeof *s->table);
-        for (int k = 0; k < s->n[i] && !(s->full && !beam); k++)
-            TRY(expand_state(s, i, k, bound, &next));
+        for (int k = 0; k < s->n[i] && !(s->full && !beam); k++) {
+            const SearchState *from = &s->layer[i][k]; /* this layer does not grow */
+            TRY(extend_open(s, (Extension){i, k, from->cost, bound, &next}, from->avail, 0));
+        }
         if (s->full && !beam) return OK; /* not exact any more */
-        if (s->n[i + 1] == 0) return beam ? s->dead = i, OK : no_row(g, i);
+        if (s->n[i + 1] == 0) return beam ? s->dead = s->step[i], OK : no_row(g, s->step[i]);
         if (beam) prune(s->layer[i + 1], &s->n[i + 1], beam);
     }
-    prune(s->layer[g->n_nodes], &s->n[g->n_nodes], 1);
-    *best = s->layer[g->n_nodes][0].cost;
+    prune(s->layer[s->n_steps], &s->n[s->n_steps], 1);
+    *best = s->layer[s->n_steps][0].cost;
     return OK;
 }
 
@@ -319,9 +377,11 @@ Err place_choose(PlaceContext *p, RowChoice **choice)
     s.dead = -1;
     if (s.full) TRY(search_nodes(&s, NULL, WIDE_BEAM, &best));
     if (s.dead >= 0) return no_row(p->g, s.dead);
-    for (int i = p->g->n_nodes; i > 0; i--) {
-        (*choice)[i - 1] = s.layer[i][at].choice;
+    for (int i = s.n_steps; i > 0; i--) {
+        (*choice)[s.step[i - 1]] = s.layer[i][at].choice;
         at = s.layer[i][at].parent;
     }
+    p->seconds = best.seconds;
+    p->beamed = s.full;
     return OK;
 }

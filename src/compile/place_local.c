@@ -145,6 +145,8 @@ static void localize_heads(const Localizer *l, int index, Attr *attr)
     attr->attention.group = q->n[dim] / k->n[dim];
     attr->attention.head_at = head - key * attr->attention.group;
     if (attr->attention.head_at < 0) attr->attention.head_at = 0; /* no heads here */
+    for (int i = 0; i < l->p->want[index][0].n_cuts; i++) /* parts of sequences are not causal */
+        if (l->p->want[index][0].cut[i].dim == 0) attr->attention.causal = 0;
 }
 
 /* Sets the factors of a product, those of this rank. */

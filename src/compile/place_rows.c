@@ -231,6 +231,7 @@ static Err find_quantized(PlaceContext *p)
 
 Err rows_open(PlaceContext *p)
 {
+    const double part = 1.0 / p->placements.parts;
     TRY(ARENA_NEW(p->arena, p->g->n_nodes + 1, &p->sig));
     TRY(ARENA_NEW(p->arena, p->g->n_nodes + 1, &p->flops));
     TRY(ARENA_NEW(p->arena, p->g->n_nodes + 1, &p->work));
@@ -243,7 +244,7 @@ Err rows_open(PlaceContext *p)
     TRY(find_token_splits(p));
     TRY(find_quantized(p));
     for (int i = p->g->n_nodes - 1; i >= 0; i--)
-        p->rest[i] = p->rest[i + 1] + shared_seconds(p, i, 1.0 / p->placements.parts);
+        p->rest[i] = p->rest[i + 1] + (p->only && !p->only[i] ? 0 : shared_seconds(p, i, part));
     return OK;
 }
 

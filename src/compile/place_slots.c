@@ -58,9 +58,11 @@ static Err find_ends(const PlacementSearch *s, int **out)
     const Graph *g = s->p->g;
     TRY(ARENA_NEW(s->p->arena, g->n_values + 1, out));
     for (Value v = 0; v < g->n_values; v++) (*out)[v] = s->last_read[v];
-    for (int i = 0; i < g->n_nodes; i++)
-        for (int j = 0; j < g->node[i].n_out; j++)
-            if ((*out)[g->node[i].out[j]] < i) (*out)[g->node[i].out[j]] = i;
+    for (int k = 0; k < s->n_steps; k++) {
+        const Node *n = &g->node[s->step[k]];
+        for (int j = 0; j < n->n_out; j++)
+            if ((*out)[n->out[j]] < s->step[k]) (*out)[n->out[j]] = s->step[k];
+    }
     return OK;
 }
 
@@ -73,19 +75,17 @@ static Err assign_slots(PlacementSearch *s)
     TRY(find_ends(s, &end));
     TRY(ARENA_NEW(s->p->arena, g->n_values + 1, &slots.at));
     TRY(ARENA_NEW(s->p->arena, g->n_values + 1, &s->slot));
-    for (Value v = 0; v < g->n_values; v++) {
-        const bool given = role_given(g->value[v].role) && s->last_read[v] >= 0;
-        s->slot[v] = given ? take_slot(&slots) : -1;
-    }
-    for (int i = 0; i < g->n_nodes; i++) {
+    for (Value v = 0; v < g->n_values; v++) s->slot[v] = s->given[v] ? take_slot(&slots) : -1;
+    for (int k = 0; k < s->n_steps; k++) {
+        const int i = s->step[k];
         const Node *n = &g->node[i];
         for (int j = 0; j < search_n_operands(n); j++) {
             const Value v = search_operand(s, i, j);
-            if (s->slot[v] < 0) s->slot[v] = take_slot(&slots);
+            if (v != NO_VALUE && s->slot[v] < 0) s->slot[v] = take_slot(&slots);
         }
         for (int j = 0; j < search_n_operands(n); j++) {
             const Value v = search_operand(s, i, j);
-            if (end[v] != i) continue;
+            if (v == NO_VALUE || end[v] != i) continue;
             end[v] = -1; /* an operand may occur twice */
             slots.at[slots.n++] = s->slot[v];
         }
@@ -94,20 +94,64 @@ static Err assign_slots(PlacementSearch *s)
     return OK;
 }
 
+/* The nodes to place, in order; the last read of each value by them; and the weights whose
+ * gradients they make, which are read there: a gradient goes where its weight is. */
+static Err find_reads(PlacementSearch *s)
+{
+    const Graph *g = s->p->g;
+    Value *param; /* [n_params] */
+    TRY(ARENA_NEW(s->p->arena, g->n_nodes + 1, &s->step));
+    TRY(ARENA_NEW(s->p->arena, g->n_values + 1, &s->last_read));
+    TRY(ARENA_NEW(s->p->arena, g->n_values + 1, &s->weight_of));
+    TRY(ARENA_NEW(s->p->arena, g->n_params + 1, &param));
+    for (Value v = 0; v < g->n_values; v++)
+        if (g->value[v].role == ROLE_PARAM) param[g->value[v].index] = v;
+    for (Value v = 0; v < g->n_values; v++) {
+        const bool gradient = g->value[v].role == ROLE_DPARAM;
+        const Value w = gradient ? param[g->value[v].index] : NO_VALUE;
+        s->weight_of[v] = search_is_open(s->p, w) ? w : NO_VALUE;
+        s->last_read[v] = -1;
+    }
+    for (int i = 0; i < g->n_nodes; i++)
+        if (!s->p->only || s->p->only[i]) s->step[s->n_steps++] = i;
+    for (int k = 0; k < s->n_steps; k++) {
+        const Node *n = &g->node[s->step[k]];
+        for (int j = 0; j < n->n_in; j++) s->last_read[n->in[j]] = s->step[k];
+        for (int j = 0; j < n->n_out; j++)
+            if (s->weight_of[n->out[j]] != NO_VALUE)
+                s->last_read[s->weight_of[n->out[j]]] = s->step[k];
+    }
+    return OK;
+}
+
+/* Marks the values that the first state has: those that are given, or made by nodes that are not
+ * placed, and read. */
+static Err find_given(PlacementSearch *s)
+{
+    const Graph *g = s->p->g;
+    TRY(ARENA_NEW(s->p->arena, g->n_values + 1, &s->given));
+    for (Value v = 0; v < g->n_values; v++)
+        s->given[v] = s->last_read[v] >= 0 && (role_given(g->value[v].role) || s->p->only);
+    for (int k = 0; k < s->n_steps && s->p->only; k++) {
+        const Node *n = &g->node[s->step[k]];
+        for (int j = 0; j < n->n_out; j++) s->given[n->out[j]] = false;
+    }
+    return OK;
+}
+
 Err place_search_open(PlacementSearch *s)
 {
     const Graph *g = s->p->g;
-    TRY(ARENA_NEW(s->p->arena, g->n_values, &s->last_read));
-    for (Value v = 0; v < g->n_values; v++) s->last_read[v] = -1;
-    for (int i = 0; i < g->n_nodes; i++)
-        for (int j = 0; j < g->node[i].n_in; j++) s->last_read[g->node[i].in[j]] = i;
+    TRY(find_reads(s));
+    TRY(find_given(s));
     TRY(assign_slots(s));
     TRY(place_inside(g, s->p->arena, &s->inside));
     TRY(find_ragged(s));
     s->table_size = FIRST_TABLE;
     TRY(ARENA_NEW(s->p->arena, s->table_size, &s->table));
+    for (int i = 0; i < MAX_OPEN_READS; i++) TRY(ARENA_NEW(s->p->arena, s->n_slots, &s->open[i]));
     TRY(ARENA_NEW(s->p->arena, g->n_nodes + 1, &s->rows));
-    TRY(ARENA_NEW(s->p->arena, g->n_nodes + 1, &s->layer));
-    TRY(ARENA_NEW(s->p->arena, g->n_nodes + 1, &s->n));
-    return ARENA_NEW(s->p->arena, g->n_nodes + 1, &s->cap);
+    TRY(ARENA_NEW(s->p->arena, s->n_steps + 1, &s->layer));
+    TRY(ARENA_NEW(s->p->arena, s->n_steps + 1, &s->n));
+    return ARENA_NEW(s->p->arena, s->n_steps + 1, &s->cap);
 }

@@ -245,6 +245,16 @@ Err tp_weights_check(const Strategy *s, const Model *m, const char *rules, int t
     return OK;
 }
 
+/* True if the strategy has a row for the stream within layers. */
+static bool pins_mid(const Strategy *s)
+{
+    for (; s; s = s->base)
+        for (int i = 0; i < s->n; i++)
+            if (strcmp(s->row[i].pattern, "mid") == 0 && strcmp(s->row[i].axis, "tp") == 0)
+                return true;
+    return false;
+}
+
 Err tp_weights_strategy(const Strategy *base, const Model *m, const char *rules, Arena *arena,
                         Strategy *out)
 {
@@ -255,6 +265,7 @@ Err tp_weights_strategy(const Strategy *base, const Model *m, const char *rules,
     TRY(ARENA_NEW(arena, most + 1, &row));
     TRY(ARENA_NEW(arena, 1, &below));
     *below = *base;
+    if (!pins_mid(base)) row[n++] = (StrategyRow){"mid", "tp", 0, BY_NOTHING};
     for (int k = 0; k < m->n_kinds; k++)
         for (int i = 0; i < m->kind[k].n_params; i++) {
             const Graph *g = &m->kind[k];

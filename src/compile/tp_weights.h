@@ -43,8 +43,8 @@ bool tp_weight_has_copies(const Strategy *s, const Graph *g, int weight, int tp)
 /* Local. ERR_CONFIG for rules that name no open weight or no layout, or a layout that tp ranks
  * cannot have. `s` has the heads of the model. */
 Err tp_weights_check(const Strategy *s, const Model *m, const char *rules, int tp, Arena *temp);
-/* Local. The strategy `base` with the rules of tp_weights_check; its axis tp is placed by
- * seconds. */
+/* Local. The strategy `base` with the rules of tp_weights_check; NULL: none yet. Its axis tp is
+ * placed by seconds, and the stream is whole within layers too, unless `base` shards it. */
 Err tp_weights_strategy(const Strategy *base, const Model *m, const char *rules, Arena *arena,
                         Strategy *out);
 
