@@ -70,6 +70,7 @@ static Err choose_layouts(const Config *c, const VerifyFlags *want, Arena *a, Ve
 {
     ParallelSettings *cover, own = config_parallel(c), **out = &v->layout;
     own.units = v->units;
+    own.tp_weights = v->tp_weights;
     int *n = &v->n_layouts;
     int ranks, n_cover;
     if (want->layouts && v->units)
@@ -180,6 +181,7 @@ static Err verify_settings(const Config *c, const VerifyFlags *want, Verificatio
     v->shrunken = !want->full && verify_shrink(&v->model, &v->trial_model);
     if (!v->shrunken) v->trial_model = v->model;
     if (job.parallel.units) TRY(shrink_units(c, &job, v));
+    v->tp_weights = job.parallel.tp_weights; /* of the model as it is, also by a search */
     v->set = (VerifySettings){
         .config = &v->trial_model,
         .batch = {2, trial_length(v, job.batch.seq_len)},

@@ -13,6 +13,7 @@ typedef struct {
     bool shrunken;
     const Device *device;
     StageRecompute stage[MAX_STAGE_RULES];
+    const char *tp_weights;   /* of the layout of the run */
     const UnitOptions *units; /* of the trial model, by the run's rules for layers; NULL: none */
     TransportSettings transport;
     VerifySettings set; /* points to `stage` and `tried` */

@@ -52,8 +52,9 @@ static Err open_choices(UnitSearch *u)
         for (int i = 0; i < g->n_params; i++) {
             int64_t grains;
             const char *what;
+            const bool heads = tp_weights_keep_heads(u->o.mesh) && tp_weight_makes_heads(g, i);
             const bool fixed =
-                (u->set->fixed && u->set->fixed[i]) || !tp_weight_is_open(u->unit, i);
+                heads || (u->set->fixed && u->set->fixed[i]) || !tp_weight_is_open(u->unit, i);
             u->may[l][i] =
                 !fixed && (l == (int)tp_weight_default(g, i) ||
                            tp_weight_fits(u->o.strategy, g, i, (TpLayout)l, tp, &grains, &what));
@@ -271,7 +272,7 @@ static Err open_search(UnitSearch *u, const Graph *unit, Arena *temp, TpSearchRe
     Model none = {.n_kinds = 0};
     u->temp = temp;
     u->unit = unit;
-    TRY(tp_weights_strategy(u->o.strategy, &none, NULL, temp, &u->strategy));
+    TRY(tp_weights_strategy(u->o.strategy, &none, NULL, u->o.mesh, temp, &u->strategy));
     u->o.strategy = &u->strategy;
     for (int i = 0; i < unit->n_params; i++)
         if (unit->param[i].ndim == 2) out->layout[i] = tp_weight_default(unit, i);

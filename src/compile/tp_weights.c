@@ -129,10 +129,10 @@ static bool rule_matches(const TpRule *r, const Graph *g, const char *name)
            text_glob_part(slash + 1, r->length - kind - 1, name);
 }
 
-/* The layout by the first rule that matches the weight; -1: none does. */
-static int layout_of(const char *rules, const Graph *g, int weight)
+int tp_weight_rule(const char *rules, const Graph *g, int weight)
 {
     TpRule r;
+    if (!tp_weight_is_open(g, weight)) return -1;
     while (next_rule(&rules, &r))
         if (rule_matches(&r, g, g->param[weight].name)) return r.layout;
     return -1;
@@ -165,7 +165,7 @@ static Err no_match(const Model *m, const char *pattern, Arena *temp)
     TRY(text_done(&t, &list));
     return err_fail(ERR_CONFIG,
                     "parallel.tp_weights=%s: matches no weight whose layout along tp can be "
-                    "chosen%s%s%s; biases follow their weights, and the others are %s",
+                    "chosen%s%s%s; biases follow their weights, and they are %s",
                     pattern, near ? "; did you mean " : "", near ? near : "", near ? "?" : "",
                     list);
 }
@@ -201,6 +201,25 @@ bool tp_weight_makes_heads(const Graph *g, int weight)
     return by == BY_HEAD || by == BY_KEY_HEAD;
 }
 
+bool tp_weights_keep_heads(const Mesh *mesh)
+{
+    return mesh_parts(mesh, VIEW_DENSE, mesh_axes(mesh, VIEW_DENSE, "cp")) > 1;
+}
+
+static Err check_heads(const Graph *g, const char *rules)
+{
+    for (int i = 0; i < g->n_params; i++) {
+        const int rule = tp_weight_rule(rules, g, i);
+        if (rule < 0 || rule == TP_OUTPUTS || !tp_weight_makes_heads(g, i)) continue;
+        return err_fail(ERR_CONFIG,
+                        "parallel.tp_weights: %s of %s=%s with mesh.cp: the heads of queries, keys "
+                        "and values stay on their ranks of tp while tokens are on those of cp; set "
+                        "it to outputs, or mesh.cp=1",
+                        g->param[i].name, g->kind, layout_name[rule]);
+    }
+    return OK;
+}
+
 /* Copies of key heads are where the heads are that read them: with other queries, keys or values
  * they would have no place. */
 static Err check_copies(const Strategy *s, const Graph *g, const char *rules, int tp)
@@ -208,7 +227,7 @@ static Err check_copies(const Strategy *s, const Graph *g, const char *rules, in
     int copies = -1, other = -1;
     for (int i = 0; i < g->n_params; i++) {
         if (!tp_weight_is_open(g, i) || !tp_weight_makes_heads(g, i)) continue;
-        const int rule = layout_of(rules, g, i);
+        const int rule = tp_weight_rule(rules, g, i);
         const int layout = rule < 0 ? (int)tp_weight_default(g, i) : rule;
         if (layout != TP_OUTPUTS) other = i;
         if (layout == TP_OUTPUTS && tp_weight_has_copies(s, g, i, tp)) copies = i;
@@ -223,8 +242,10 @@ static Err check_copies(const Strategy *s, const Graph *g, const char *rules, in
                     (long long)s->key_heads);
 }
 
-Err tp_weights_check(const Strategy *s, const Model *m, const char *rules, int tp, Arena *temp)
+Err tp_weights_check(const Strategy *s, const Model *m, const char *rules, const Mesh *mesh,
+                     Arena *temp)
 {
+    const int tp = mesh_parts(mesh, VIEW_DENSE, mesh_axes(mesh, VIEW_DENSE, "tp"));
     const char *rest = rules;
     TpRule r;
     while (next_rule(&rest, &r)) {
@@ -241,7 +262,10 @@ Err tp_weights_check(const Strategy *s, const Model *m, const char *rules, int t
         for (int k = 0; k < m->n_kinds; k++) TRY(check_kind(s, &m->kind[k], &r, tp, &found));
         if (!found) return no_match(m, pattern, temp);
     }
-    for (int k = 0; k < m->n_kinds && rules; k++) TRY(check_copies(s, &m->kind[k], rules, tp));
+    for (int k = 0; k < m->n_kinds && rules; k++) {
+        TRY(check_copies(s, &m->kind[k], rules, tp));
+        if (tp_weights_keep_heads(mesh)) TRY(check_heads(&m->kind[k], rules));
+    }
     return OK;
 }
 
@@ -255,21 +279,32 @@ static bool pins_mid(const Strategy *s)
     return false;
 }
 
-Err tp_weights_strategy(const Strategy *base, const Model *m, const char *rules, Arena *arena,
-                        Strategy *out)
+/* The heads of attention over tp, where they are no copies. */
+static const StrategyRow head_rows[] = {{"attention:q", "tp", 1, BY_ONE},
+                                        {"attention:k", "tp", 1, BY_ONE},
+                                        {"attention:v", "tp", 1, BY_ONE},
+                                        {"attention:o", "tp", 1, BY_ONE}};
+enum { N_HEAD_ROWS = sizeof head_rows / sizeof *head_rows };
+
+Err tp_weights_strategy(const Strategy *base, const Model *m, const char *rules, const Mesh *mesh,
+                        Arena *arena, Strategy *out)
 {
+    const int tp = mesh_parts(mesh, VIEW_DENSE, mesh_axes(mesh, VIEW_DENSE, "tp"));
+    const bool copies = base->key_heads < base->heads && base->key_heads % tp != 0;
     int most = 0, n = 0;
     StrategyRow *row;
     Strategy *below;
     for (int k = 0; k < m->n_kinds; k++) most += 2 * m->kind[k].n_params;
-    TRY(ARENA_NEW(arena, most + 1, &row));
+    TRY(ARENA_NEW(arena, most + 1 + N_HEAD_ROWS, &row));
     TRY(ARENA_NEW(arena, 1, &below));
     *below = *base;
+    for (int i = 0; i < N_HEAD_ROWS && tp_weights_keep_heads(mesh) && !copies; i++)
+        row[n++] = head_rows[i];
     if (!pins_mid(base)) row[n++] = (StrategyRow){"mid", "tp", 0, BY_NOTHING};
     for (int k = 0; k < m->n_kinds; k++)
         for (int i = 0; i < m->kind[k].n_params; i++) {
             const Graph *g = &m->kind[k];
-            const int layout = tp_weight_is_open(g, i) ? layout_of(rules, g, i) : -1;
+            const int layout = tp_weight_rule(rules, g, i);
             const int bias = tp_weight_bias(g, i);
             if (layout < 0) continue;
             TRY(tp_weight_row(g, i, (TpLayout)layout, arena, &row[n++]));

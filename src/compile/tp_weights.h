@@ -40,12 +40,19 @@ bool tp_weight_makes_heads(const Graph *g, int weight);
  * all weights that make heads must be. */
 bool tp_weight_has_copies(const Strategy *s, const Graph *g, int weight, int tp);
 
-/* Local. ERR_CONFIG for rules that name no open weight or no layout, or a layout that tp ranks
- * cannot have. `s` has the heads of the model. */
-Err tp_weights_check(const Strategy *s, const Model *m, const char *rules, int tp, Arena *temp);
+/* Local. True if the heads of attention are sharded over tp whatever other weights have: over cp
+ * they are what attention plans move. Then weights that make heads are along outputs. */
+bool tp_weights_keep_heads(const Mesh *mesh);
+
+/* Local. ERR_CONFIG for rules that name no open weight or no layout, or a layout that the ranks of
+ * tp cannot have. `s` has the heads of the model. */
+Err tp_weights_check(const Strategy *s, const Model *m, const char *rules, const Mesh *mesh,
+                     Arena *temp);
+/* Local. The TpLayout that the rules give a weight; -1: none does. Before place runs. */
+int tp_weight_rule(const char *rules, const Graph *g, int weight);
 /* Local. The strategy `base` with the rules of tp_weights_check; NULL: none yet. Its axis tp is
  * placed by seconds, and the stream is whole within layers too, unless `base` shards it. */
-Err tp_weights_strategy(const Strategy *base, const Model *m, const char *rules, Arena *arena,
-                        Strategy *out);
+Err tp_weights_strategy(const Strategy *base, const Model *m, const char *rules, const Mesh *mesh,
+                        Arena *arena, Strategy *out);
 
 #endif

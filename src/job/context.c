@@ -175,7 +175,8 @@ static Err strategy_for(const Job *job, bool sequence, ContextKind kind, Arena *
                                               : strategy_with_context(base, kind, &job->mesh);
     *out = strategy_with_heads(&context, c->n_heads, c->n_kv_heads, c->head_size);
     if (!job->settings.parallel.tp_weights) return OK;
-    return tp_weights_strategy(out, &job->model, job->settings.parallel.tp_weights, arena, out);
+    return tp_weights_strategy(out, &job->model, job->settings.parallel.tp_weights, &job->mesh,
+                               arena, out);
 }
 
 /* Sets the strategy for one way to shard attention. */
@@ -270,8 +271,7 @@ static Err check_tp_weights(const Job *job, Arena *arena)
 {
     const ModelConfig *c = job->settings.config;
     const Strategy s = strategy_with_heads(&strategy_tp, c->n_heads, c->n_kv_heads, c->head_size);
-    const int tp = mesh_parts(&job->mesh, VIEW_DENSE, mesh_axes(&job->mesh, VIEW_DENSE, "tp"));
-    return tp_weights_check(&s, &job->model, job->settings.parallel.tp_weights, tp, arena);
+    return tp_weights_check(&s, &job->model, job->settings.parallel.tp_weights, &job->mesh, arena);
 }
 
 Err job_choose_strategy(Job *job, Arena *arena)

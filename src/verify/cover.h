@@ -13,7 +13,7 @@
 #include <stdint.h>
 #include "base/arena.h"
 
-enum { MAX_COVER_OPTIONS = 19, MAX_COVER_STRENGTH = 3 };
+enum { MAX_COVER_OPTIONS = 21, MAX_COVER_STRENGTH = 3 };
 
 typedef struct {
     int n;                         /* options */

@@ -57,6 +57,7 @@ const char *layout_words(const ParallelSettings *p, char *buffer)
     if (p->keep_gathered) add_word(buffer, "regather=false");
     if (p->units) add_word(buffer, "mixed");
     if (p->zero_weights) add_word(buffer, "operators");
+    if (p->tp_weights) add_word(buffer, "tp_weights");
     if (p->fold > 1) add_word(buffer, "fold=%d", p->fold);
     if (p->live && p->zero == 3) add_word(buffer, "live=%d", p->live);
     return buffer[0] ? buffer : strcpy(buffer, "one rank");
@@ -103,8 +104,8 @@ static Err bad_word(const char *word)
         "layout: \"%s\" is not a word of a layout; the words are dp=N dp_replicate=N "
         "dp_shard=N cp=N cp_heads=N cp_inner=N context=NAME tokens=NAME tp=N pp=N ep=N etp=N "
         "schedule=NAME chunks=N slices=N group=N split=cost evict zero=0..3 live=N fold=N "
-        "reduce=each sequence rounds weights=stream regather=false mixed operators, separated by "
-        "spaces; separate layouts by ;",
+        "reduce=each sequence rounds weights=stream regather=false mixed operators tp_weights, "
+        "separated by spaces; separate layouts by ;",
         word);
 }
 
@@ -153,6 +154,7 @@ static Err parse_word(const char *word, ParallelSettings *p)
     if (strcmp(word, "evict") == 0 || strcmp(word, "evict=true") == 0) return p->evict = true, OK;
     if (strcmp(word, "mixed") == 0) return p->units = &layout_mixed_mark, OK;
     if (strcmp(word, "operators") == 0) return p->zero_weights = layout_operators_mark, OK;
+    if (strcmp(word, "tp_weights") == 0) return p->tp_weights = layout_tp_mark, OK;
     if (strcmp(word, "weights=stream") == 0) return p->mesh.stream_weights = true, OK;
     if (strcmp(word, "regather=false") == 0) return p->keep_gathered = true, OK;
     if (strcmp(word, "reduce=each") == 0) return p->reduce_each = true, OK;
@@ -183,6 +185,13 @@ static bool is_named_before(const char *text, size_t at, size_t n)
         if (strcspn(text + k, "=, ;\t\n") == name && strncmp(text + k, text + at, name) == 0)
             return true;
     return false;
+}
+
+static Err check_tp(const ParallelSettings *p)
+{
+    if (!p->tp_weights || p->mesh.tp > 1) return OK;
+    return err_fail(ERR_CONFIG, "layout: tp_weights: has no effect without tp; add tp=2 or more, "
+                                "or remove it");
 }
 
 /* Refuses words about cp in a layout without it: they would silently have no effect. */
@@ -231,6 +240,7 @@ Err layout_parse(const char *text, size_t length, ParallelSettings *out)
     }
     TRY(check_cp(&p));
     TRY(check_ep(&p));
+    TRY(check_tp(&p));
     *out = p;
     return OK;
 }

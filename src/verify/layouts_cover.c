@@ -23,6 +23,7 @@ enum {
     ETP,
     OPERATORS,
     ROUNDS,
+    TP_WEIGHTS,
     N_OPTIONS
 };
 
@@ -61,6 +62,7 @@ static ParallelSettings settings_of(const int *value, const LayoutLimits *limits
         .zero_weights = value[OPERATORS] ? layout_operators_mark : NULL,
         .rounds = value[ROUNDS],
         .expert_rows = value[ROUNDS] ? LAYOUT_ROUNDS_ROWS : 0,
+        .tp_weights = value[TP_WEIGHTS] ? layout_tp_mark : NULL,
     };
 }
 
@@ -69,7 +71,7 @@ static bool is_plain(const ParallelSettings *p)
 {
     const int dp = p->mesh.dp_replicate * p->mesh.dp_shard, cp = p->mesh.cp;
     if (layout_ranks(p) == 1) return false;
-    if (p->sequence && p->mesh.tp == 1) return false;
+    if ((p->sequence || p->tp_weights) && p->mesh.tp == 1) return false;
     if (p->rounds && p->mesh.ep == 1) return false;
     if (p->keep_gathered && !p->sequence && cp == 1) return false;
     if (p->reduce_each && p->zero >= 2) return false;
@@ -151,7 +153,8 @@ Err layouts_covering(const LayoutLimits *limits, Arena *arena, ParallelSettings 
                    [EP] = limits->experts > 0 ? ranks : 1,
                    [ETP] = limits->experts > 0 ? ranks : 1,
                    [OPERATORS] = 2,
-                   [ROUNDS] = limits->experts > 0 ? 2 : 1},
+                   [ROUNDS] = limits->experts > 0 ? 2 : 1,
+                   [TP_WEIGHTS] = ranks > 1 ? 2 : 1},
         .may = may,
         .context = limits};
     int *row;

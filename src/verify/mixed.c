@@ -2,10 +2,12 @@
 #include "verify/mixed.h"
 
 #include "base/text.h"
+#include "compile/tp_weights.h"
 #include "plan/operators.h"
 
 const UnitOptions layout_mixed_mark = {0};
 const char *const layout_operators_mark = "operators";
+const char *const layout_tp_mark = "tp_weights";
 
 static int dp_cp(const MeshSizes *m)
 {
@@ -52,6 +54,31 @@ Err operator_rules(const JobSettings *job, Arena *arena, const char **out)
         text_add(&t, "%s%s", join, rules[k]);
         join = ",";
     }
+    return text_done(&t, out);
+}
+
+Err tp_rules(const JobSettings *job, Arena *arena, const char **out)
+{
+    const ModelConfig *c = job->config;
+    const Strategy s = strategy_with_heads(&strategy_tp, c->n_heads, c->n_kv_heads, c->head_size);
+    const int tp = job->parallel.mesh.tp;
+    int n = 0;
+    Model m;
+    TRY(model_build(c, job->dtype, job->batch, arena, &m));
+    Text t = text_in(arena);
+    for (int k = 0; k < m.n_kinds; k++)
+        for (int i = 0; i < m.kind[k].n_params; i++) {
+            const Graph *g = &m.kind[k];
+            TpLayout l = (TpLayout)(n % N_TP_LAYOUTS);
+            int64_t grains;
+            const char *what;
+            if (!tp_weight_is_open(g, i)) continue;
+            if (job->parallel.mesh.cp > 1 && tp_weight_makes_heads(g, i)) l = TP_OUTPUTS;
+            if (l == TP_OUTPUTS && job->parallel.mesh.cp <= 1 && tp_weight_has_copies(&s, g, i, tp))
+                l = TP_INPUTS;
+            if (!tp_weight_fits(&s, g, i, l, tp, &grains, &what)) l = TP_WHOLE;
+            text_add(&t, "%s%s=%s", n++ ? "," : "", g->param[i].name, tp_layout_name(l));
+        }
     return text_done(&t, out);
 }
 

@@ -11,7 +11,10 @@
  *     weights  q, k, v      others                              of "dp=2 zero=1 operators"
  *     zero     2            1
  *
- * The first operator of each kind of unit has the next ZeRO level. */
+ * The first operator of each kind of unit has the next ZeRO level.
+ *
+ *     weights  q       k         v        o       gate      ...  of "tp=2 tp_weights"
+ *     tp       whole   outputs   inputs   whole   outputs        */
 #ifndef VERIFY_MIXED_H
 #define VERIFY_MIXED_H
 
@@ -23,6 +26,12 @@ extern const UnitOptions layout_mixed_mark;
 /* ParallelSettings.zero_weights of a layout with operators, until the model is known. */
 extern const char *const layout_operators_mark;
 
+/* ParallelSettings.tp_weights of a layout with tp_weights, until the model is known. */
+extern const char *const layout_tp_mark;
+
+/* Local. The rules of a layout with tp_weights: each weight has another layout along tp than the
+ * one before, as far as the ranks can have it. */
+Err tp_rules(const JobSettings *job, Arena *arena, const char **out);
 /* Local. The rules of a layout with operators. */
 Err operator_rules(const JobSettings *job, Arena *arena, const char **out);
 /* Local. The same sums without ZeRO levels above `zero`, in the same packs. *exists becomes false

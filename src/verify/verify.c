@@ -275,6 +275,10 @@ Err verify_layout(const VerifySettings *s, const ParallelSettings *given, Arena 
         const TrialSettings t = trial_of(s, given, GRADE_EXACT, dp_of(given));
         TRY(operator_rules(&t.job, arena, &settled.zero_weights));
     }
+    if (given->tp_weights == layout_tp_mark) {
+        const TrialSettings t = trial_of(s, given, GRADE_EXACT, dp_of(given));
+        TRY(tp_rules(&t.job, arena, &settled.tp_weights));
+    }
     if (given->units == &layout_mixed_mark) {
         const TrialSettings t = trial_of(s, &settled, GRADE_EXACT, dp_of(given));
         TRY(mixed_units(&t.job, arena, &settled.units));

@@ -76,14 +76,14 @@ static bool pinned_seconds(Bed *b, const TpLayout *layout, double *out)
                      rules[0] ? "," : "", unit->kind, unit->param[i].name,
                      tp_layout_name(layout[i]));
     const int tp = b->o.mesh->view[VIEW_DENSE].size[tp_axis(b->o.mesh)];
-    if (tp_weights_check(b->o.strategy, b->m, rules, tp, &b->arena) != OK) return false;
+    if (tp_weights_check(b->o.strategy, b->m, rules, b->o.mesh, &b->arena) != OK) return false;
     CompileOptions o = b->o;
     Strategy s;
     Graph g;
     PlaceContext *a;
     RowChoice *choice;
     unsigned *pinned;
-    DO(tp_weights_strategy(b->o.strategy, b->m, rules, &b->arena, &s));
+    DO(tp_weights_strategy(b->o.strategy, b->m, rules, b->o.mesh, &b->arena, &s));
     o.strategy = &s;
     DO(graph_clone(unit, &b->arena, &g));
     DO(differentiate(&g));
