@@ -1,6 +1,7 @@
 /* simulate_text.c -- a simulation as text: memory by class, bytes sent, flops. */
 #include <stdio.h>
 #include "cli/context_text.h"
+#include "cli/tp_text.h"
 #include "cli/simulate.h"
 #include "cli/units_text.h"
 
@@ -35,6 +36,7 @@ static void head_text(const SimulationReport *s, Text *t)
     text_add(t, "  mesh       ");
     mesh_view_text(t, s->mesh, VIEW_DENSE);
     text_add(t, ": %d rank%s\n", s->mesh->world, s->mesh->world == 1 ? "" : "s");
+    tp_text(s->all.shared, t);
     units_text(s->all.shared, t);
     if (!set->parallel.units && !set->parallel.zero_weights)
         text_add(t, "  zero       %d; gradients are reduced after %s micro-batch\n",

@@ -131,10 +131,14 @@ static TrainSettings loop_settings(TrainSession *s)
                            .terminal = is_terminal()};
 }
 
-/* Hosts must agree on what auto chooses, with the cluster file and the launcher of each. */
-static Err hash_context(TrainSession *s)
+/* Hosts must agree on what auto and search choose, with the cluster file and the launcher of
+ * each. */
+static Err hash_choices(TrainSession *s)
 {
     ContextSearch search;
+    const char *rules = s->run.job.parallel.tp_weights;
+    for (; s->run.job.parallel.tp_choice && rules && *rules; rules++)
+        s->run.config_hash = s->run.config_hash * 1099511628211u + (unsigned char)*rules;
     TRY(config_cluster(&s->config, &s->arena, &s->run.job));
     TRY(job_choose_context(&s->run.job, &s->arena, &search));
     if (search.n == 0) return OK;
@@ -153,7 +157,7 @@ static Err fill_run(TrainSession *s)
     run->job.parallel.host_ranks = s->launch.host_ranks;
     if (run->job.parallel.context == CONTEXT_DOUBLE_RING && s->config.mesh_cp_inner == 0)
         run->config_hash += (uint64_t)s->launch.host_ranks; /* hosts must agree on inner rings */
-    TRY(hash_context(s));
+    TRY(hash_choices(s));
     run->loop = loop_settings(s);
     run->transport = config_transport(&s->config, s->device, s->launch.comm_world != NULL);
     run->fresh = s->config.run_fresh;

@@ -6,6 +6,7 @@
 
 #include "cli/config/print.h"
 #include "cli/context_text.h"
+#include "cli/tp_text.h"
 #include "cli/machine.h"
 #include "cli/train.h"
 #include "cli/train_state.h"
@@ -96,6 +97,16 @@ static Err report_context(const TrainRank *r)
     return OK;
 }
 
+static Err report_tp(const TrainRank *r)
+{
+    const char *text;
+    Text t = text_in(r->world->arena);
+    tp_line_text(&r->job, &t);
+    TRY(text_done(&t, &text));
+    printf("%s", text);
+    return OK;
+}
+
 static Err report_run(const TrainSession *s, TrainRank *r)
 {
     char count[24], bytes[24], ranks[64] = "";
@@ -112,6 +123,7 @@ static Err report_run(const TrainSession *s, TrainRank *r)
     TRY(report_attention(s, r));
     if (s->config.data_valid.n > 0 && s->config.run_valid_every == 0)
         printf("validation: none, as run.valid_every=0; data.valid is not read\n");
+    TRY(report_tp(r));
     TRY(report_context(r));
     report_capture(s, r);
     report_prepack(s, r);

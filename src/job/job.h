@@ -51,6 +51,8 @@ typedef struct {
     ContextKind context; /* attention over cp; AUTO: as the job's */
 } UnitOptions;
 
+typedef struct TpChoice TpChoice; /* job/tp_choice.h */
+
 /* Distribution of the job over ranks. All zero: one rank. */
 typedef struct {
     MeshSizes mesh;
@@ -59,6 +61,7 @@ typedef struct {
     const char *zero_weights; /* as UnitOptions.zero_weights */
     const char *tp_weights;   /* layouts of weights along tp, as rules (compile/tp_weights.h); NULL:
                                * Megatron's */
+    const TpChoice *tp_choice; /* how tp_weights was found, for reports; NULL: it was given */
     int live;                 /* zero 3: most units gathered at once; 0: 2 */
     int fold;                 /* dp ranks whose order of sums one rank reproduces; 0: 1 */
     bool reduce_each;         /* reduce gradients after each micro-batch, not after the last */

@@ -68,6 +68,27 @@ check "the target resumes" "$sheaf" train "$top/tows/config.yaml" run.steps=6
 check "both have the same losses" same_end "$top/aws" "$top/tows"
 line=$(grep -n "weights: stream" "$top/ws/config.yaml" | cut -d: -f1)
 check "without cp weights must be whole" refused "configuration saved in $top/ws/checkpoints/step-[0-9]*:$line: parallel.weights=stream: has no effect at mesh.cp=1" "$sheaf" reshape "$top/ws" "$top/ws1" mesh.cp=1
+# Layouts of single weights along tp: from and to those of Megatron, by train and by reshape.
+mixed='parallel.tp_weights=*.k_proj.*=whole,mlp.gate_proj.*=inputs,mlp.down_proj.*=outputs,lm_head.*=inputs'
+cp -r "$top/a" "$top/atp"
+check "a dp run resumes with its own layouts along tp" "$sheaf" train "${common[@]}" run.dir="$top/atp" run.steps=6 mesh.tp=2 "$mixed"
+check "reshape to them" "$sheaf" reshape "$top/a" "$top/totp" mesh.dp=1 mesh.tp=2 parallel.zero=0 "$mixed"
+check "the target resumes" "$sheaf" train "$top/totp/config.yaml" run.steps=6
+check "both have the same losses" same_end "$top/atp" "$top/totp"
+check "from them to those of a search" "$sheaf" reshape "$top/atp" "$top/found" mesh.tp=2 parallel.tp_weights=search parallel.sequence=true
+check "and to Megatron's" "$sheaf" reshape "$top/found" "$top/tpback" parallel.tp_weights=megatron
+check "which resumes" "$sheaf" train "$top/tpback/config.yaml" run.steps=8
+check "export from them" "$sheaf" reshape "$top/atp" "$top/tphf" --hf
+check "is that of the reshaped ones" "$sheaf" reshape "$top/tpback/checkpoints/step-00000006" "$top/backhf" --hf
+check "byte for byte" cmp "$top/tphf/model.safetensors" "$top/backhf/model.safetensors"
+check "they are listed" grep -q "layer: self_attn.k_proj.weight whole, mlp.gate_proj.weight inputs" <("$sheaf" explain "$top/totp/config.yaml")
+check "the search is explained" grep -q "found by search at default rates" <("$sheaf" explain "$top/found/config.yaml")
+check "text is generated" "$sheaf" generate "$top/atp" -p a -n 4
+check "without tp they have no effect" refused "parallel.tp_weights=search: has no effect at mesh.tp=1" "$sheaf" explain "${common[@]}" parallel.tp_weights=search
+check "words stand alone" refused "search stands alone" "$sheaf" explain "${common[@]}" mesh.tp=2 parallel.tp_weights=search,megatron
+check "a layout must exist" refused "outputs, inputs or whole" "$sheaf" explain "${common[@]}" mesh.tp=2 "parallel.tp_weights=mlp.*=rows"
+check "a weight must exist" refused "matches no weight whose layout" "$sheaf" explain "${common[@]}" mesh.tp=2 "parallel.tp_weights=mpl.*=whole"
+check "a price is for a search" refused "parallel.state_price=2: has no effect" "$sheaf" explain "${common[@]}" mesh.tp=2 parallel.state_price=2
 printf x | dd of="$top/a/checkpoints/step-00000004/rank-00001.safetensors" bs=1 seek=200000 conv=notrunc 2>/dev/null
 damaged() { ! "$sheaf" reshape "$top/a" "$top/d" mesh.tp=3 mesh.dp=1 2>"$top/printed" && grep -q "rank-00001" "$top/printed"; }
 check "a damaged byte is named" damaged

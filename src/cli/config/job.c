@@ -6,6 +6,7 @@
 #include "cli/config/mesh.h"
 #include "cli/config/layer_rules.h"
 #include "cli/machine.h"
+#include "job/tp_choice.h"
 #include "plan/cluster.h"
 
 /* True if the list has this word as its only item. */
@@ -261,6 +262,20 @@ Err config_cluster(const Config *c, Arena *arena, JobSettings *s)
     return OK;
 }
 
+/* Finds the layouts of weights along tp by the rates of run.cluster or default ones. */
+static Err search_tp(const Config *c, JobSettings *s)
+{
+    TpChoice *found;
+    JobSettings with = *s;
+    if (!config_searches_tp(c)) return OK;
+    TRY(config_cluster(c, c->arena, &with));
+    TRY(ARENA_NEW(c->arena, 1, &found));
+    TRY(job_choose_tp(&with, c->parallel_state_price / 1e3 / (double)(1 << 30), c->arena, found));
+    s->parallel.tp_weights = found->rules;
+    s->parallel.tp_choice = found;
+    return OK;
+}
+
 Err config_job(const Config *c, const ModelConfig *model, JobSettings *out)
 {
     const int64_t micros = config_micros(c);
@@ -292,6 +307,7 @@ Err config_job(const Config *c, const ModelConfig *model, JobSettings *out)
                         c->origin[KEY_batch_global], (long long)c->batch_global,
                         (long long)c->batch_micro, (long long)micros, MAX_SCHEDULE,
                         (long long)((c->batch_global + MAX_SCHEDULE - 1) / MAX_SCHEDULE));
+    TRY(search_tp(c, &s));
     *out = s;
     return OK;
 }

@@ -151,6 +151,32 @@ static Err check_cp(const Config *c)
     return OK;
 }
 
+static Err check_tp(const Config *c)
+{
+    const TextList *list = &c->parallel_tp_weights;
+    const char *origin = c->origin[KEY_parallel_tp_weights];
+    for (int i = 0; i < list->n; i++)
+        if (list->n > 1 &&
+            (strcmp(list->at[i], "megatron") == 0 || strcmp(list->at[i], "search") == 0))
+            return err_fail(ERR_CONFIG,
+                            "%s: parallel.tp_weights=%.80s: %s stands alone; give it alone or give "
+                            "patterns alone",
+                            origin, list->text, list->at[i]);
+    if (list->n == 0)
+        return err_fail(ERR_CONFIG, "%s: parallel.tp_weights is empty; write megatron", origin);
+    if (c->mesh_tp == 1 && strcmp(list->text, "megatron") != 0)
+        return err_fail(ERR_CONFIG,
+                        "%s: parallel.tp_weights=%.80s: has no effect at mesh.tp=1; set mesh.tp=2 "
+                        "or more, or leave it out",
+                        origin, list->text);
+    if (c->parallel_state_price > 0 && !config_searches_tp(c))
+        return err_fail(ERR_CONFIG,
+                        "%s: parallel.state_price=%g: has no effect with parallel.tp_weights=%.80s;"
+                        " set parallel.tp_weights=search, or leave it out",
+                        c->origin[KEY_parallel_state_price], c->parallel_state_price, list->text);
+    return OK;
+}
+
 /* Checks that no axis but tp has ranks with fold. Gradients of dp x cp ranks are summed in one
  * reduction, whose order one rank of several cp ranks cannot reproduce. */
 static Err check_fold(const Config *c)
@@ -198,6 +224,7 @@ Err config_settle_mesh(Config *c)
     TRY(check_schedule(c));
     TRY(settle_reduce(c));
     TRY(check_cp(c));
+    TRY(check_tp(c));
     TRY(settle_dp(c, others));
     if (c->mesh_dp > MAX_RANKS / others) return too_many(c);
     const int64_t product = c->mesh_dp * others;
@@ -216,6 +243,18 @@ static const char *weight_levels(const Config *c)
     return strcmp(text, "none") == 0 ? NULL : text;
 }
 
+bool config_searches_tp(const Config *c)
+{
+    return strcmp(c->parallel_tp_weights.text, "search") == 0;
+}
+
+/* The rules of layouts along tp; NULL: Megatron's, or none yet. */
+static const char *tp_rules(const Config *c)
+{
+    const char *text = c->parallel_tp_weights.text;
+    return strcmp(text, "megatron") == 0 || config_searches_tp(c) ? NULL : text;
+}
+
 ParallelSettings config_parallel(const Config *c)
 {
     return (ParallelSettings){.mesh = {.dp_replicate = (int)c->mesh_dp_replicate,
@@ -229,6 +268,7 @@ ParallelSettings config_parallel(const Config *c)
                                        .stream_weights = c->parallel_weights == WEIGHTS_STREAM},
                               .zero = (int)c->parallel_zero,
                               .zero_weights = weight_levels(c),
+                              .tp_weights = tp_rules(c),
                               .live = (int)c->parallel_live,
                               .fold = (int)c->numerics_fold,
                               .reduce_each = c->parallel_reduce == REDUCE_EACH,

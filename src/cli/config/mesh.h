@@ -10,6 +10,8 @@
 Err config_settle_mesh(Config *c);
 /* Local. True if parallel.zero_weights gives some weights a level, in all layers or in some. */
 bool config_parts_weights(const Config *c);
+/* Local. True if layouts of weights along tp are to be searched. */
+bool config_searches_tp(const Config *c);
 /* Local. The same keys as the compiler takes them, for rank 0. */
 ParallelSettings config_parallel(const Config *c);
 

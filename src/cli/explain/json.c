@@ -9,6 +9,7 @@
 
 #include <stdlib.h>
 #include "cli/context_text.h"
+#include "cli/tp_text.h"
 #include "cli/units_text.h"
 #include "cli/verbs.h"
 #include "job/batch.h"
@@ -47,6 +48,7 @@ static void set_parallel(const Facts *f, json_t *o)
     set(o, "sequence", json_boolean(p->sequence));
     set(o, "regather", json_boolean(!p->keep_gathered));
     set(o, "context", context_json(f->job));
+    set(o, "tp_weights", tp_json(f->job));
     set_count(o, "fold", split.fold);
 }
 

@@ -2,6 +2,7 @@
 #include "cli/explain/explain.h"
 
 #include "cli/context_text.h"
+#include "cli/tp_text.h"
 #include "cli/units_text.h"
 #include "job/batch.h"
 
@@ -185,6 +186,7 @@ static Err plan_text(const Facts *f, Arena *temp, Text *t)
     TRY(cp_text(f, temp, t));
     slices_text(f, t);
     if (!s->parallel.units && !s->parallel.zero_weights) zero_text(f, t);
+    tp_text(f->job, t);
     units_text(f->job, t);
     text_add(t, "  schedule   %s\n", s->schedule);
     if (!s->parallel.units) {
