@@ -188,7 +188,7 @@ static Err keep_state(PlacementSearch *s, int layer, SearchState *state)
         old->avail = buffer;
         return OK;
     }
-    if (s->n[layer] == MAX_STATES) {
+    if (s->n[layer] == (s->p->open ? MAX_OPEN_STATES : MAX_STATES)) {
         s->full = true;
         return OK;
     }

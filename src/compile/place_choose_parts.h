@@ -6,7 +6,14 @@
 #include "compile/place.h"
 
 /* MAX_OPEN_READS: open weights that one node reads, a weight and its bias. */
-enum { N_EXTRA = 2, BEAM = 24, WIDE_BEAM = 256, MAX_STATES = 1 << 13, MAX_OPEN_READS = 2 };
+enum {
+    N_EXTRA = 2,
+    BEAM = 24,
+    WIDE_BEAM = 256,
+    MAX_STATES = 1 << 13,
+    MAX_OPEN_STATES = 1 << 16, /* with open weights */
+    MAX_OPEN_READS = 2
+};
 
 typedef struct {
     double seconds; /* 0 without rates */

@@ -338,6 +338,15 @@ static Err marks_choice(PlaceContext *p, int node, RowChoice *out, int *n)
     return OK;
 }
 
+/* True for rows that place by seconds must not take. Along tp tokens are consecutive: a causal
+ * attention over some of them has more keys on the last rank than on the first, which seconds per
+ * flop do not see. */
+static bool is_uneven(const RowTrial *t)
+{
+    return t->p->rates && !t->p->context && t->row.letter == 't' &&
+           (t->n->op == OP_attention || t->n->op == OP_attention_dx);
+}
+
 Err rows_of_node(PlaceContext *p, int node, const PlacementId avail[][MAX_AVAIL],
                  const int *n_avail, RowChoice *out, int *n)
 {
@@ -351,6 +360,7 @@ Err rows_of_node(PlaceContext *p, int node, const PlacementId avail[][MAX_AVAIL]
     if (is_legal(&t, &whole)) TRY(add_choice(&choices, &whole));
     for (int r = 0; r < n_rows; r++) {
         t.row = row[r];
+        if (is_uneven(&t)) continue;
         const int dims = row[r].letter == '*' ? trial_dims(&t, 0)->ndim : 1;
         for (t.any = 0; t.any < dims; t.any++) TRY(try_splits(&t, avail, n_avail, &choices));
     }

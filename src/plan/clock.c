@@ -25,7 +25,9 @@ static bool is_even(const JobSettings *job, int tp)
     for (int u = 0; u < (int)c->n_layers + 2; u++)
         sequence = sequence || job_unit_options(job, u).sequence;
     return c->n_heads % tp == 0 && c->n_kv_heads % tp == 0 && c->ff_width % tp == 0 &&
-           c->vocab % tp == 0 && (!sequence || rows % tp == 0);
+           c->vocab % tp == 0 && (!sequence || rows % tp == 0) &&
+           (!job->parallel.tp_weights ||
+            (rows % tp == 0 && c->width % tp == 0 && c->max_positions % tp == 0));
 }
 
 unsigned clock_equal_axes(const ClockInput *in)

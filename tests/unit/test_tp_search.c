@@ -257,18 +257,19 @@ static void slow_links_make_weights_whole(void **state)
     for (int i = 0; i < 7; i++) assert_int_not_equal(l[i], TP_WHOLE);
 }
 
-/* Between the two, the weights of attention are whole and those of the feed-forward part, which are
- * four times as large, are shards. */
+/* Between the two, the feed-forward part has whole weights and tokens of its own; attention, whose
+ * heads are sharded in any case, has Megatron's. */
 static void parts_differ(void **state)
 {
     (void)state;
-    static const TpLayout want[] = {TP_WHOLE,   TP_WHOLE,   TP_WHOLE, TP_WHOLE,
-                                    TP_OUTPUTS, TP_OUTPUTS, TP_INPUTS};
+    static const TpLayout want[] = {TP_OUTPUTS, TP_OUTPUTS, TP_OUTPUTS, TP_INPUTS,
+                                    TP_WHOLE,   TP_WHOLE,   TP_WHOLE};
     TpLayout l[7];
     double gain;
-    layouts_of(&(Case){.tp = 4, .sequence = true, .micros = 4, .links = 1, .element_s = 1e-11}, 8,
+    layouts_of(&(Case){.tp = 4, .sequence = true, .micros = 64, .links = 2, .element_s = 8e-11}, 8,
                l, &gain);
     assert_memory_equal(l, want, sizeof l);
+    assert_true(gain > 1.1);
 }
 
 int main(void)
