@@ -40,15 +40,15 @@ static Err load_plan(const PlanVerb *v, const char *text, Config *out, JobSettin
     return config_job(out, model, job);
 }
 
+static bool same_text(const char *a, const char *b) { return strcmp(a ? a : "", b ? b : "") == 0; }
+
 static bool same_units(const JobSettings *a, const JobSettings *b)
 {
     for (int u = 0; u < (int)a->config->n_layers + 2; u++) {
         const UnitOptions x = job_unit_options(a, u), y = job_unit_options(b, u);
-        const char *p = x.zero_weights ? x.zero_weights : "",
-                   *q = y.zero_weights ? y.zero_weights : "";
-        if (x.zero != y.zero || strcmp(p, q) != 0 || x.recompute != y.recompute ||
-            x.sequence != y.sequence || x.keep_gathered != y.keep_gathered ||
-            !x.offload_names != !y.offload_names)
+        if (x.zero != y.zero || !same_text(x.zero_weights, y.zero_weights) ||
+            x.recompute != y.recompute || x.sequence != y.sequence ||
+            x.keep_gathered != y.keep_gathered || !x.offload_names != !y.offload_names)
             return false;
     }
     return true;
@@ -63,7 +63,8 @@ static Err check_same(const JobSettings *job, const JobSettings *want)
                       a->mesh.pp == b->mesh.pp && a->mesh.ep == b->mesh.ep &&
                       a->mesh.etp == b->mesh.etp && a->context == b->context &&
                       a->chunks == b->chunks && job->micros == want->micros &&
-                      job->batch.sequences == want->batch.sequences && same_units(job, want);
+                      job->batch.sequences == want->batch.sequences &&
+                      same_text(a->tp_weights, b->tp_weights) && same_units(job, want);
     if (same) return OK;
     return err_fail(ERR_CHECK, "plan: the plan file differs from the plan; this is a bug of Sheaf");
 }

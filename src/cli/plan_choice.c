@@ -18,9 +18,9 @@ static const KeyId searched[] = {KEY_mesh_dp,           KEY_mesh_tp,
                                  KEY_mesh_dp_replicate, KEY_mesh_ep,
                                  KEY_mesh_etp,          KEY_batch_micro,
                                  KEY_parallel_zero,     KEY_parallel_recompute,
-                                 KEY_parallel_sequence, KEY_parallel_context,
-                                 KEY_parallel_schedule, KEY_parallel_chunks,
-                                 KEY_parallel_split};
+                                 KEY_parallel_sequence, KEY_parallel_tp_weights,
+                                 KEY_parallel_context,  KEY_parallel_schedule,
+                                 KEY_parallel_chunks,   KEY_parallel_split};
 enum { N_SEARCHED = sizeof searched / sizeof *searched };
 
 /* Keys that the plan takes from the run as they are. */
@@ -81,6 +81,22 @@ static Err fix_context(const Config *c, PlanFixed *f)
                     context_name(kind));
 }
 
+/* Rules are those of all plans, which have the run's tp then. */
+static Err fix_tp(const Config *c, PlanFixed *f)
+{
+    const char *text = c->parallel_tp_weights.text;
+    f->tp_search = config_searches_tp(c);
+    f->tp_weights = NULL;
+    if (f->tp_search || strcmp(text, "megatron") == 0) return OK;
+    if (f->tp <= 1)
+        return err_fail(ERR_CONFIG,
+                        "parallel.tp_weights=%.80s: a search fixes rules for one number of ranks "
+                        "along tp; set mesh.tp too, or parallel.tp_weights=megatron or search",
+                        text);
+    f->tp_weights = text;
+    return OK;
+}
+
 static Err fix_key(const Config *c, KeyId key, PlanFixed *f)
 {
     switch (key) {
@@ -116,6 +132,8 @@ static Err fix_key(const Config *c, KeyId key, PlanFixed *f)
     case KEY_parallel_sequence:
         f->sequence = c->parallel_sequence;
         return OK;
+    case KEY_parallel_tp_weights:
+        return fix_tp(c, f);
     case KEY_parallel_context:
         return fix_context(c, f);
     case KEY_parallel_schedule:
@@ -351,6 +369,7 @@ Err plan_config_of(const Config *base, const PlanPoint *p, Arena *a, Config *out
         TRY(set_text(KEY_parallel_recompute, a, &c, recompute[p->recompute]));
     }
     TRY(set_text(KEY_parallel_sequence, a, &c, p->sequence ? "true" : "false"));
+    if (p->tp_weights) TRY(set_text(KEY_parallel_tp_weights, a, &c, p->tp_weights));
     if (p->mesh.cp > 1) TRY(set_text(KEY_parallel_context, a, &c, context_name(p->context)));
     if (p->mesh.cp == 1) TRY(set_text(KEY_parallel_tokens, a, &c, "auto"));
     if (p->mesh.pp > 1) {

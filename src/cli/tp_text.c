@@ -38,8 +38,7 @@ static bool kind_text(const Job *job, const Graph *g, const char *before, Text *
 static void table_text(const TpChoice *c, Text *t)
 {
     text_add(t,
-             "             found by search at %s%s: a micro-batch in one unit, forward and "
-             "backward\n"
+             "             found by search at %s%s, without latencies: a sequence in one unit\n"
              "             kind           Megatron ms       found ms\n",
              c->rates ? "the rates of " : "default rates", c->rates ? c->rates : "");
     for (int i = 0; i < c->n_kinds; i++)

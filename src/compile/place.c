@@ -208,7 +208,8 @@ static Err choose_parts(const PlacedGraph *p, const unsigned *pinned, PlaceConte
 }
 
 /* Along cp seconds decide: there repeated work is what a saved transfer costs. Along tp Megatron's
- * pins of weights leave few choices, and bytes decide; other layouts of weights leave more. */
+ * pins of weights leave few choices, and bytes decide; other layouts of weights leave more. Their
+ * seconds are linear, so that micro-batches of all sizes have the same placements. */
 static Err choose_axis(PlacedGraph *p, const unsigned *pinned, int axis, const CompileOptions *o,
                        Arena *temp)
 {
@@ -216,7 +217,13 @@ static Err choose_axis(PlacedGraph *p, const unsigned *pinned, int axis, const C
     RowChoice *choice;
     PlaceContext *a;
     TRY(place_open_axis(p, pinned, axis, o, temp, &a));
-    if (a->context || o->strategy->by_seconds) place_price_axis(a, cost_default_rates());
+    if (a->context) place_price_axis(a, cost_default_rates());
+    if (!a->context && o->strategy->by_seconds) {
+        CostRates *rates;
+        TRY(ARENA_NEW(temp, 1, &rates));
+        *rates = cost_linear_rates(cost_default_rates());
+        place_price_axis(a, rates);
+    }
     TRY(ARENA_NEW(temp, g->n_nodes + 1, &choice));
     if (o->strategy->by_seconds && !a->context) {
         TRY(choose_parts(p, pinned, a, &choice));

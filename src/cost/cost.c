@@ -1,6 +1,8 @@
 /* cost.c -- rooflines of ops. */
 #include "cost/cost_parts.h"
 
+#include <math.h>
+#include <string.h>
 #include "ir/pairs.h"
 
 /* H100 SXM, 8 per node. Rates of GEMM and attention are about 60% and 45% of NVIDIA's dense peaks
@@ -24,6 +26,20 @@ WorkClass cost_class(OpId op)
 {
     if (op_info(op)->class != CLASS_HEAVY) return WORK_POINTWISE;
     return op_visits(op) || op_attends_along(op) ? WORK_ATTENTION : WORK_GEMM;
+}
+
+CostRates cost_linear_rates(const CostRates *r)
+{
+    CostRates out = {.memory_Bps = INFINITY, .host_Bps = r->host_Bps, .n_levels = r->n_levels};
+    memcpy(out.flops_per_s, r->flops_per_s, sizeof out.flops_per_s);
+    for (int t = 0; t < N_DTYPES; t++)
+        if (out.flops_per_s[WORK_POINTWISE][t] > r->memory_Bps)
+            out.flops_per_s[WORK_POINTWISE][t] = r->memory_Bps;
+    for (int i = 0; i < r->n_levels; i++) {
+        out.level[i] = r->level[i];
+        out.level[i].latency_s = out.level[i].pair_latency_s = 0;
+    }
+    return out;
 }
 
 static double operand_bytes(const Operand *o, const Dims *d, DType dtype)

@@ -136,6 +136,11 @@ typedef struct {
  * SXM nodes of 8 (the table in cost.c has the origin of each). */
 const CostRates *cost_default_rates(void);
 
+/* Local. The same rates without what does not grow with the tokens: latencies, launches, weights
+ * that are read, tiles, measured shapes. Seconds are linear in the sequences of a micro-batch.
+ * Pointwise work moves about a byte for each flop. */
+CostRates cost_linear_rates(const CostRates *r);
+
 /* ---- ops ---- */
 
 /* The work of an op on one rank. Flops and bytes are linear in the extents that are sharded, so a

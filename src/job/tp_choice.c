@@ -49,14 +49,14 @@ static Err find_fixed(const Model *m, int unit, Arena *temp, const bool **out)
 typedef struct {
     Job job;
     CostRates rates;
+    double sequences; /* of a rank in a step */
     TpSearchResult found[MAX_KINDS];
 } Chooser;
 
 static Err search_kind(Chooser *c, int kind, double element_s, Arena *temp)
 {
     const Model *m = &c->job.model;
-    TpSearchOptions set = {
-        .rates = &c->rates, .micros = c->job.settings.micros, .element_s = element_s};
+    TpSearchOptions set = {.rates = &c->rates, .micros = c->sequences, .element_s = element_s};
     int unit = 0;
     while (m->unit[unit].kind != kind) unit++;
     TRY(find_fixed(m, unit, temp, &set.fixed));
@@ -110,15 +110,37 @@ static Err write_rules(const Chooser *c, Arena *arena, const char **out)
     return OK;
 }
 
+/* The job with one sequence, on one stage, and with as much dp as experts need. Seconds are linear
+ * in the sequences of a rank, in micro-batches of whatever size. */
+static JobSettings one_sequence(const JobSettings *s)
+{
+    JobSettings one = *s;
+    ParallelSettings *p = &one.parallel;
+    const int inner = max_int(p->mesh.cp, 1) * max_int(p->mesh.tp, 1),
+              experts = max_int(p->mesh.ep, 1) * max_int(p->mesh.etp, 1);
+    one.batch.sequences = one.micros = 1;
+    one.schedule = p->schedule = "1f1b";
+    one.n_stage_rules = 0;
+    p->mesh.dp_replicate = p->mesh.dp_shard = p->mesh.pp = 1;
+    while (p->mesh.dp_shard * inner % experts != 0) p->mesh.dp_shard++;
+    p->rank = p->chunks = p->slices = p->group = 0;
+    p->cuts = NULL;
+    p->split = NULL;
+    p->fold = 1;
+    p->evict = false;
+    p->tp_weights = NULL;
+    p->tp_choice = NULL;
+    return one;
+}
+
 static Err choose(const JobSettings *s, double byte_s, Arena *temp, Chooser *c)
 {
-    JobSettings set = *s;
-    set.parallel.tp_weights = NULL;
-    set.parallel.tp_choice = NULL;
-    set.parallel.rank = 0;
-    TRY(job_share(&set, temp, &c->job));
-    c->rates = job_context_rates(s);
-    const double element_s = element_seconds(s, &c->rates, byte_s);
+    const JobSettings one = one_sequence(s);
+    const CostRates rates = job_context_rates(s);
+    TRY(job_share(&one, temp, &c->job));
+    c->rates = cost_linear_rates(&rates);
+    c->sequences = (double)s->micros * (double)s->batch.sequences;
+    const double element_s = element_seconds(s, &rates, byte_s);
     for (int k = 0; k < c->job.model.n_kinds; k++) TRY(search_kind(c, k, element_s, temp));
     return OK;
 }

@@ -13,7 +13,7 @@
 
 typedef struct {
     const char *kind;
-    double seconds, megatron_s; /* of a micro-batch in one unit, with its share of a step */
+    double seconds, megatron_s; /* of a sequence in one unit, with its share of a step */
     bool exact;
 } TpChoiceKind;
 

@@ -42,8 +42,8 @@ typedef struct {
 static bool same_family(const PlanPoint *a, const PlanPoint *b)
 {
     return memcmp(&a->mesh, &b->mesh, sizeof a->mesh) == 0 && a->micro == b->micro &&
-           a->sequence == b->sequence && a->context == b->context && a->schedule == b->schedule &&
-           a->chunks == b->chunks && a->by_cost == b->by_cost;
+           a->sequence == b->sequence && a->tp_search == b->tp_search && a->context == b->context &&
+           a->schedule == b->schedule && a->chunks == b->chunks && a->by_cost == b->by_cost;
 }
 
 /* The nodes of a family follow each other. */
@@ -383,6 +383,8 @@ Err plan_mixed(PlanSearch *s, const MixedRequest *r, MixedPlan *out)
     TRY(solve_first(&m));
     TRY(open_heap(&m));
     TRY(search_families(&m));
+    bool differs;
+    if (out->found) TRY(search_settle(s, &out->point, &differs));
     out->bound_s = m.best_s;
     for (int i = 0; i < m.n; i++)
         if (m.family[i].bound_s < out->bound_s) out->bound_s = m.family[i].bound_s;

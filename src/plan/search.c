@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+enum { MAX_TWIN = 12 }; /* ZeRO levels x recomputations */
+
 typedef struct {
     const PlanNode *node;
     int *at; /* [n]: indices of nodes */
@@ -43,6 +45,22 @@ static int pop(NodeHeap *h)
     return top;
 }
 
+/* The node of the plan with Megatron's layouts of weights, whose ideal bound is the same: it is a
+ * few nodes before; NULL: it is not in the space. */
+static const PlanNode *twin(const PlanNode *node)
+{
+    const PlanPoint *p = &node->point;
+    for (int back = 1; p->tp_search && back <= MAX_TWIN && plan_same_mesh(p, &node[-back].point);
+         back++) {
+        const PlanPoint *q = &node[-back].point;
+        if (!q->tp_search && q->zero == p->zero && q->recompute == p->recompute &&
+            q->mesh.dp_replicate == p->mesh.dp_replicate && q->schedule == p->schedule &&
+            q->chunks == p->chunks && q->by_cost == p->by_cost && q->micro == p->micro)
+            return &node[-back];
+    }
+    return NULL;
+}
+
 Err plan_search_open(PlanSearch *s)
 {
     PlanPoint *point;
@@ -52,8 +70,15 @@ Err plan_search_open(PlanSearch *s)
     for (int i = 0; i < s->n; i++) {
         LayoutBound layout;
         PlanBound bound;
-        TRY(cache_ideal(s, &point[i], &layout));
         s->node[i] = (PlanNode){.point = point[i], .time = -1};
+        const PlanNode *same = i >= MAX_TWIN ? twin(&s->node[i]) : NULL;
+        if (same) {
+            s->node[i] = *same;
+            s->node[i].point = point[i];
+            s->counts.refused += same->level == LEVEL_REFUSED;
+            continue;
+        }
+        TRY(cache_ideal(s, &point[i], &layout));
         const Err err = search_bound(s, &point[i], &layout, &bound);
         if (err != OK && err != ERR_CONFIG) return err;
         s->node[i].level = err == OK ? LEVEL_IDEAL : LEVEL_REFUSED;

@@ -2,12 +2,14 @@
  *
  *     scaled      tp cp ep etp sequence context                       on the ideal machine
  *     units       tp cp ep etp sequence context recompute micro       for all pp, dp and ZeRO
+ *     choices     tp cp ep etp sequence context dp                    layouts of weights along tp
  *     summaries   the same, dp, ZeRO, whether pp > 1 and the ends are on two stages
  *     chunks      chunks, and for a split by cost recompute and micro
  *     moves       the same, schedule, stages, micro-batches */
 #include "plan/search_parts.h"
 
 #include <string.h>
+#include "job/tp_choice.h"
 #include "plan/ideal.h"
 #include "plan/operators.h"
 #include "schedule/chunks.h"
@@ -15,7 +17,7 @@
 #include "schedule/moves.h"
 #include "schedule/passes.h"
 
-enum { KEY_WORDS = 14 };
+enum { KEY_WORDS = 15 };
 static const size_t PLACES_BYTES = (size_t)1 << 28; /* of addresses */
 
 typedef struct {
@@ -35,7 +37,7 @@ typedef struct {
 
 struct PlanCache {
     Arena *arena;
-    CacheTable scaled, units, summaries, chunks, moves;
+    CacheTable scaled, units, choices, summaries, chunks, moves;
     Cluster *machine; /* the ideal one */
     LayoutBound *ideal[RECOMPUTE_FULL + 1];
     const int16_t *class_of;
@@ -116,7 +118,55 @@ static CacheKey unit_key(const PlanPoint *p)
     CacheKey key = {
         {p->mesh.tp, p->mesh.cp, p->sequence, p->context, p->recompute, p->micro, experts}};
     key.word[KEY_WORDS - 1] = p->offload;
+    key.word[KEY_WORDS - 2] = hash_text(p->tp_weights);
     return key;
+}
+
+/* ---- layouts of weights along tp ---- */
+
+/* Of the point's mesh without stages, with state that is not sharded: all ZeRO levels and
+ * schedules have the same. */
+static Err search_tp(PlanSearch *s, const PlanPoint *p, const char **rules)
+{
+    PlanPoint q = *p;
+    q.mesh.pp = 1;
+    q.zero = q.chunks = 0;
+    q.by_cost = q.tp_search = false;
+    q.schedule = "1f1b";
+    q.recompute = RECOMPUTE_NONE;
+    q.zero_weights = q.tp_weights = NULL;
+    q.unit = NULL;
+    JobSettings job = search_job(s, &q);
+    job.parallel.cluster = s->space.cluster;
+    TpChoice c;
+    const Err err = job_choose_tp(&job, 0, s->cache->arena, &c);
+    if (err != OK && err != ERR_CONFIG) return err;
+    *rules = err == OK ? c.rules : NULL;
+    return OK;
+}
+
+Err search_settle(PlanSearch *s, PlanPoint *p, bool *differs)
+{
+    PlanPoint q = *p;
+    CacheEntry *e;
+    bool is_new;
+    *differs = true;
+    if (!p->tp_search || p->tp_weights) return OK;
+    q.recompute = RECOMPUTE_NONE;
+    q.offload = false;
+    q.micro = 0; /* any */
+    CacheKey key = unit_key(&q);
+    key.word[7] = plan_dp(p);
+    TRY(lookup(&s->cache->choices, &key, s->cache->arena, &e, &is_new));
+    if (is_new) {
+        const char *rules;
+        TRY(search_tp(s, p, &rules));
+        TRY(lookup(&s->cache->choices, &key, s->cache->arena, &e, &is_new));
+        e->value = (void *)(uintptr_t)rules;
+    }
+    p->tp_weights = e->value;
+    *differs = p->tp_weights != NULL;
+    return OK;
 }
 
 /* ---- compilation ---- */
@@ -169,8 +219,13 @@ static Err units_of(PlanSearch *s, const LayoutSummary *sum, LayoutUnits **out)
     return OK;
 }
 
-Err cache_units(PlanSearch *s, const PlanPoint *p, const LayoutUnits **out)
+Err cache_units(PlanSearch *s, const PlanPoint *point, const LayoutUnits **out)
 {
+    PlanPoint settled = *point, *p = &settled;
+    bool differs;
+    *out = NULL;
+    TRY(search_settle(s, p, &differs));
+    if (!differs) return OK;
     CacheKey key = unit_key(p);
     const PlanPoint q = without_data(p);
     const int micros = some_micros(s, p);
@@ -269,6 +324,9 @@ Err cache_scaled(PlanSearch *s, const PlanPoint *p, LayoutBound *out)
 {
     const LayoutBound *flops, *pack;
     PlanPoint plain = *p;
+    /* Parts of one sequence may be larger than an equal share of those of several. */
+    if (p->tp_weights && s->space.base->batch.seq_len % (p->mesh.tp * p->mesh.cp) != 0)
+        return cache_ideal(s, p, out);
     plain.recompute = RECOMPUTE_NONE;
     plain.micro = 0; /* any */
     const CacheKey key = unit_key(&plain);
@@ -287,8 +345,13 @@ Err cache_scaled(PlanSearch *s, const PlanPoint *p, LayoutBound *out)
     return OK;
 }
 
-Err cache_summary(PlanSearch *s, const PlanPoint *p, const LayoutSummary **out)
+Err cache_summary(PlanSearch *s, const PlanPoint *point, const LayoutSummary **out)
 {
+    PlanPoint settled = *point, *p = &settled;
+    bool differs;
+    *out = NULL;
+    TRY(search_settle(s, p, &differs));
+    if (!differs) return OK;
     CacheKey key = unit_key(p);
     const JobSettings job = plan_job(&s->space, p);
     CacheEntry *e;

@@ -162,14 +162,19 @@ static int ranks_alike(const PlanSpace *s, const PlanPoint *p)
     const int tp = p->mesh.tp;
     const bool even = c->n_heads % tp == 0 && c->n_kv_heads % tp == 0 && c->ff_width % tp == 0 &&
                       c->vocab % tp == 0 &&
-                      p->micro * s->base->batch.seq_len % (tp * p->mesh.cp) == 0;
+                      p->micro * s->base->batch.seq_len % (tp * p->mesh.cp) == 0 &&
+                      (!p->tp_weights || (c->width % tp == 0 && c->max_positions % tp == 0));
     return even ? tp : 1;
 }
 
 /* Links ranks until one needs more than most_bytes. Along dp the first rank has the largest home;
  * along tp and cp shapes may differ. */
-static Err link_up_to(PlanSearch *s, const PlanPoint *p, double most_bytes, double *bytes)
+static Err link_up_to(PlanSearch *s, const PlanPoint *point, double most_bytes, double *bytes)
 {
+    PlanPoint settled = *point, *p = &settled;
+    bool differs;
+    TRY(search_settle(s, p, &differs));
+    if (!differs) return refused();
     JobSettings set = search_job(s, p);
     const size_t mark = arena_mark(s->temp);
     const int inner = p->mesh.cp * p->mesh.tp, stage = plan_dp(p) * inner;
@@ -222,8 +227,11 @@ static Err raise_level(PlanSearch *s, PlanNode *node)
     PlanBound bound;
     CoarseTime time;
     double bytes;
+    bool differs;
     switch (node->level) {
     case LEVEL_IDEAL:
+        TRY(search_settle(s, &node->point, &differs));
+        if (!differs) return node->level = LEVEL_REFUSED, OK;
         TRY(cache_scaled(s, &node->point, &layout));
         TRY(search_bound(s, &node->point, &layout, &bound));
         node->key_s = larger(node->key_s, bound.step_s);

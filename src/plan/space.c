@@ -29,7 +29,8 @@ enum { N_SCHEDULES = sizeof schedules / sizeof *schedules };
 
 PlanFixed plan_fixed_none(void)
 {
-    return (PlanFixed){.zero = -1, .recompute = -1, .sequence = -1, .context = -1, .by_cost = -1};
+    return (PlanFixed){
+        .zero = -1, .recompute = -1, .sequence = -1, .tp_search = -1, .context = -1, .by_cost = -1};
 }
 
 int plan_dp(const PlanPoint *p) { return p->mesh.dp_replicate * p->mesh.dp_shard; }
@@ -101,6 +102,20 @@ static Err add_recomputes(PointList *l, PlanPoint p)
     return OK;
 }
 
+/* Megatron's layouts of weights and those of a search, which differ in few weights where the stream
+ * is whole: they are not searched there, unless the run asks for it. */
+static Err add_weights(PointList *l, PlanPoint p)
+{
+    const int fixed = l->s->fixed.tp_search;
+    const bool searches = p.mesh.tp > 1 && (p.sequence || fixed == 1);
+    p.tp_weights = p.mesh.tp > 1 ? l->s->fixed.tp_weights : NULL;
+    for (int search = 0; search <= searches; search++) {
+        p.tp_search = search;
+        if (p.mesh.tp == 1 || allows(fixed, search)) TRY(add_recomputes(l, p));
+    }
+    return OK;
+}
+
 static Err add_layouts(PointList *l, PlanPoint p)
 {
     static const ContextKind ways[] = {CONTEXT_GATHER, CONTEXT_RING, CONTEXT_ULYSSES};
@@ -110,7 +125,7 @@ static Err add_layouts(PointList *l, PlanPoint p)
         for (int c = 0; c < (p.mesh.cp > 1 ? 3 : 1); c++) {
             p.context = p.mesh.cp > 1 ? ways[c] : CONTEXT_AUTO;
             if (p.mesh.cp > 1 && !allows(l->s->fixed.context, (int)p.context)) continue;
-            TRY(add_recomputes(l, p));
+            TRY(add_weights(l, p));
         }
     }
     return OK;
@@ -241,6 +256,8 @@ JobSettings plan_job(const PlanSpace *s, const PlanPoint *p)
     job.parallel.zero_weights = p->zero_weights;
     job.parallel.reduce_each = p->zero >= 2 && !p->zero_weights;
     job.parallel.sequence = p->sequence;
+    job.parallel.tp_weights = p->tp_weights;
+    job.parallel.tp_choice = NULL;
     job.parallel.context = p->context;
     job.parallel.schedule = p->schedule;
     job.parallel.chunks = p->chunks;
@@ -301,6 +318,8 @@ void plan_point_text(const PlanPoint *p, Text *t)
     if (p->mesh.dp_replicate > 1) text_add(t, " (%d replicas)", p->mesh.dp_replicate);
     if (p->mesh.tp > 1) text_add(t, " tp=%d", p->mesh.tp);
     if (p->sequence) text_add(t, " sequence");
+    if (p->tp_search) text_add(t, " tp_weights=search");
+    if (p->tp_weights && !p->tp_search) text_add(t, " tp_weights=%s", p->tp_weights);
     if (p->mesh.ep > 1) text_add(t, " ep=%d", p->mesh.ep);
     if (p->mesh.etp > 1) text_add(t, " etp=%d", p->mesh.etp);
     if (p->mesh.cp > 1) text_add(t, " cp=%d context=%s", p->mesh.cp, context_name(p->context));

@@ -8,6 +8,7 @@
  *       experts ep x etp                a mixture of experts: ep divides them, etp is 1 or tp
  *       recompute none selective full
  *       sequence parallelism            tp > 1
+ *       layouts of weights along tp     Megatron's; with sequence parallelism those of a search too
  *       context gather ring ulysses     cp > 1
  *
  * Plans whose layers differ have ZeRO and recomputation of their own in each layer (mixed.h).
@@ -27,7 +28,9 @@ typedef struct {
     const char *zero_weights; /* as UnitOptions.zero_weights: of all units; NULL: none */
     Recompute recompute;
     bool sequence;
-    ContextKind context; /* CONTEXT_AUTO: cp is 1 */
+    bool tp_search;         /* layouts of weights along tp are those of a search, not Megatron's */
+    const char *tp_weights; /* as ParallelSettings.tp_weights; of a search: set by search_settle */
+    ContextKind context;    /* CONTEXT_AUTO: cp is 1 */
     const char *schedule;
     int chunks;        /* 0: the schedule's default */
     bool by_cost;      /* layers are divided among chunks by flops, not evenly */
@@ -51,6 +54,8 @@ typedef struct {
     int64_t micro;             /* 0: free */
     int zero, recompute;       /* -1: free */
     int sequence, context;     /* -1: free */
+    int tp_search;             /* -1: free; 0 with tp_weights: those rules */
+    const char *tp_weights;    /* NULL: Megatron's */
     const char *schedule;      /* NULL: free */
     int chunks;                /* 0: free */
     int by_cost;               /* -1: free */

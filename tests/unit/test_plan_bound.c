@@ -65,13 +65,19 @@ static double simulated_bytes(SmallSpace *t, const PlanPoint *p)
     return most;
 }
 
-/* A point of the space; every third has weights with a ZeRO level of their own. */
+/* A point of the space; every third has weights with a ZeRO level of their own. Of those with tp
+ * many have layouts of weights along it that a search found, or other ones. */
 static PlanPoint random_point(SmallSpace *t, uint64_t *seed)
 {
     static const char *const rules[] = {"self_attn.*=3", "mlp.*=1", "mlp.down_proj.*=2"};
+    static const char *const layouts[] = {"*down_proj.*=outputs", "*_proj.*=inputs",
+                                          "*embed_tokens.*=inputs,*_proj.*=whole"};
     PlanPoint p = t->s.node[next_random(seed) % (uint64_t)t->s.n].point;
     const uint64_t rule = next_random(seed) % 9;
+    bool differs;
     if (rule < 3 && plan_dp(&p) > 1) p.zero_weights = rules[rule];
+    if (p.mesh.tp > 1 && !p.tp_search && rule % 2) p.tp_weights = layouts[rule % 3];
+    DO(search_settle(&t->s, &p, &differs));
     return p;
 }
 
@@ -79,7 +85,7 @@ static PlanPoint random_point(SmallSpace *t, uint64_t *seed)
 static void memory_is_exact(void **state)
 {
     uint64_t seed = 11;
-    int checked = 0;
+    int checked = 0, laid_out = 0;
     (void)state;
     for (int n = 0; n < 20; n++) {
         PlanFixed fixed = plan_fixed_none();
@@ -93,30 +99,33 @@ static void memory_is_exact(void **state)
             if (plan_link(&t.s, &p, &bytes) != OK) continue;
             const double all = simulated_bytes(&t, &p);
             checked++;
+            laid_out += p.tp_weights != NULL;
             if (all != bytes)
                 fail_msg("space %d: linked %.0f bytes, all ranks %.0f", n, bytes, all);
         }
         close_small(&t);
     }
-    assert_true(checked >= 200);
+    assert_true(checked >= 200 && laid_out >= 20);
 }
 
 static void random_plans(void **state)
 {
     const PlanFixed none = plan_fixed_none();
     uint64_t seed = 7;
-    int checked = 0;
+    int checked = 0, laid_out = 0;
     (void)state;
     for (int n = 0; n < 12; n++) {
         SmallSpace t;
         open_small(&t, n, &none);
         for (int i = 0; i < 25; i++) {
             const PlanPoint p = random_point(&t, &seed);
-            checked += check_point(&t, &p);
+            const bool known = check_point(&t, &p);
+            checked += known;
+            laid_out += known && p.tp_weights;
         }
         close_small(&t);
     }
-    assert_true(checked >= 200);
+    assert_true(checked >= 200 && laid_out >= 20);
 }
 
 int main(void)

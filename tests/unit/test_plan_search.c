@@ -16,6 +16,33 @@ static void finds_the_optimum(void **state)
     }
 }
 
+/* Plans whose weights are laid out along tp by a search, beside Megatron's. */
+static void finds_searched_layouts(void **state)
+{
+    PlanFixed fixed = plan_fixed_none();
+    int searched = 0, best = 0;
+    (void)state;
+    fixed.by_cost = fixed.recompute = 0;
+    fixed.sequence = 1;
+    fixed.micro = 2;
+    fixed.schedule = "1f1b";
+    for (int n = 0; n < 3; n += 2) {
+        SmallSpace t;
+        PlanRanking r;
+        check_space(n, &fixed);
+        open_small(&t, n, &fixed);
+        for (int i = 0; i < t.s.n; i++) searched += t.s.node[i].point.tp_search;
+        close_small(&t);
+        fixed.tp = 2;
+        open_small(&t, n, &fixed);
+        DO(plan_search(&t.s, 1e12, 1, false, &r));
+        if (r.n) best += t.s.node[r.node[0]].point.tp_weights != NULL;
+        close_small(&t);
+        fixed.tp = 0;
+    }
+    assert_true(searched > 0 && best > 0);
+}
+
 /* With few nodes the certificate is a gap: its bound is not above the optimum. */
 static void few_nodes_give_a_gap(void **state)
 {
@@ -130,8 +157,8 @@ static void keeps_what_is_fixed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(finds_the_optimum), cmocka_unit_test(few_nodes_give_a_gap),
-        cmocka_unit_test(links_up_to_the_limit), cmocka_unit_test(is_ordered_and_repeats),
-        cmocka_unit_test(keeps_what_is_fixed)};
+        cmocka_unit_test(finds_the_optimum),      cmocka_unit_test(finds_searched_layouts),
+        cmocka_unit_test(few_nodes_give_a_gap),   cmocka_unit_test(links_up_to_the_limit),
+        cmocka_unit_test(is_ordered_and_repeats), cmocka_unit_test(keeps_what_is_fixed)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

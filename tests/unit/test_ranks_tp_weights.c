@@ -109,7 +109,7 @@ static void megatron_may_be_written(void **state)
     DO(world_run_job(&w, &plain));
     w.set.parallel.tp_weights = rules;
     DO(world_run_job(&w, &written));
-    assert_true(world_differ_all(&plain, &written) == 0);
+    assert_true(world_differ_all(&plain, &written) <= 1e-12); /* sums may be in another order */
     for (int r = 0; r < 4; r++)
         assert_int_equal(plain.bytes[r][ARENA_STATE], written.bytes[r][ARENA_STATE]);
     world_result_close(&plain);

@@ -11,6 +11,7 @@ static JobSettings settings(const char *model, int tp, bool sequence)
     JobSettings s = test_job_settings(model, JOB_STEP);
     s.parallel.mesh.tp = tp;
     s.parallel.sequence = sequence;
+    s.micros = 64;
     return s;
 }
 
@@ -47,8 +48,8 @@ static size_t state_bytes(JobSettings s, const char *rules, Arena *arena)
     return job->linked.bytes[ARENA_STATE];
 }
 
-/* In a model that is all latency, whole weights are the fastest; with a price for memory they are
- * not, and the state is no larger than Megatron's. */
+/* With many micro-batches whole weights are the fastest; with a price for memory they are not, and
+ * the state is no larger than Megatron's. */
 static void memory_has_a_price(void **state)
 {
     (void)state;
