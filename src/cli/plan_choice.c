@@ -197,6 +197,7 @@ Err plan_fixed_of(const Config *c, PlanFixed *out)
 static void need_axis(KeyId key, PlanFixed *f)
 {
     f->over_cp = f->over_cp || key == KEY_parallel_context;
+    f->over_tp = f->over_tp || key == KEY_parallel_tp_weights;
     f->over_pp = f->over_pp || key == KEY_parallel_schedule || key == KEY_parallel_chunks ||
                  key == KEY_parallel_split;
 }

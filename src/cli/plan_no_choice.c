@@ -106,7 +106,8 @@ static bool shares_text(const PlanSpace *s, Text *t)
 {
     const PlanFixed *f = &s->fixed;
     const int others = (f->tp ? f->tp : 1) * (f->pp ? f->pp : 1);
-    if (f->sequence > 0 && alone_text(s, "tp", least_ranks(f->tp, true), t)) return true;
+    if ((f->sequence > 0 || f->over_tp) && alone_text(s, "tp", least_ranks(f->tp, true), t))
+        return true;
     if (f->zero <= 0 || (s->ranks > others && f->dp != 1)) return false;
     text_add(t, "ZeRO shards over two or more ranks along dp and cp, and the keys leave one");
     return true;

@@ -129,13 +129,20 @@ static bool rule_matches(const TpRule *r, const Graph *g, const char *name)
            text_glob_part(slash + 1, r->length - kind - 1, name);
 }
 
+/* Where the first rule that matches the weight begins; NULL: none does. */
+static const char *first_rule(const char *rules, const Graph *g, int weight)
+{
+    TpRule r;
+    while (next_rule(&rules, &r))
+        if (rule_matches(&r, g, g->param[weight].name)) return r.at;
+    return NULL;
+}
+
 int tp_weight_rule(const char *rules, const Graph *g, int weight)
 {
     TpRule r;
-    if (!tp_weight_is_open(g, weight)) return -1;
-    while (next_rule(&rules, &r))
-        if (rule_matches(&r, g, g->param[weight].name)) return r.layout;
-    return -1;
+    const char *at = tp_weight_is_open(g, weight) ? first_rule(rules, g, weight) : NULL;
+    return at && next_rule(&at, &r) ? r.layout : -1;
 }
 
 /* The open weights of all kinds, each name once; returns their number. */
@@ -152,39 +159,47 @@ static int open_names(const Model *m, const char **name)
     return n;
 }
 
-static Err no_match(const Model *m, const char *pattern, Arena *temp)
+static Err no_match(const TpCheck *c, const char *pattern)
 {
+    const Model *m = c->m;
     int n = 0;
     const char **name, *list;
     for (int k = 0; k < m->n_kinds; k++) n += m->kind[k].n_params;
-    TRY(ARENA_NEW(temp, n + 1, &name));
+    TRY(ARENA_NEW(c->temp, n + 1, &name));
     n = open_names(m, name);
     const char *near = text_nearest(pattern, name, n);
-    Text t = text_in(temp);
+    Text t = text_in(c->temp);
     for (int i = 0; i < n; i++) text_add(&t, "%s%s", i ? ", " : "", name[i]);
     TRY(text_done(&t, &list));
     return err_fail(ERR_CONFIG,
-                    "parallel.tp_weights=%s: matches no weight whose layout along tp can be "
-                    "chosen%s%s%s; biases follow their weights, and they are %s",
-                    pattern, near ? "; did you mean " : "", near ? near : "", near ? "?" : "",
-                    list);
+                    "%s=%s: matches no weight whose layout along tp can be chosen%s%s%s; there are "
+                    "%s, and biases follow their weights",
+                    c->key, pattern, near ? "; did you mean " : "", near ? near : "",
+                    near ? "?" : "", list);
 }
 
-/* Checks the weights of a kind that the rule decides; *found: it matches one. */
-static Err check_kind(const Strategy *s, const Graph *g, const TpRule *r, int tp, bool *found)
+/* What a rule does. */
+typedef struct {
+    bool matches, decides;
+} RuleEffect;
+
+/* Checks the weights of a kind that the rule decides. */
+static Err check_kind(const TpCheck *c, const Graph *g, const TpRule *r, RuleEffect *effect)
 {
     for (int i = 0; i < g->n_params; i++) {
         int64_t grains;
         const char *what;
         if (!tp_weight_is_open(g, i) || !rule_matches(r, g, g->param[i].name)) continue;
-        *found = true;
-        if (tp_weight_fits(s, g, i, (TpLayout)r->layout, tp, &grains, &what)) continue;
+        effect->matches = true;
+        if (first_rule(c->rules, g, i) != r->at) continue;
+        effect->decides = true;
+        if (tp_weight_fits(c->s, g, i, (TpLayout)r->layout, c->tp, &grains, &what)) continue;
         return err_fail(ERR_CONFIG,
-                        "parallel.tp_weights: %s of %s=%s has %lld %s, too few for the %d ranks "
-                        "of mesh.tp; set it whole%s, or mesh.tp=%lld",
-                        g->param[i].name, g->kind, layout_name[r->layout], (long long)grains, what,
-                        tp, r->layout == TP_INPUTS ? " or outputs" : " or inputs",
-                        (long long)grains);
+                        "%s: %s of %s=%s has %lld %s, too few for the %d ranks of mesh.tp; set it "
+                        "whole%s, or mesh.tp=%lld",
+                        c->key, g->param[i].name, g->kind, layout_name[r->layout],
+                        (long long)grains, what, c->tp,
+                        r->layout == TP_INPUTS ? " or outputs" : " or inputs", (long long)grains);
     }
     return OK;
 }
@@ -206,65 +221,71 @@ bool tp_weights_keep_heads(const Mesh *mesh)
     return mesh_parts(mesh, VIEW_DENSE, mesh_axes(mesh, VIEW_DENSE, "cp")) > 1;
 }
 
-static Err check_heads(const Graph *g, const char *rules)
+static Err check_heads(const TpCheck *c, const Graph *g)
 {
     for (int i = 0; i < g->n_params; i++) {
-        const int rule = tp_weight_rule(rules, g, i);
+        const int rule = tp_weight_rule(c->rules, g, i);
         if (rule < 0 || rule == TP_OUTPUTS || !tp_weight_makes_heads(g, i)) continue;
         return err_fail(ERR_CONFIG,
-                        "parallel.tp_weights: %s of %s=%s with mesh.cp: the heads of queries, keys "
-                        "and values stay on their ranks of tp while tokens are on those of cp; set "
-                        "it to outputs, or mesh.cp=1",
-                        g->param[i].name, g->kind, layout_name[rule]);
+                        "%s: %s of %s=%s with mesh.cp: the heads of queries, keys and values stay "
+                        "on their ranks of tp while tokens are on those of cp; set it to outputs, "
+                        "or mesh.cp=1",
+                        c->key, g->param[i].name, g->kind, layout_name[rule]);
     }
     return OK;
 }
 
 /* Copies of key heads are where the heads are that read them: with other queries, keys or values
  * they would have no place. */
-static Err check_copies(const Strategy *s, const Graph *g, const char *rules, int tp)
+static Err check_copies(const TpCheck *c, const Graph *g)
 {
+    const Strategy *s = c->s;
     int copies = -1, other = -1;
     for (int i = 0; i < g->n_params; i++) {
         if (!tp_weight_is_open(g, i) || !tp_weight_makes_heads(g, i)) continue;
-        const int rule = tp_weight_rule(rules, g, i);
+        const int rule = tp_weight_rule(c->rules, g, i);
         const int layout = rule < 0 ? (int)tp_weight_default(g, i) : rule;
         if (layout != TP_OUTPUTS) other = i;
-        if (layout == TP_OUTPUTS && tp_weight_has_copies(s, g, i, tp)) copies = i;
+        if (layout == TP_OUTPUTS && tp_weight_has_copies(s, g, i, c->tp)) copies = i;
     }
     if (copies < 0 || other < 0) return OK;
     return err_fail(ERR_CONFIG,
-                    "parallel.tp_weights: %s of %s is not along outputs, but %s is: mesh.tp=%d "
-                    "does not divide the %lld key heads, so ranks have copies of them, beside the "
-                    "heads that read them; set queries, keys and values all to outputs, or keys "
-                    "and values to whole or inputs",
-                    g->param[other].name, g->kind, g->param[copies].name, tp,
+                    "%s: %s of %s is not along outputs, but %s is: mesh.tp=%d does not divide the "
+                    "%lld key heads, so ranks have copies of them, beside the heads that read "
+                    "them; set queries, keys and values all to outputs, or keys and values to "
+                    "whole or inputs",
+                    c->key, g->param[other].name, g->kind, g->param[copies].name, c->tp,
                     (long long)s->key_heads);
 }
 
-Err tp_weights_check(const Strategy *s, const Model *m, const char *rules, const Mesh *mesh,
-                     Arena *temp)
+static Err check_rule(const TpCheck *c, const TpRule *r)
 {
-    const int tp = mesh_parts(mesh, VIEW_DENSE, mesh_axes(mesh, VIEW_DENSE, "tp"));
-    const char *rest = rules;
+    const char *pattern;
+    RuleEffect effect = {0};
+    Text t = text_in(c->temp);
+    text_add(&t, "%.*s", min_int((int)r->length, 80), r->at);
+    TRY(text_done(&t, &pattern));
+    if (r->layout < 0)
+        return err_fail(ERR_CONFIG,
+                        "%s=%s: write a pattern of names of weights and outputs, inputs or whole, "
+                        "as *.k_proj.*=whole",
+                        c->key, pattern);
+    for (int k = 0; k < c->m->n_kinds; k++) TRY(check_kind(c, &c->m->kind[k], r, &effect));
+    if (!effect.matches) return no_match(c, pattern);
+    if (effect.decides) return OK;
+    return err_fail(ERR_CONFIG,
+                    "%s=%s=%s: patterns before it match all its weights, and the first one "
+                    "decides; write it first, or leave it out",
+                    c->key, pattern, layout_name[r->layout]);
+}
+
+Err tp_weights_check(const TpCheck *c)
+{
     TpRule r;
-    while (next_rule(&rest, &r)) {
-        const char *pattern;
-        bool found = false;
-        Text t = text_in(temp);
-        text_add(&t, "%.*s", (int)min_int((int)r.length, 80), r.at);
-        TRY(text_done(&t, &pattern));
-        if (r.layout < 0)
-            return err_fail(ERR_CONFIG,
-                            "parallel.tp_weights=%s: write a pattern of names of weights and "
-                            "outputs, inputs or whole, as *.k_proj.*=whole",
-                            pattern);
-        for (int k = 0; k < m->n_kinds; k++) TRY(check_kind(s, &m->kind[k], &r, tp, &found));
-        if (!found) return no_match(m, pattern, temp);
-    }
-    for (int k = 0; k < m->n_kinds && rules; k++) {
-        TRY(check_copies(s, &m->kind[k], rules, tp));
-        if (tp_weights_keep_heads(mesh)) TRY(check_heads(&m->kind[k], rules));
+    for (const char *rest = c->rules; next_rule(&rest, &r);) TRY(check_rule(c, &r));
+    for (int k = 0; k < c->m->n_kinds && c->rules; k++) {
+        TRY(check_copies(c, &c->m->kind[k]));
+        if (c->keeps_heads) TRY(check_heads(c, &c->m->kind[k]));
     }
     return OK;
 }

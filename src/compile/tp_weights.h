@@ -44,10 +44,18 @@ bool tp_weight_has_copies(const Strategy *s, const Graph *g, int weight, int tp)
  * they are what attention plans move. Then weights that make heads are along outputs. */
 bool tp_weights_keep_heads(const Mesh *mesh);
 
-/* Local. ERR_CONFIG for rules that name no open weight or no layout, or a layout that the ranks of
- * tp cannot have. `s` has the heads of the model. */
-Err tp_weights_check(const Strategy *s, const Model *m, const char *rules, const Mesh *mesh,
-                     Arena *temp);
+/* Rules to check. */
+typedef struct {
+    const char *key, *rules; /* key: as in messages; rules: NULL: none */
+    const Strategy *s;       /* with the heads of the model */
+    const Model *m;
+    int tp;
+    bool keeps_heads; /* tp_weights_keep_heads */
+    Arena *temp;
+} TpCheck;
+/* Local. ERR_CONFIG for rules that name no open weight or no layout, that have no effect, or whose
+ * layout the ranks of tp cannot have. */
+Err tp_weights_check(const TpCheck *c);
 /* Local. The TpLayout that the rules give a weight; -1: none does. Before place runs. */
 int tp_weight_rule(const char *rules, const Graph *g, int weight);
 /* Local. The strategy `base` with the rules of tp_weights_check; NULL: none yet. Its axis tp is

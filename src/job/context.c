@@ -271,7 +271,16 @@ static Err check_tp_weights(const Job *job, Arena *arena)
 {
     const ModelConfig *c = job->settings.config;
     const Strategy s = strategy_with_heads(&strategy_tp, c->n_heads, c->n_kv_heads, c->head_size);
-    return tp_weights_check(&s, &job->model, job->settings.parallel.tp_weights, &job->mesh, arena);
+    char key[WRITTEN_KEY_BYTES];
+    job_written_key(job->settings.origin.tp_weights, "parallel.tp_weights", key);
+    return tp_weights_check(&(TpCheck){
+        .key = key,
+        .rules = job->settings.parallel.tp_weights,
+        .s = &s,
+        .m = &job->model,
+        .tp = mesh_parts(&job->mesh, VIEW_DENSE, mesh_axes(&job->mesh, VIEW_DENSE, "tp")),
+        .keeps_heads = tp_weights_keep_heads(&job->mesh),
+        .temp = arena});
 }
 
 Err job_choose_strategy(Job *job, Arena *arena)

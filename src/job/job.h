@@ -98,7 +98,7 @@ enum { MAX_STAGE_RULES = 16 };
 
 /* Where the patterns of keys were written, for messages: "plan.yaml:18"; NULL: nowhere. */
 typedef struct {
-    const char *recompute, *offload, *zero_weights, *fp8;
+    const char *recompute, *offload, *zero_weights, *tp_weights, *fp8;
 } PatternOrigins;
 
 typedef struct {

@@ -214,7 +214,7 @@ static Err add_mesh(PointList *l, int tp, int cp, int pp)
         .mesh = {
             .dp_replicate = 1, .dp_shard = dp, .tp = tp, .pp = pp, .cp = cp, .ep = 1, .etp = 1}};
     if (!fits(f->tp, tp) || !fits(f->cp, cp) || !fits(f->pp, pp) || !fits(f->dp, dp)) return OK;
-    if ((f->over_cp && cp == 1) || (f->over_pp && pp == 1)) return OK;
+    if ((f->over_cp && cp == 1) || (f->over_tp && tp == 1) || (f->over_pp && pp == 1)) return OK;
     if (dp > s->global) return OK; /* ranks without a sequence */
     return add_experts(l, p);
 }

@@ -49,18 +49,18 @@ enum { MIN_CP_TOKENS = 1024 };
 
 /* Choices that are given. */
 typedef struct {
-    int dp, tp, cp, pp;        /* 0: free */
-    int dp_replicate, ep, etp; /* 0: free */
-    int64_t micro;             /* 0: free */
-    int zero, recompute;       /* -1: free */
-    int sequence, context;     /* -1: free */
-    int tp_search;             /* -1: free; 0 with tp_weights: those rules */
-    const char *tp_weights;    /* NULL: Megatron's */
-    const char *schedule;      /* NULL: free */
-    int chunks;                /* 0: free */
-    int by_cost;               /* -1: free */
-    bool keeps_offload;        /* offload is as in `base` */
-    bool over_cp, over_pp;     /* only meshes with several ranks along the axis */
+    int dp, tp, cp, pp;             /* 0: free */
+    int dp_replicate, ep, etp;      /* 0: free */
+    int64_t micro;                  /* 0: free */
+    int zero, recompute;            /* -1: free */
+    int sequence, context;          /* -1: free */
+    int tp_search;                  /* -1: free; 0 with tp_weights: those rules */
+    const char *tp_weights;         /* NULL: Megatron's */
+    const char *schedule;           /* NULL: free */
+    int chunks;                     /* 0: free */
+    int by_cost;                    /* -1: free */
+    bool keeps_offload;             /* offload is as in `base` */
+    bool over_cp, over_tp, over_pp; /* only meshes with several ranks along the axis */
 } PlanFixed;
 
 typedef struct {

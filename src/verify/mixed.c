@@ -1,6 +1,7 @@
 /* mixed.c -- layouts whose layers differ: every other unit has other options than the layout. */
 #include "verify/mixed.h"
 
+#include <string.h>
 #include "base/text.h"
 #include "compile/tp_weights.h"
 #include "plan/operators.h"
@@ -57,6 +58,16 @@ Err operator_rules(const JobSettings *job, Arena *arena, const char **out)
     return text_done(&t, out);
 }
 
+/* True if a kind before has a weight of that name: the rule for it decides here too. */
+static bool is_ruled(const Model *m, int kind, const char *name)
+{
+    for (int k = 0; k < kind; k++)
+        for (int i = 0; i < m->kind[k].n_params; i++)
+            if (strcmp(m->kind[k].param[i].name, name) == 0 && tp_weight_is_open(&m->kind[k], i))
+                return true;
+    return false;
+}
+
 Err tp_rules(const JobSettings *job, Arena *arena, const char **out)
 {
     const ModelConfig *c = job->config;
@@ -72,7 +83,7 @@ Err tp_rules(const JobSettings *job, Arena *arena, const char **out)
             TpLayout l = (TpLayout)(n % N_TP_LAYOUTS);
             int64_t grains;
             const char *what;
-            if (!tp_weight_is_open(g, i)) continue;
+            if (!tp_weight_is_open(g, i) || is_ruled(&m, k, g->param[i].name)) continue;
             if (job->parallel.mesh.cp > 1 && tp_weight_makes_heads(g, i)) l = TP_OUTPUTS;
             if (l == TP_OUTPUTS && job->parallel.mesh.cp <= 1 && tp_weight_has_copies(&s, g, i, tp))
                 l = TP_INPUTS;

@@ -268,6 +268,36 @@ static void written_plans_are_read(void **state)
     unlink(path);
 }
 
+/* Layouts of weights along tp that the search found are rules in the plan file. */
+static void layouts_along_tp_are_written(void **state)
+{
+    char path[] = "/tmp/sheaf-plan-tp-XXXXXX", out[64], plan[64];
+    (void)state;
+    assert_true(close(mkstemp(path)) == 0);
+    snprintf(out, sizeof out, "-o=%s", path);
+    snprintf(plan, sizeof plan, "--plan=%s", path);
+    assert_int_equal(sheaf_verb(1, "plan", cluster, "--gpus=2", "mesh.tp=2",
+                                "parallel.sequence=true", "parallel.tp_weights=search", out,
+                                "--explain-choice=parallel.tp_weights=megatron", NULL),
+                     0);
+    assert_printed("tp=2 sequence tp_weights=search");
+    assert_printed("CHOICE parallel.tp_weights=megatron");
+    assert_printed("dp=1 tp=2 sequence micro=");
+    assert_int_equal(sheaf_verb(1, "explain", plan, NULL), 0);
+    assert_printed("  tp         embed: all weights");
+    assert_int_equal(sheaf_verb(2, "explain", plan, "parallel.tp_weights=search", NULL), 2);
+    assert_printed("parallel.tp_weights=search: the plan decides it");
+    assert_int_equal(sheaf_verb(1, "plan", cluster, "--gpus=2", "mesh.tp=2",
+                                "parallel.tp_weights=*.down_proj.*=outputs", NULL),
+                     0);
+    assert_printed("tp_weights=*.down_proj.*=outputs");
+    assert_int_equal(sheaf_verb(2, "plan", cluster, "--gpus=2",
+                                "--explain-choice=parallel.tp_weights=*.down_proj.*=whole", NULL),
+                     2);
+    assert_printed("set mesh.tp too, or parallel.tp_weights=megatron or search");
+    unlink(path);
+}
+
 static void refusals(void **state)
 {
     (void)state;
@@ -330,6 +360,7 @@ int main(void)
                                        cmocka_unit_test(choices_have_reasons),
                                        cmocka_unit_test(bad_choices_are_refused),
                                        cmocka_unit_test(written_plans_are_read),
+                                       cmocka_unit_test(layouts_along_tp_are_written),
                                        cmocka_unit_test(refusals),
                                        cmocka_unit_test(unwritable_files)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -136,6 +136,7 @@ static void bad_rules_are_refused(void **state)
         {"mlp.*", "outputs, inputs or whole"},
         {"mlp.*=rows", "outputs, inputs or whole"},
         {"input_layernorm.*=outputs", "matches no weight whose layout along tp can be chosen"},
+        {"mlp.*=whole,mlp.up_proj.*=inputs", "patterns before it match all its weights"},
         {"head/*q_proj.*=whole", "matches no weight"},
         {"*q_proj.*=whole", "self_attn.q_proj.weight of layer is not along outputs"},
         {"*gate_proj.*=outputs", "has 18 outputs, too few for the 19 ranks"},

@@ -76,7 +76,8 @@ static bool pinned_seconds(Bed *b, const TpLayout *layout, double *out)
                      rules[0] ? "," : "", unit->kind, unit->param[i].name,
                      tp_layout_name(layout[i]));
     const int tp = b->o.mesh->view[VIEW_DENSE].size[tp_axis(b->o.mesh)];
-    if (tp_weights_check(b->o.strategy, b->m, rules, b->o.mesh, &b->arena) != OK) return false;
+    const TpCheck check = {"rules", rules, b->o.strategy, b->m, tp, false, &b->arena};
+    if (tp_weights_check(&check) != OK) return false;
     CompileOptions o = b->o;
     Strategy s;
     Graph g;

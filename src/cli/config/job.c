@@ -290,6 +290,7 @@ Err config_job(const Config *c, const ModelConfig *model, JobSettings *out)
                      .optim = optim_settings(c),
                      .parallel = config_parallel(c),
                      .origin = {.recompute = c->origin[KEY_parallel_recompute],
+                                .tp_weights = c->origin[KEY_parallel_tp_weights],
                                 .offload = c->origin[KEY_parallel_offload],
                                 .zero_weights = c->origin[KEY_parallel_zero_weights],
                                 .fp8 = c->origin[KEY_precision_fp8]}};
