@@ -87,6 +87,31 @@ static bool is_again(const Model *m, int kind, const char *name)
     return false;
 }
 
+/* Elements of a weight of a kind on a rank. */
+static double elements_of(const Chooser *c, int kind, int param)
+{
+    const Graph *g = &c->job.model.kind[kind];
+    const ParamInfo *p = &g->param[param];
+    const double tp = max_int(c->job.settings.parallel.mesh.tp, 1);
+    double n = 1;
+    for (int i = 0; i < p->ndim; i++) n *= (double)p->n[i];
+    const bool open = tp_weight_is_open(g, param);
+    const bool whole =
+        open ? c->found[kind].layout[param] == TP_WHOLE : tp_weight_default(g, param) == TP_WHOLE;
+    return whole ? n : n / tp;
+}
+
+static double all_elements(const Chooser *c)
+{
+    const Model *m = &c->job.model;
+    double n = 0;
+    for (int u = 0; u < m->n_units; u++)
+        for (int k = 0; k < m->unit[u].n_params; k++)
+            if (m->param[m->unit[u].param[k]].holder[0] == u)
+                n += elements_of(c, m->unit[u].kind, k);
+    return n;
+}
+
 static Err write_rules(const Chooser *c, Arena *arena, const char **out)
 {
     const Model *m = &c->job.model;
@@ -159,6 +184,7 @@ Err job_choose_tp(const JobSettings *s, double byte_s, Arena *arena, TpChoice *o
         err = arena_string(arena, c->job.model.kind[k].kind, &kind);
         out->kind[out->n_kinds++] = (TpChoiceKind){kind, r->seconds, r->megatron_s, r->exact};
     }
+    if (err == OK) out->elements = all_elements(c);
     if (err == OK) err = write_rules(c, arena, &out->rules);
     arena_close(&temp);
     return err;

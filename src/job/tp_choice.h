@@ -20,6 +20,7 @@ typedef struct {
 struct TpChoice {
     const char *rules; /* of weights that are not as in Megatron; NULL: all are */
     const char *rates; /* the cluster whose rates decided; NULL: the default ones */
+    double elements; /* of weights on a rank, of all units */
     int n_kinds;
     TpChoiceKind kind[MAX_KINDS];
 };

@@ -2,7 +2,7 @@
  *
  *     scaled      tp cp ep etp sequence context                       on the ideal machine
  *     units       tp cp ep etp sequence context recompute micro       for all pp, dp and ZeRO
- *     choices     tp cp ep etp sequence context dp                    layouts of weights along tp
+ *     choices     tp cp ep etp sequence context dp pp                 layouts of weights along tp
  *     summaries   the same, dp, ZeRO, whether pp > 1 and the ends are on two stages
  *     chunks      chunks, and for a split by cost recompute and micro
  *     moves       the same, schedule, stages, micro-batches */
@@ -124,10 +124,25 @@ static CacheKey unit_key(const PlanPoint *p)
 
 /* ---- layouts of weights along tp ---- */
 
+/* The bytes of state on a rank of a stage, with moments and master weights that data ranks share. */
+static double state_bytes(const PlanSearch *s, const PlanPoint *p, double elements)
+{
+    const JobSettings *job = s->space.base;
+    const double narrow = (double)dtype_bytes(job->dtype),
+                 wide = (double)dtype_bytes(dtype_wide(job->dtype));
+    const double moments = job->optim.kind == OPTIM_ADAMW ? 2 : 0;
+    const double shared = (moments + (narrow == wide ? 0 : 1)) * wide;
+    const int shards = p->mesh.dp_shard * p->mesh.cp;
+    return elements / p->mesh.pp * (narrow + wide + shared / shards);
+}
+
 /* Of the point's mesh without stages, with state that is not sharded: all ZeRO levels and
- * schedules have the same. */
+ * schedules have the same. Memory has the least of a few prices at which the state takes no more
+ * than three quarters of a device, so that there is room for activations. */
 static Err search_tp(PlanSearch *s, const PlanPoint *p, const char **rules)
 {
+    static const double price[] = {0,     2e-12, 5e-12, 1e-11,
+                                   2e-11, 5e-11, 1e-10, 1e-9}; /* s / byte */
     PlanPoint q = *p;
     q.mesh.pp = 1;
     q.zero = q.chunks = 0;
@@ -139,9 +154,14 @@ static Err search_tp(PlanSearch *s, const PlanPoint *p, const char **rules)
     JobSettings job = search_job(s, &q);
     job.parallel.cluster = s->space.cluster;
     TpChoice c;
-    const Err err = job_choose_tp(&job, 0, s->cache->arena, &c);
-    if (err != OK && err != ERR_CONFIG) return err;
-    *rules = err == OK ? c.rules : NULL;
+    *rules = NULL;
+    for (size_t i = 0; i < sizeof price / sizeof *price; i++) {
+        const Err err = job_choose_tp(&job, price[i], s->cache->arena, &c);
+        if (err != OK) return err == ERR_CONFIG ? OK : err; /* refused: it differs in nothing */
+        *rules = c.rules;
+        if (!c.rules || state_bytes(s, p, c.elements) <= 0.75 * s->space.cluster->memory_bytes)
+            return OK;
+    }
     return OK;
 }
 
@@ -156,7 +176,9 @@ Err search_settle(PlanSearch *s, PlanPoint *p, bool *differs)
     q.offload = false;
     q.micro = 0; /* any */
     CacheKey key = unit_key(&q);
-    key.word[7] = plan_dp(p);
+    key.word[7] = p->mesh.dp_replicate;
+    key.word[8] = p->mesh.dp_shard;
+    key.word[9] = p->mesh.pp;
     TRY(lookup(&s->cache->choices, &key, s->cache->arena, &e, &is_new));
     if (is_new) {
         const char *rules;
