@@ -310,12 +310,11 @@ Err tp_search(const Graph *unit, const CompileOptions *o, const TpSearchOptions 
               TpSearchResult *out)
 {
     UnitSearch u = {.o = *o, .set = set};
-    Arena temp;
     *out = (TpSearchResult){0};
     TRY(ARENA_NEW(arena, unit->n_params + 1, &out->layout));
-    TRY(arena_open(&temp, "tp search", (size_t)1 << 32));
-    const Err err = search_all(&u, unit, &temp, out);
-    arena_close(&temp);
+    const size_t mark = arena_mark(arena);
+    const Err err = search_all(&u, unit, arena, out);
+    arena_rewind(arena, mark);
     return err;
 }
 
@@ -324,11 +323,10 @@ Err tp_search_seconds(const Graph *unit, const CompileOptions *o, const TpSearch
 {
     UnitSearch u = {.o = *o, .set = set};
     TpSearchResult r = {0};
-    Arena temp;
+    const size_t mark = arena_mark(arena);
     TRY(ARENA_NEW(arena, unit->n_params + 1, &r.layout));
-    TRY(arena_open(&temp, "tp search", (size_t)1 << 32));
-    const Err err = sum_given(&u, unit, layout, &temp, &r);
-    arena_close(&temp);
+    const Err err = sum_given(&u, unit, layout, arena, &r);
+    arena_rewind(arena, mark);
     *out = r.seconds;
     return err;
 }

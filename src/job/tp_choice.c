@@ -170,14 +170,13 @@ static Err choose(const JobSettings *s, double byte_s, Arena *temp, Chooser *c)
     return OK;
 }
 
-Err job_choose_tp(const JobSettings *s, double byte_s, Arena *arena, TpChoice *out)
+Err job_choose_tp(const JobSettings *s, double byte_s, Arena *arena, Arena *temp, TpChoice *out)
 {
-    Arena temp;
+    const size_t mark = arena_mark(temp);
     Chooser *c = NULL;
-    TRY(arena_open(&temp, "layouts along tp", (size_t)1 << 33));
-    Err err = ARENA_NEW(&temp, 1, &c);
-    if (err == OK) err = choose(s, byte_s, &temp, c);
     *out = (TpChoice){.rates = s->parallel.cluster ? s->parallel.cluster->name : NULL};
+    Err err = ARENA_NEW(temp, 1, &c);
+    if (err == OK) err = choose(s, byte_s, temp, c);
     for (int k = 0; err == OK && k < c->job.model.n_kinds; k++) {
         const TpSearchResult *r = &c->found[k];
         const char *kind = NULL;
@@ -186,6 +185,6 @@ Err job_choose_tp(const JobSettings *s, double byte_s, Arena *arena, TpChoice *o
     }
     if (err == OK) out->elements = all_elements(c);
     if (err == OK) err = write_rules(c, arena, &out->rules);
-    arena_close(&temp);
+    arena_rewind(temp, mark);
     return err;
 }

@@ -20,13 +20,13 @@ typedef struct {
 struct TpChoice {
     const char *rules; /* of weights that are not as in Megatron; NULL: all are */
     const char *rates; /* the cluster whose rates decided; NULL: the default ones */
-    double elements; /* of weights on a rank, of all units */
+    double elements;   /* of weights on a rank, of all units */
     int n_kinds;
     TpChoiceKind kind[MAX_KINDS];
 };
 
 /* Local. Searches the units of a job on a mesh with tp > 1. byte_s: what a byte of state on a rank
- * is worth, in seconds of a step. The same on all ranks. */
-Err job_choose_tp(const JobSettings *s, double byte_s, Arena *arena, TpChoice *out);
+ * is worth, in seconds of a step. The same on all ranks. `temp` is rewound. */
+Err job_choose_tp(const JobSettings *s, double byte_s, Arena *arena, Arena *temp, TpChoice *out);
 
 #endif

@@ -2,6 +2,7 @@
 #include "plan/search_parts.h"
 
 #include <math.h>
+#include <string.h>
 
 enum { MAX_TWIN = 12 }; /* ZeRO levels x recomputations */
 
@@ -45,19 +46,20 @@ static int pop(NodeHeap *h)
     return top;
 }
 
-/* The node of the plan with Megatron's layouts of weights, whose ideal bound is the same: it is a
- * few nodes before; NULL: it is not in the space. */
-static const PlanNode *twin(const PlanNode *node)
+/* True if the points differ in the layout of a unit alone: sequence and context parallelism, weights
+ * along tp. Flops on one rank do not know it. */
+static bool same_flops(const PlanPoint *a, const PlanPoint *b)
 {
-    const PlanPoint *p = &node->point;
-    for (int back = 1; p->tp_search && back <= MAX_TWIN && plan_same_mesh(p, &node[-back].point);
-         back++) {
-        const PlanPoint *q = &node[-back].point;
-        if (!q->tp_search && q->zero == p->zero && q->recompute == p->recompute &&
-            q->mesh.dp_replicate == p->mesh.dp_replicate && q->schedule == p->schedule &&
-            q->chunks == p->chunks && q->by_cost == p->by_cost && q->micro == p->micro)
-            return &node[-back];
-    }
+    return a->zero == b->zero && a->recompute == b->recompute && a->micro == b->micro &&
+           a->schedule == b->schedule && a->chunks == b->chunks && a->by_cost == b->by_cost &&
+           memcmp(&a->mesh, &b->mesh, sizeof a->mesh) == 0;
+}
+
+/* The node of such a plan: they are a few nodes before, in the order of the space. NULL: none. */
+static const PlanNode *twin(const PlanNode *node, int before)
+{
+    for (int back = 1; back <= MAX_TWIN && back <= before; back++)
+        if (same_flops(&node->point, &node[-back].point)) return &node[-back];
     return NULL;
 }
 
@@ -71,7 +73,7 @@ Err plan_search_open(PlanSearch *s)
         LayoutBound layout;
         PlanBound bound;
         s->node[i] = (PlanNode){.point = point[i], .time = -1};
-        const PlanNode *same = i >= MAX_TWIN ? twin(&s->node[i]) : NULL;
+        const PlanNode *same = twin(&s->node[i], i);
         if (same) {
             s->node[i] = *same;
             s->node[i].point = point[i];

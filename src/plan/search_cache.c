@@ -156,7 +156,7 @@ static Err search_tp(PlanSearch *s, const PlanPoint *p, const char **rules)
     TpChoice c;
     *rules = NULL;
     for (size_t i = 0; i < sizeof price / sizeof *price; i++) {
-        const Err err = job_choose_tp(&job, price[i], s->cache->arena, &c);
+        const Err err = job_choose_tp(&job, price[i], s->cache->arena, s->temp, &c);
         if (err != OK) return err == ERR_CONFIG ? OK : err; /* refused: it differs in nothing */
         *rules = c.rules;
         if (!c.rules || state_bytes(s, p, c.elements) <= 0.75 * s->space.cluster->memory_bytes)

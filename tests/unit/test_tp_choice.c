@@ -19,8 +19,9 @@ static void rules_are_taken(void **state)
 {
     (void)state;
     static const char *const model[] = {"llama", "llama-tied", "gpt2", "qwen3", "mixtral"};
-    Arena arena;
+    Arena arena, temp;
     DO(arena_open(&arena, "test", ARENA_PLENTY));
+    DO(arena_open(&temp, "temp", ARENA_PLENTY));
     for (size_t m = 0; m < sizeof model / sizeof *model; m++)
         for (int tp = 2; tp <= 4; tp++)
             for (int sequence = 0; sequence < 2; sequence++) {
@@ -28,13 +29,14 @@ static void rules_are_taken(void **state)
                 TpChoice c;
                 Job *job;
                 DO(ARENA_NEW(&arena, 1, &job));
-                DO(job_choose_tp(&s, 0, &arena, &c));
+                DO(job_choose_tp(&s, 0, &arena, &temp, &c));
                 assert_null(c.rates);
                 for (int k = 0; k < c.n_kinds; k++)
                     assert_true(c.kind[k].seconds > 0 && c.kind[k].seconds <= c.kind[k].megatron_s);
                 s.parallel.tp_weights = c.rules;
                 DO(job_compile(&s, &arena, job));
             }
+    arena_close(&temp);
     arena_close(&arena);
 }
 
@@ -55,13 +57,15 @@ static void memory_has_a_price(void **state)
     (void)state;
     const JobSettings s = settings("llama", 2, true);
     TpChoice free_of, priced;
-    Arena arena;
+    Arena arena, temp;
     DO(arena_open(&arena, "test", ARENA_PLENTY));
-    DO(job_choose_tp(&s, 0, &arena, &free_of));
-    DO(job_choose_tp(&s, 1, &arena, &priced));
+    DO(arena_open(&temp, "temp", ARENA_PLENTY));
+    DO(job_choose_tp(&s, 0, &arena, &temp, &free_of));
+    DO(job_choose_tp(&s, 1, &arena, &temp, &priced));
     const size_t megatron = state_bytes(s, NULL, &arena);
     assert_true(state_bytes(s, free_of.rules, &arena) > megatron);
     assert_true(state_bytes(s, priced.rules, &arena) <= megatron);
+    arena_close(&temp);
     arena_close(&arena);
 }
 
@@ -71,11 +75,13 @@ static void tied_weights_stay(void **state)
     (void)state;
     const JobSettings s = settings("llama-tied", 2, true);
     TpChoice c;
-    Arena arena;
+    Arena arena, temp;
     DO(arena_open(&arena, "test", ARENA_PLENTY));
-    DO(job_choose_tp(&s, 0, &arena, &c));
+    DO(arena_open(&temp, "temp", ARENA_PLENTY));
+    DO(job_choose_tp(&s, 0, &arena, &temp, &c));
     assert_non_null(c.rules);
     assert_null(strstr(c.rules, "embed_tokens"));
+    arena_close(&temp);
     arena_close(&arena);
 }
 

@@ -265,12 +265,17 @@ Err config_cluster(const Config *c, Arena *arena, JobSettings *s)
 /* Finds the layouts of weights along tp by the rates of run.cluster or default ones. */
 static Err search_tp(const Config *c, JobSettings *s)
 {
+    Arena temp;
     TpChoice *found;
     JobSettings with = *s;
     if (!config_searches_tp(c)) return OK;
     TRY(config_cluster(c, c->arena, &with));
     TRY(ARENA_NEW(c->arena, 1, &found));
-    TRY(job_choose_tp(&with, c->parallel_state_price / 1e3 / (double)(1 << 30), c->arena, found));
+    TRY(arena_open(&temp, "layouts along tp", ARENA_PLENTY));
+    const double byte_s = c->parallel_state_price / 1e3 / (double)(1 << 30);
+    const Err err = job_choose_tp(&with, byte_s, c->arena, &temp, found);
+    arena_close(&temp);
+    TRY(err);
     s->parallel.tp_weights = found->rules;
     s->parallel.tp_choice = found;
     return OK;
