@@ -1,4 +1,4 @@
-/* tp_choice.c -- what a job adds to the costs of the search of its units, and what is found, as text. */
+/* tp_choice.c -- the costs that a job adds to the search of its units, and what it finds. */
 #include "job/tp_choice.h"
 
 #include <string.h>

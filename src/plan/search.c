@@ -46,8 +46,8 @@ static int pop(NodeHeap *h)
     return top;
 }
 
-/* True if the points differ in the layout of a unit alone: sequence and context parallelism, weights
- * along tp. Flops on one rank do not know it. */
+/* True if the points differ in the layout of a unit alone: sequence and context parallelism,
+ * weights along tp. Flops on one rank do not know it. */
 static bool same_flops(const PlanPoint *a, const PlanPoint *b)
 {
     return a->zero == b->zero && a->recompute == b->recompute && a->micro == b->micro &&

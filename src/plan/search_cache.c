@@ -124,7 +124,7 @@ static CacheKey unit_key(const PlanPoint *p)
 
 /* ---- layouts of weights along tp ---- */
 
-/* The bytes of state on a rank of a stage, with moments and master weights that data ranks share. */
+/* The bytes of state on a rank of a stage; data ranks share moments and master weights. */
 static double state_bytes(const PlanSearch *s, const PlanPoint *p, double elements)
 {
     const JobSettings *job = s->space.base;
