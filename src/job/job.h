@@ -62,19 +62,19 @@ typedef struct {
     const char *tp_weights;   /* layouts of weights along tp, as rules (compile/tp_weights.h); NULL:
                                * Megatron's */
     const TpChoice *tp_choice; /* how tp_weights was found, for reports; NULL: it was given */
-    int live;                 /* zero 3: most units gathered at once; 0: 2 */
-    int fold;                 /* dp ranks whose order of sums one rank reproduces; 0: 1 */
-    bool reduce_each;         /* reduce gradients after each micro-batch, not after the last */
-    bool sequence;            /* sequence parallelism: the stream's tokens are sharded over tp */
-    ContextKind context;      /* attention over cp */
-    TokenMap tokens;          /* tokens over cp; TOKENS_AUTO: by context */
-    int cp_inner;             /* double-ring: ranks of an inner ring; 0: those of one host */
-    int host_ranks;           /* ranks of one host; 0: those of the cluster, or all */
-    const Cluster *cluster;   /* AUTO compares with its rates and its memory; NULL: default rates */
-    double expert_rows;       /* as CompileOptions.expert_rows */
-    bool rounds;              /* as CompileOptions.rounds */
-    bool keep_gathered;       /* values gathered in F are saved for backward, not gathered again */
-    bool in_order;            /* every transfer is waited for where it begins: no overlap */
+    int live;                  /* zero 3: most units gathered at once; 0: 2 */
+    int fold;                  /* dp ranks whose order of sums one rank reproduces; 0: 1 */
+    bool reduce_each;          /* reduce gradients after each micro-batch, not after the last */
+    bool sequence;             /* sequence parallelism: the stream's tokens are sharded over tp */
+    ContextKind context;       /* attention over cp */
+    TokenMap tokens;           /* tokens over cp; TOKENS_AUTO: by context */
+    int cp_inner;              /* double-ring: ranks of an inner ring; 0: those of one host */
+    int host_ranks;            /* ranks of one host; 0: those of the cluster, or all */
+    const Cluster *cluster; /* AUTO compares with its rates and its memory; NULL: default rates */
+    double expert_rows;     /* as CompileOptions.expert_rows */
+    bool rounds;            /* as CompileOptions.rounds */
+    bool keep_gathered;     /* values gathered in F are saved for backward, not gathered again */
+    bool in_order;          /* every transfer is waited for where it begins: no overlap */
     /* [layers + 2]: the embedding, each layer, the head. They replace `zero`, `zero_weights`,
      * `reduce_each`, `sequence`, `context`, `keep_gathered` and the recomputation and offload of
      * JobSettings.compile. NULL: all units have those. job_unit_options returns them as a start. */
