@@ -132,10 +132,14 @@ static Err name_plan(Regret *r, const PlanPoint *p, const char **out)
 }
 
 /* Predicts, links and measures a point of the space, unless the compiler refuses it. */
-static Err add_plan(Regret *r, const PlanPoint *p)
+static Err add_plan(Regret *r, const PlanPoint *point)
 {
     RegretPlan *to = &r->plan[r->n];
+    PlanPoint settled = *point;
+    const PlanPoint *p = &settled;
     CoarseTime time;
+    bool differs;
+    TRY(plan_settle(&r->search, &settled, &differs));
     const Err err = plan_time(&r->search, p, &time);
     if (err == ERR_CONFIG) return OK;
     TRY(err);

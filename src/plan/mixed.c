@@ -384,7 +384,7 @@ Err plan_mixed(PlanSearch *s, const MixedRequest *r, MixedPlan *out)
     TRY(open_heap(&m));
     TRY(search_families(&m));
     bool differs;
-    if (out->found) TRY(search_settle(s, &out->point, &differs));
+    if (out->found) TRY(plan_settle(s, &out->point, &differs));
     out->bound_s = m.best_s;
     for (int i = 0; i < m.n; i++)
         if (m.family[i].bound_s < out->bound_s) out->bound_s = m.family[i].bound_s;

@@ -81,6 +81,10 @@ Err plan_search_open(PlanSearch *s);
 /* Local. The best `want` plans, no two on one mesh if `distinct`, that need at most limit_bytes on
  * each rank. Later calls with other limits reuse the nodes. */
 Err plan_search(PlanSearch *s, double limit_bytes, int want, bool distinct, PlanRanking *out);
+/* Local. Sets the rules of a point whose layouts of weights along tp are those of a search; false:
+ * they are Megatron's, so the plan is in the space already. A search does so for the nodes that it
+ * examines; the functions below, for a copy of the point. */
+Err plan_settle(PlanSearch *s, PlanPoint *p, bool *differs);
 /* Local. Plays one point with the coarse clock. ERR_CONFIG if the compiler refuses it. */
 Err plan_time(PlanSearch *s, const PlanPoint *p, CoarseTime *out);
 /* Local. The same with bounds of gathers and reductions: no later than plan_time. */

@@ -165,7 +165,7 @@ static Err search_tp(PlanSearch *s, const PlanPoint *p, const char **rules)
     return OK;
 }
 
-Err search_settle(PlanSearch *s, PlanPoint *p, bool *differs)
+Err plan_settle(PlanSearch *s, PlanPoint *p, bool *differs)
 {
     PlanPoint q = *p;
     CacheEntry *e;
@@ -246,7 +246,7 @@ Err cache_units(PlanSearch *s, const PlanPoint *point, const LayoutUnits **out)
     PlanPoint settled = *point, *p = &settled;
     bool differs;
     *out = NULL;
-    TRY(search_settle(s, p, &differs));
+    TRY(plan_settle(s, p, &differs));
     if (!differs) return OK;
     CacheKey key = unit_key(p);
     const PlanPoint q = without_data(p);
@@ -372,7 +372,7 @@ Err cache_summary(PlanSearch *s, const PlanPoint *point, const LayoutSummary **o
     PlanPoint settled = *point, *p = &settled;
     bool differs;
     *out = NULL;
-    TRY(search_settle(s, p, &differs));
+    TRY(plan_settle(s, p, &differs));
     if (!differs) return OK;
     CacheKey key = unit_key(p);
     const JobSettings job = plan_job(&s->space, p);

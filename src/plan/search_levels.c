@@ -173,7 +173,7 @@ static Err link_up_to(PlanSearch *s, const PlanPoint *point, double most_bytes, 
 {
     PlanPoint settled = *point, *p = &settled;
     bool differs;
-    TRY(search_settle(s, p, &differs));
+    TRY(plan_settle(s, p, &differs));
     if (!differs) return refused();
     JobSettings set = search_job(s, p);
     const size_t mark = arena_mark(s->temp);
@@ -230,7 +230,7 @@ static Err raise_level(PlanSearch *s, PlanNode *node)
     bool differs;
     switch (node->level) {
     case LEVEL_IDEAL:
-        TRY(search_settle(s, &node->point, &differs));
+        TRY(plan_settle(s, &node->point, &differs));
         if (!differs) return node->level = LEVEL_REFUSED, OK;
         TRY(cache_scaled(s, &node->point, &layout));
         TRY(search_bound(s, &node->point, &layout, &bound));

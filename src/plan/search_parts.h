@@ -17,9 +17,6 @@ typedef struct {
 
 /* Local. plan_job, with the placements that the search knows. */
 JobSettings search_job(const PlanSearch *s, const PlanPoint *p);
-/* Local. Sets the rules of a point whose layouts of weights along tp are those of a search; false:
- * they are Megatron's, so the plan is in the space already. */
-Err search_settle(PlanSearch *s, PlanPoint *p, bool *differs);
 /* Local. The kinds of a point's layout; NULL: the compiler refuses it. The result stays valid. */
 Err cache_units(PlanSearch *s, const PlanPoint *p, const LayoutUnits **out);
 /* Local. Bounds of the same: from flops on one rank, divided by the ranks; and from the layout on

@@ -29,7 +29,7 @@ typedef struct {
     Recompute recompute;
     bool sequence;
     bool tp_search;         /* layouts of weights along tp are those of a search, not Megatron's */
-    const char *tp_weights; /* as ParallelSettings.tp_weights; of a search: set by search_settle */
+    const char *tp_weights; /* as ParallelSettings.tp_weights; of a search: set by plan_settle */
     ContextKind context;    /* CONTEXT_AUTO: cp is 1 */
     const char *schedule;
     int chunks;        /* 0: the schedule's default */

@@ -77,7 +77,7 @@ static PlanPoint random_point(SmallSpace *t, uint64_t *seed)
     bool differs;
     if (rule < 3 && plan_dp(&p) > 1) p.zero_weights = rules[rule];
     if (p.mesh.tp > 1 && !p.tp_search && rule % 2) p.tp_weights = layouts[rule % 3];
-    DO(search_settle(&t->s, &p, &differs));
+    DO(plan_settle(&t->s, &p, &differs));
     return p;
 }
 
