@@ -246,8 +246,8 @@ static void bench_update(Bench *b, const Model *m)
     DeviceList *list, *squares;
     must(b->m->set(b->q, s.data, 0, (size_t)n * 4)); /* avoids the root of a negative */
     must(b->m->copy(b->q, cell + 3, &own, sizeof own));
-    must(b->m->lists->update_open(b->context, &piece, 1, &list));
-    must(b->m->lists->squares_open(b->context, &square, 1, &squares));
+    must(b->m->lists->update_open(b->context, &piece, 1, NULL, &list));
+    must(b->m->lists->squares_open(b->context, &square, 1, NULL, &squares));
     for (int i = -2; i < BENCH_REPEATS; i++) {
         static double start;
         if (i == 0) must(b->m->sync(b->q)), start = now_s();

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/precision.h"
+#include "device/cuda_workspace.h"
 #include "device/registry.h"
 #include "support/adamw.h"
 #include "support/clock.h"
@@ -120,6 +121,7 @@ static JobSettings settings_of(const Bench *b)
                          .micros = (int)b->o.micros,
                          .causal = true,
                          .schedule = "1f1b",
+                         .workspace = &cuda_workspace,
                          .compile = {.chunk_elements = b->o.chunk,
                                      .device_memory = true,
                                      .fp8 = fp8_options(b),

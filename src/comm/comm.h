@@ -52,7 +52,7 @@
  * schedule/link/link.h, then the mailbox; a second program follows the first). Modules that
  * transfer memory of their own have one id each, after those. */
 enum {
-    MAX_PROGRAM_ARENAS = 25,
+    MAX_PROGRAM_ARENAS = 28,
     ARENA_REPLICAS = MAX_PROGRAM_ARENAS, /* train/replicas.c: hashes of replicated state */
     ARENA_LOOP,                          /* train/step.c: sums over the ranks of a step */
     ARENA_LOAD,                          /* state/load.c: chunks of a checkpoint */

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "device/cpu/cpu.h"
 #include "device/cuda/entry.h"
+#include "device/cuda_workspace.h"
 #include "device/runtime.h"
 
 static Err ref_open(const char *file, const Device **out)
@@ -76,7 +77,11 @@ static void gpu_text(const Device *d, char text[DEVICE_TEXT_BYTES])
 static const DeviceEntry devices[] = {
     {.name = "ref", .open = ref_open, .text = ref_text},
     {.name = "cpu", .open = cpu_open, .text = cpu_text},
-    {.name = "cuda", .own_memory = true, .open = cuda_open, .text = gpu_text},
+    {.name = "cuda",
+     .own_memory = true,
+     .workspace = &cuda_workspace,
+     .open = cuda_open,
+     .text = gpu_text},
 };
 
 const DeviceEntry *device_find(const char *name)

@@ -11,6 +11,7 @@
 #define DEVICE_REGISTRY_H
 
 #include "device/device.h"
+#include "device/workspace.h"
 
 enum { DEVICE_TEXT_BYTES = 512 };
 
@@ -19,6 +20,7 @@ typedef struct {
     /* True if the device has memory of its own, that is a runtime table. Known without opening the
      * device: programs for GPUs are compiled and explained on machines that have none. */
     bool own_memory;
+    const DeviceWorkspace *workspace; /* of a device with own memory, without opening it either */
     Err (*open)(const char *file, const Device **out);
     /* Writes one line for people; the device is open. */
     void (*text)(const Device *d, char text[DEVICE_TEXT_BYTES]);

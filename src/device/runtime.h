@@ -21,6 +21,7 @@
 #define DEVICE_RUNTIME_H
 
 #include "device/device.h"
+#include "device/workspace.h"
 
 typedef struct DeviceContext DeviceContext;
 typedef struct DeviceQueue DeviceQueue;
@@ -112,11 +113,15 @@ typedef struct {
 
 /* The optimizer step over lists of tensors, many tensors per launch; optional. A list is made once,
  * of pieces in device memory, and run each step. A NORM is squares_run and, if no other rank takes
- * part in the norm, clip; an UPDATE is update_run. */
+ * part in the norm, clip; an UPDATE is update_run. `memory` holds the list: device memory of the
+ * caller's, of the bytes of list_layout (device/workspace.h); NULL: the device allocates it. */
 typedef struct {
-    Err (*squares_open)(DeviceContext *c, const SquaresPiece *piece, int n, DeviceList **out);
+    DeviceListShape squares_shape, update_shape;
+    Err (*squares_open)(DeviceContext *c, const SquaresPiece *piece, int n, void *memory,
+                        DeviceList **out);
     Err (*squares_run)(DeviceQueue *q, const DeviceList *l);
-    Err (*update_open)(DeviceContext *c, const UpdatePiece *piece, int n, DeviceList **out);
+    Err (*update_open)(DeviceContext *c, const UpdatePiece *piece, int n, void *memory,
+                       DeviceList **out);
     Err (*update_run)(DeviceQueue *q, const DeviceList *l, const UpdateNumbers *numbers);
     void (*list_close)(DeviceList *l);
     Err (*clip)(DeviceQueue *q, const DeviceClip *clip);
@@ -202,6 +207,11 @@ typedef struct DeviceRuntime {
      * at another point (the gelu of a GEMM). An output that is fused with another may be summed in
      * another order (the bias gradient of linear_dgelu). */
     void (*deterministic)(DeviceContext *c, bool on);
+    /* Gives kernels of the compute queue their scratch: memory of the caller's, of the bytes that
+     * device/workspace.h computes. From then on they allocate none, and a kernel that takes more
+     * fails with ERR_CHECK. at NULL: takes it back; the device allocates scratch as kernels take
+     * it. Captured graphs no longer fit. NULL: the device's kernels take none. */
+    Err (*scratch)(DeviceContext *c, void *at, size_t bytes);
     /* Writes which of the device's implementations runs this attention, or its gradient, and why:
      * "cuDNN 9.19.0". NULL: the device has one. */
     void (*attention)(const DeviceContext *c, const Call *call, bool backward, char *out,

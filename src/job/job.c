@@ -145,7 +145,8 @@ Err job_link(Job *job, const ProgramTable *programs, const Layout *use, Arena *a
                           .slice_at = job->slices.cut,
                           .part_scales = set->compile.fp8.scaling != SCALING_TENSOR,
                           .in_order = set->parallel.in_order,
-                          .note_freed = set->note_freed};
+                          .note_freed = set->note_freed,
+                          .workspace = set->workspace};
     return schedule_link(&job->units, job_stage(job), &in, arena, &job->linked);
 }
 

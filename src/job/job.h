@@ -117,6 +117,7 @@ typedef struct {
     bool split;                            /* run B of the schedule as I, then W */
     bool note_freed;                       /* as LinkInput.note_freed */
     CompileOptions compile;                /* mesh, strategy, rank and backward are filled in */
+    const DeviceWorkspace *workspace;      /* as LinkInput.workspace */
     StageRecompute stage[MAX_STAGE_RULES]; /* the first rule that contains a stage applies */
     int n_stage_rules;
     OptimSettings optim;

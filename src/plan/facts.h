@@ -27,7 +27,7 @@ typedef struct {
     const char *scope, *key, *what; /* key: for JSON; what: label for people */
     size_t bytes;
 } MemoryRow;
-enum { MAX_MEMORY_ROWS = 26 };
+enum { MAX_MEMORY_ROWS = 32 };
 
 /* Transfers of a step with the same kind, group and purpose. */
 typedef struct {
@@ -102,7 +102,8 @@ typedef struct {
     MemoryRow memory[MAX_MEMORY_ROWS];       /* in the order of ArenaId */
     size_t save;                             /* outside the arenas: buffers of saves */
     size_t valid;                            /* outside the arenas: memory of validation */
-    size_t total;                            /* arenas, save and valid */
+    size_t pinned;                           /* outside the arenas: LinkedProgram.pinned_bytes */
+    size_t total;                            /* arenas, save, valid and pinned */
     TransferRow transfer[MAX_TRANSFER_ROWS]; /* by purpose */
     size_t sent_bytes;                       /* of all transfers */
     ChannelCount channels;                   /* communicators that NCCL opens for them */

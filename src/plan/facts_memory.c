@@ -1,8 +1,9 @@
 /* facts_memory.c -- the contents of a rank's arenas, from the addresses that linking assigned.
  *
  *     state    packs or homes, master weights, moments          of each pack
- *     step     gradient sums, prepacked weights, inputs, losses, scalars
+ *     step     gradient sums, prepacked weights, optimizer lists, inputs, losses, scalars
  *     work     tensors alive at the peak
+ *     kernels  scratch of the kernels of a device
  *     save     snapshot of the boxes to be saved, or a buffer for the last save; in no arena
  *     valid    memory of validation that is not shared with training; in no arena
  *
@@ -69,6 +70,8 @@ static void step_rows(Facts *f)
     if (lp->scale_cells > 0)
         row_of(f, ARENA_STEP, "step", "scales", "scales of weights in FP8")->bytes =
             2 * align_up((size_t)lp->scale_cells * sizeof(float));
+    row_of(f, ARENA_STEP, "step", "lists", "lists of the optimizer's kernels")->bytes =
+        align_up(lp->list_bytes);
     for (int k = 0; k < lp->model->n_packs; k++) {
         const PackMemory *p = &lp->pack[k];
         const size_t wide = dtype_bytes(lp->model->pack[k].type.wide);
@@ -94,6 +97,7 @@ static void step_rows(Facts *f)
         row_of(f, ARENA_STEP, "step", "scalars", "scalars to reduce: tokens, loss, squares");
     for (int i = 0; i < N_SCALARS; i++)
         scalars->bytes += align_up((size_t)lp->scalar[i].cells * sizeof(double));
+    if (lp->device_scalars != NO_BASE) scalars->bytes += ARENA_ALIGN;
 }
 
 static void work_rows(Facts *f)
@@ -120,6 +124,8 @@ static void work_rows(Facts *f)
     row_of(f, ARENA_HOST, "frame", "offloaded", "offloaded to host memory")->bytes =
         lp->bytes[ARENA_HOST];
     row_of(f, ARENA_SESSION, "session", "cache", "KV cache")->bytes = lp->bytes[ARENA_SESSION];
+    row_of(f, ARENA_KERNELS, "scratch", "workspace", "workspace of kernels")->bytes =
+        lp->bytes[ARENA_KERNELS];
 }
 
 /* As in train_bytes. */
@@ -143,16 +149,20 @@ static Err valid_bytes(Facts *f, Arena *temp)
     TRY(ARENA_NEW(temp, 1, &valid));
     TRY(job_compile(&set, temp, valid));
     f->valid = program_set_extra_bytes(&(ProgramSet){2, {&f->job->linked, &valid->linked}});
+    f->pinned += valid->linked.pinned_bytes;
     f->total += f->valid;
     return OK;
 }
 
 Err facts_memory(Facts *f, Arena *temp)
 {
-    static const char *const name[N_ARENAS] = {"state", "step", "work", "host", "session"};
+    static const char *const name[N_ARENAS] = {"state", "step",    "work",
+                                               "host",  "session", "kernels"};
     const LinkedProgram *lp = &f->job->linked;
     TRY(save_bytes(f, temp));
     TRY(valid_bytes(f, temp));
+    f->pinned += lp->pinned_bytes;
+    f->total += f->pinned;
     state_rows(f);
     step_rows(f);
     work_rows(f);

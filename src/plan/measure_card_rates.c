@@ -277,8 +277,8 @@ static Err measure_state(Measurer *m)
     TRY(m->rt->set(m->queue, t[3].data, 0, (size_t)n * 4)); /* no root of a negative */
     TRY(m->rt->copy(m->queue, at + 3, &number, sizeof number));
     TRY(m->rt->sync(m->queue));
-    TRY(m->rt->lists->squares_open(m->context, &square, 1, &s.squares));
-    Err err = m->rt->lists->update_open(m->context, &piece, 1, &s.update);
+    TRY(m->rt->lists->squares_open(m->context, &square, 1, NULL, &s.squares));
+    Err err = m->rt->lists->update_open(m->context, &piece, 1, NULL, &s.update);
     if (err == OK) err = card_seconds(m, enqueue_state, &s, &row);
     if (s.update) m->rt->lists->list_close(s.update);
     m->rt->lists->list_close(s.squares);

@@ -22,24 +22,16 @@ static void pack_pieces(const Rank *r, int pack, SquaresRounds *s)
     const LinkedProgram *lp = r->settings.program;
     const PackMemory *at = &lp->pack[pack];
     const Tensor home = rank_home(r, pack, PART_GRAD);
-    int64_t begun = -1;
-    int round = 0;
+    OwnedPart p = OWNED_FIRST;
     if (lp->model->pack[pack].rule != PARAM_BY_OPTIMIZER) return;
-    for (int i = 0; i < at->n_owned; i++)
-        for (int64_t lo = at->owned[i].lo, hi; lo < at->owned[i].hi; lo = hi) {
-            const int64_t b = lo / lp->block;
-            hi = (b + 1) * lp->block < at->owned[i].hi ? (b + 1) * lp->block : at->owned[i].hi;
-            round = b == begun ? round + 1 : 0;
-            begun = b;
-            if (s->piece) {
-                s->round[s->n] = round;
-                s->piece[s->n] = (SquaresPiece){
-                    (char *)home.data + (size_t)lo * dtype_bytes(home.dtype), hi - lo,
-                    optimize_blocks(r) + at->cell[at->me] + b, round > 0 ? 1.0 : 0.0, home.dtype};
-            }
-            s->n++;
-            if (round >= s->rounds) s->rounds = round + 1;
-        }
+    for (; linked_owned_next(lp, pack, &p); s->n++) {
+        if (p.round >= s->rounds) s->rounds = p.round + 1;
+        if (!s->piece) continue;
+        s->round[s->n] = p.round;
+        s->piece[s->n] = (SquaresPiece){
+            (char *)home.data + (size_t)p.lo * dtype_bytes(home.dtype), p.hi - p.lo,
+            optimize_blocks(r) + at->cell[at->me] + p.block, p.round > 0 ? 1.0 : 0.0, home.dtype};
+    }
 }
 
 static void all_pieces(const Rank *r, SquaresRounds *s)
@@ -48,13 +40,38 @@ static void all_pieces(const Rank *r, SquaresRounds *s)
     for (int p = 0; p < r->settings.program->model->n_packs; p++) pack_pieces(r, p, s);
 }
 
+/* Memory of the next list of n pieces with so many blocks, from the room of linking: the end of
+ * those before. NULL: linking made none, and the device allocates it. */
+static Err take_memory(Rank *r, const DeviceListShape *s, int64_t n, int64_t blocks, void **out)
+{
+    const LinkedProgram *lp = r->settings.program;
+    const size_t bytes = list_layout(s, n, blocks).end;
+    *out = NULL;
+    if (lp->list_bytes == 0) return OK;
+    if (bytes > lp->list_bytes - r->lists.bytes)
+        return err_fail(ERR_CHECK,
+                        "a list of %lld tensors takes %zu bytes, %zu of %zu are left; this is a "
+                        "bug of Sheaf",
+                        (long long)n, bytes, lp->list_bytes - r->lists.bytes, lp->list_bytes);
+    *out = r->base[ARENA_STEP] + lp->lists + r->lists.bytes;
+    r->lists.bytes += bytes;
+    return OK;
+}
+
 /* Makes the list of one round, which contains each block at most once. */
 static Err open_round(Rank *r, const SquaresRounds *s, int round, SquaresPiece *some)
 {
+    const DeviceListShape *shape = &r->runtime->lists->squares_shape;
+    int64_t blocks = 0;
+    void *memory;
     int n = 0;
-    for (int i = 0; i < s->n; i++)
-        if (s->round[i] == round) some[n++] = s->piece[i];
-    TRY(r->runtime->lists->squares_open(r->context, some, n, &r->lists.squares[round]));
+    for (int i = 0; i < s->n; i++) {
+        if (s->round[i] != round) continue;
+        blocks += list_blocks(shape, s->piece[i].n);
+        some[n++] = s->piece[i];
+    }
+    TRY(take_memory(r, shape, n, blocks, &memory));
+    TRY(r->runtime->lists->squares_open(r->context, some, n, memory, &r->lists.squares[round]));
     r->lists.n_squares = round + 1;
     return OK;
 }
@@ -105,11 +122,17 @@ static Err open_update(Rank *r, int pack)
     if (n == 0 || optimize_is_constant(r, pack)) return OK;
     UpdatePiece *piece = calloc((size_t)n, sizeof *piece);
     if (!piece) return err_fail(ERR_NOMEM, "no memory for a list of %d parameters", n);
+    const DeviceListShape *shape = &r->runtime->lists->update_shape;
+    int64_t blocks = 0;
+    void *memory;
     for (int i = 0; i < n; i++) {
         const RankPiece p = rank_piece(r, pack, i);
         piece[i] = update_piece(r, &p);
+        blocks += list_blocks(shape, piece[i].n);
     }
-    const Err err = r->runtime->lists->update_open(r->context, piece, n, &r->lists.update[pack]);
+    Err err = take_memory(r, shape, n, blocks, &memory);
+    if (err == OK)
+        err = r->runtime->lists->update_open(r->context, piece, n, memory, &r->lists.update[pack]);
     free(piece);
     return err;
 }

@@ -1,6 +1,6 @@
 /* mailbox.c -- the pinned block through which host and device exchange inputs, losses and scalars.
  *
- *     offset in the step arena   start           loss                  end of the arena
+ *     offset in the step arena   start           loss                  scalars_at
  *                                | inputs        | losses, cells       | StepScalars
  *     mailbox_send               | ------------> |                     | mean, rates ->
  *     mailbox_send_factor        |               |                     | factor, norm ->
@@ -14,12 +14,19 @@
 
 _Static_assert(sizeof(StepScalars) <= ARENA_ALIGN, "StepScalars exceeds its one line");
 
+/* Behind the arena, if linking made no room in it. */
+static size_t scalars_at(const Rank *r)
+{
+    const size_t at = r->settings.program->device_scalars;
+    return at == NO_BASE ? memory_arena_bytes(r, ARENA_STEP) : at;
+}
+
 size_t mailbox_bytes(const Rank *r) { return memory_arena_bytes(r, ARENA_STEP) - r->mailbox.start; }
 
 Err mailbox_open(Rank *r)
 {
     RankMailbox *m = &r->mailbox;
-    const size_t bytes = mailbox_bytes(r) + ARENA_ALIGN; /* StepScalars */
+    const size_t bytes = scalars_at(r) + ARENA_ALIGN - m->start;
     void *base;
     TRY(r->runtime->alloc_host(r->context, bytes, &base));
     memset(base, 0, bytes);
@@ -59,16 +66,16 @@ Err mailbox_fetch(Rank *r)
     const size_t loss = r->settings.program->loss;
     if (!r->runtime) return OK;
     TRY(r->runtime->copy(r->queue, mailbox_at(r, loss), r->base[ARENA_STEP] + loss,
-                         memory_arena_bytes(r, ARENA_STEP) + ARENA_ALIGN - loss));
+                         scalars_at(r) + ARENA_ALIGN - loss));
     return memory_sync(r);
 }
 
 StepScalars *mailbox_scalars(const Rank *r)
 {
-    return (StepScalars *)(void *)mailbox_at(r, memory_arena_bytes(r, ARENA_STEP));
+    return (StepScalars *)(void *)mailbox_at(r, scalars_at(r));
 }
 
 StepScalars *device_scalars(const Rank *r)
 {
-    return (StepScalars *)(void *)(r->base[ARENA_STEP] + memory_arena_bytes(r, ARENA_STEP));
+    return (StepScalars *)(void *)(r->base[ARENA_STEP] + scalars_at(r));
 }

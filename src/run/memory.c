@@ -4,7 +4,8 @@
 
 #include "run/rank_parts.h"
 
-static const char *const arena_name[N_ARENAS] = {"state", "step", "work", "host", "session"};
+static const char *const arena_name[N_ARENAS] = {"state", "step",    "work",
+                                                 "host",  "session", "kernels"};
 
 /* Smaller arenas would waste much of their last huge page of 2 MiB. */
 enum { HUGE_FROM_BYTES = 16 << 20 };
@@ -17,7 +18,12 @@ size_t memory_arena_bytes(const Rank *r, int i)
     return bytes ? bytes : ARENA_ALIGN;
 }
 
-/* On a device the step arena has one more line, for StepScalars. */
+/* On a device the step arena has one more line, for StepScalars, if linking did not count it. */
+static size_t scalars_bytes(const Rank *r)
+{
+    return r->settings.program->device_scalars == NO_BASE ? ARENA_ALIGN : 0;
+}
+
 static Err open_arena(Rank *r, int i)
 {
     const size_t bytes = memory_arena_bytes(r, i);
@@ -29,7 +35,7 @@ static Err open_arena(Rank *r, int i)
     } else if (i == ARENA_HOST) {
         TRY(r->runtime->alloc_host(r->context, bytes, &base));
     } else {
-        TRY(r->runtime->alloc(r->context, bytes + (i == ARENA_STEP ? ARENA_ALIGN : 0), &base));
+        TRY(r->runtime->alloc(r->context, bytes + (i == ARENA_STEP ? scalars_bytes(r) : 0), &base));
     }
     r->base[i] = base;
     return OK;
@@ -53,7 +59,7 @@ static Err check_set(const Rank *r)
 }
 
 /* True if the rank uses the owner's arena: always for state and session; for work and host, which
- * keep nothing between steps, if it is large enough, as in a set. */
+ * keep nothing between steps, and kernels, if it is large enough, as in a set. */
 static bool shares(const Rank *r, int i)
 {
     const Rank *of = r->settings.state_of;
@@ -88,6 +94,17 @@ static Err open_context(Rank *r)
     return OK;
 }
 
+/* Lends the arena of kernels to the context; `of` takes it back from a rank that closes. Without a
+ * plan of it the device allocates scratch as its kernels take it. */
+static Err lend_scratch(const Rank *r, const Rank *of)
+{
+    const bool planned = of && of->settings.program->bytes[ARENA_KERNELS] > 0;
+    if (!r->runtime || !r->runtime->scratch || r->shared[ARENA_KERNELS]) return OK;
+    if (!planned) return r->runtime->scratch(r->context, NULL, 0);
+    return r->runtime->scratch(r->context, of->base[ARENA_KERNELS],
+                               memory_arena_bytes(of, ARENA_KERNELS));
+}
+
 Err memory_open(Rank *r)
 {
     const Rank *of = r->settings.state_of;
@@ -104,6 +121,7 @@ Err memory_open(Rank *r)
         }
         r->base[i] = of->base[i];
     }
+    TRY(lend_scratch(r, r));
     r->mailbox.start = r->settings.program->input[0];
     r->mailbox.base = r->base[ARENA_STEP] + r->mailbox.start;
     if (r->runtime) {
@@ -123,6 +141,7 @@ static void close_on_device(Rank *r)
 {
     const DeviceRuntime *rt = r->runtime;
     mailbox_close(r);
+    (void)lend_scratch(r, r->settings.state_of);
     for (int i = 0; i < N_ARENAS; i++)
         if (r->base[i] && !r->shared[i])
             (i == ARENA_HOST ? rt->free_host : rt->free)(r->context, r->base[i]);

@@ -19,9 +19,10 @@
  *
  * If the device is the host, the mailbox is that part of the arena itself and nothing is copied.
  *
- * rank_open allocates the arenas, and linking has placed every tensor of a step in them. Allocated
- * later, at first use: the host copy of logits, the staging buffer for copies between steps, a
- * captured graph, and the comm's own buffers. There is no global state. Ranks exchange data through
+ * rank_open allocates the arenas, and linking has placed every tensor of a step in them; the arena
+ * `kernels` is lent to the device for the scratch of its kernels. Allocated later, at first use:
+ * the host copy of logits, the staging buffer for copies between steps, a captured graph, and the
+ * comm's own buffers. There is no global state. Ranks exchange data through
  * their comms only, except that a rank may use arenas of another one (program_set.h). */
 #ifndef RUN_RANK_H
 #define RUN_RANK_H
@@ -101,6 +102,7 @@ typedef struct {
     DeviceList **squares; /* [n_squares] sums of squares of gradients, run one after another */
     int n_squares;
     DeviceList **update; /* [packs] updates; entry NULL: the rank has nothing of the pack at home */
+    size_t bytes;        /* of the lists so far, of LinkedProgram.list_bytes */
 } RankLists;
 
 /* The side that computes the gradient scale, 1 / live tokens x clip coefficient (optimize.c), for a

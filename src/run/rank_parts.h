@@ -101,9 +101,7 @@ size_t memory_arena_bytes(const Rank *r, int arena);
 /* Local. The host waits for the compute queue. Its work may wait for other ranks; ERR_PEER if one
  * of them failed. */
 Err memory_sync(const Rank *r);
-/* Local. Pinned staging memory for copies between steps: pageable memory would pass through the
- * driver's own staging buffer, which is slower. */
-enum { STAGING_BYTES = 16 << 20 };
+/* Local. The rank's staging buffer, STAGING_BYTES of pinned memory for copies between steps. */
 Err memory_staging(Rank *r, void **out);
 /* Local. Puts a copy into a queue, behind the work in the compute queue; then records `done`. */
 Err memory_copy(Rank *r, Queue queue, const Call *c, DeviceEvent *done);

@@ -85,7 +85,8 @@ static void step_make(Step *s)
                                     i == 3 ? NULL : on_gpu(s->weight[i]).data,
                                     n,
                                     s->call[i].attr.adamw.decay,
-                                    type, 0};
+                                    type,
+                                    0};
     }
     const size_t room = (gpu.b.arena.used_bytes + 63) / 64 * 64;
     s->listed = malloc(2 * room);
@@ -105,8 +106,8 @@ static void step_run(const Step *s)
                                    .factor = out};
     DeviceList *squares, *update;
     gpu_ok(gpu.m->copy(gpu.q, gpu.base, gpu.b.arena.base, bytes));
-    gpu_ok(gpu.m->lists->squares_open(gpu.context, s->square, N_COUNTS, &squares));
-    gpu_ok(gpu.m->lists->update_open(gpu.context, s->piece, N_COUNTS, &update));
+    gpu_ok(gpu.m->lists->squares_open(gpu.context, s->square, N_COUNTS, NULL, &squares));
+    gpu_ok(gpu.m->lists->update_open(gpu.context, s->piece, N_COUNTS, NULL, &update));
     gpu_ok(gpu.m->lists->squares_run(gpu.q, squares));
     gpu_ok(gpu.m->lists->clip(gpu.q, &(DeviceClip){.sums = on_gpu(s->sums).data,
                                                    .n = N_COUNTS,

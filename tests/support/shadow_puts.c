@@ -47,19 +47,23 @@ static Err list_open(const void *piece, size_t bytes, int n, void **copied, Devi
     return OK;
 }
 
-Err shadow_squares_open(DeviceContext *c, const SquaresPiece *piece, int n, DeviceList **out)
+Err shadow_squares_open(DeviceContext *c, const SquaresPiece *piece, int n, void *memory,
+                        DeviceList **out)
 {
     void *copied;
     (void)c;
+    (void)memory; /* its lists are in host memory */
     TRY(list_open(piece, sizeof *piece, n, &copied, out));
     (*out)->squares = copied;
     return OK;
 }
 
-Err shadow_update_open(DeviceContext *c, const UpdatePiece *piece, int n, DeviceList **out)
+Err shadow_update_open(DeviceContext *c, const UpdatePiece *piece, int n, void *memory,
+                       DeviceList **out)
 {
     void *copied;
     (void)c;
+    (void)memory; /* its lists are in host memory */
     TRY(list_open(piece, sizeof *piece, n, &copied, out));
     (*out)->update = copied;
     return OK;

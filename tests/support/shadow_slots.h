@@ -37,8 +37,10 @@ Err shadow_sync(DeviceQueue *q);
 Err shadow_kernel(KernelId id, const Call *call);
 Err shadow_copy(DeviceQueue *q, void *to, const void *from, size_t bytes);
 Err shadow_fill(DeviceQueue *q, void *to, int byte, size_t bytes);
-Err shadow_squares_open(DeviceContext *c, const SquaresPiece *piece, int n, DeviceList **out);
-Err shadow_update_open(DeviceContext *c, const UpdatePiece *piece, int n, DeviceList **out);
+Err shadow_squares_open(DeviceContext *c, const SquaresPiece *piece, int n, void *memory,
+                        DeviceList **out);
+Err shadow_update_open(DeviceContext *c, const UpdatePiece *piece, int n, void *memory,
+                       DeviceList **out);
 Err shadow_squares_run(DeviceQueue *q, const DeviceList *l);
 Err shadow_update_run(DeviceQueue *q, const DeviceList *l, const UpdateNumbers *numbers);
 void shadow_list_close(DeviceList *l);

@@ -46,6 +46,8 @@ static Err autotune_load(DeviceContext *c, const char *path)
 }
 
 static const DeviceLists shadow_lists = {
+    .squares_shape = {sizeof(SquaresPiece), 4096},
+    .update_shape = {sizeof(UpdatePiece), 1024},
     .squares_open = shadow_squares_open,
     .squares_run = shadow_squares_run,
     .update_open = shadow_update_open,

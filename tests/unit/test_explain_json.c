@@ -18,7 +18,8 @@ static double run_flops(const Job *job, bool recomputed)
 
 static void compare_memory(const json_t *all, const LinkedProgram *lp, Arena *temp)
 {
-    static const char *const arena[N_ARENAS] = {"state", "step", "work", "host", "session"};
+    static const char *const arena[N_ARENAS] = {"state", "step",    "work",
+                                                "host",  "session", "kernels"};
     int64_t total;
     DO(saver_bytes(lp, lp->rank, SAVE_MEMORY_BUFFER, temp, &total));
     assert_int_equal(number(all, "memory.save_bytes"), total);

@@ -3,7 +3,8 @@
 
 #include "schedule/text_form.h"
 
-static const char *const arena_name[N_ARENAS] = {"state", "step", "work", "host", "session"};
+static const char *const arena_name[N_ARENAS] = {"state", "step",    "work",
+                                                 "host",  "session", "kernels"};
 
 json_t *span_json(Span s) { return json_pack("[I, I]", (json_int_t)s.lo, (json_int_t)s.hi); }
 
@@ -185,8 +186,10 @@ json_t *memory_json(const Facts *f)
     set_bytes(host, "live_bytes", lp->live[ARENA_HOST]);
     set(o, "host", host);
     set(o, "session", json_pack("{s:I}", "bytes", (json_int_t)lp->bytes[ARENA_SESSION]));
+    set(o, "kernels", json_pack("{s:I}", "bytes", (json_int_t)lp->bytes[ARENA_KERNELS]));
     set_bytes(o, "save_bytes", f->save);
     set_bytes(o, "valid_bytes", f->valid);
+    set_bytes(o, "pinned_bytes", f->pinned);
     set_bytes(o, "total_bytes", f->total);
     set(o, "rows", rows_json(f));
     return o;

@@ -12,7 +12,8 @@
 
 enum { SHOWN = 2, COLUMNS = 8 };
 
-static const char *const arena_name[N_ARENAS] = {"state", "step", "work", "host", "session"};
+static const char *const arena_name[N_ARENAS] = {"state", "step",    "work",
+                                                 "host",  "session", "kernels"};
 
 /* Steps before `begun` are synchronous. Step `begun` overlaps until position `end`; later steps run
  * after its wait. */

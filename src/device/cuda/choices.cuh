@@ -5,7 +5,7 @@
 
 #include "device/cuda/value.cuh"
 
-enum { CHUNK = 1024, CHUNK_LANES = 32 };
+enum { CHUNK = CHOICE_CHUNK, CHUNK_LANES = 32 };
 
 /* Experts e of the choices [t,k]; -1: of none. */
 typedef struct {
@@ -61,8 +61,7 @@ static inline Err choice_counts(const Call *call, const Tensor *expert, int64_t 
     c->expert = *expert;
     c->experts = (int)experts;
     c->chunks = (int)blocks_of(expert->n[0] * expert->n[1], CHUNK);
-    TRY(cuda_scratch(call->queue, (size_t)(c->chunks + 1) * (size_t)experts * sizeof(int32_t) + 4,
-                     &at));
+    TRY(cuda_scratch(call->queue, scratch_choices(expert->n[0] * expert->n[1], experts), &at));
     c->count = (int32_t *)at;
     if (c->chunks > 0)
         chunk_counts_kernel<<<(unsigned)c->chunks, CHUNK_LANES, (size_t)experts * sizeof(int),

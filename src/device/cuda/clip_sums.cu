@@ -8,7 +8,7 @@
  * Sums of warps are added in order, and then those of chunks: the same bits every time. */
 #include "device/cuda/value.cuh"
 
-enum { THREADS = 256, WARPS = THREADS / 32, CHUNK = 512, MAX_CHUNKS = 128 };
+enum { THREADS = 256, WARPS = THREADS / 32 };
 
 typedef struct {
     Tensor dy, x, clip, mean, rstd, product, plain; /* mean, plain: data NULL if there is none */
@@ -95,10 +95,9 @@ static Err clip_sums(const Call *call, ClipSumArgs s, KernelId id)
     if (clips > 65535)
         return err_fail(ERR_CONFIG, "cuda: %s of %lld clips; the limit is 65535", kernel_name(id),
                         (long long)clips);
-    const int64_t chunks = blocks_of(s.dy.n[0], CHUNK);
     void *part;
-    s.chunks = chunks < 1 ? 1 : chunks > MAX_CHUNKS ? MAX_CHUNKS : (int)chunks;
-    TRY(cuda_scratch(call->queue, sizeof(float) * 2 * (size_t)(s.chunks * all), &part));
+    s.chunks = (int)clip_chunks(s.dy.n[0]);
+    TRY(cuda_scratch(call->queue, scratch_clips(s.dy.n[0], clips, width), &part));
     s.part = (float *)part;
     const bool wide = walk_rows_wide(&s.dy) && walk_rows_wide(&s.x);
     const dim3 grid((unsigned)blocks_of(width, 32 * (wide ? WALK_WIDE : 1)), (unsigned)clips,

@@ -17,7 +17,7 @@
 #include "device/cuda/column_fold.cuh"
 #include "device/cuda/row_fetch.cuh"
 
-enum { WARPS = 8, BLOCKS = 528, COLUMNS = 32 }; /* BLOCKS: at most; four per SM of 132 */
+enum { WARPS = 8, COLUMNS = STRIP_COLUMNS };
 
 /* Rows in flight while one is summed. */
 template <DType T> static constexpr __host__ __device__ int prefetch_depth()
@@ -97,11 +97,9 @@ typedef struct {
 static ColumnGrid grid_of(const ColumnSumArgs &s, bool wide)
 {
     const int64_t across = blocks_of(s.width, COLUMNS * (wide ? WALK_WIDE : 1));
-    const int64_t max_strips = BLOCKS / across > 0 ? BLOCKS / across : 1,
-                  strips = blocks_of(s.rows, 64);
     const int norm_warps = span_fits(s.dy) ? fetch_row_warps(s.dy.dtype, s.width) : 0;
     if (norm_warps > 0) return {across, s.rows < FETCH_BLOCKS ? s.rows : FETCH_BLOCKS, norm_warps};
-    return {across, strips < max_strips ? strips : max_strips, WARPS};
+    return {across, strips_down(s.rows, across), WARPS};
 }
 
 template <DType T>
@@ -121,7 +119,7 @@ extern "C" Err cuda_sum_rows(const Call *call)
     if (s.width == 0) return OK;
     const bool wide = walk_rows_wide(&s.dy);
     const ColumnGrid t = grid_of(s, wide);
-    TRY(cuda_scratch(call->queue, sizeof(float) * (size_t)(t.strips * s.width) + 1, &scratch));
+    TRY(cuda_scratch(call->queue, scratch_columns(1, t.strips, s.width), &scratch));
     s.part = (float *)scratch;
     if (t.strips > 0 && s.dy.dtype == BF16)
         TRY(launch<BF16>(s, wide, t, call->queue));

@@ -38,8 +38,25 @@ Err cuda_launched(KernelId id)
     return status == cudaSuccess ? OK : cuda_failed(status, kernel_name(id));
 }
 
+Err cuda_shared(const Call *call, KernelId id, const void *kernel, size_t bytes)
+{
+    const DeviceContext *c = call->queue->context;
+    if (!cuda_shared_fits(call, bytes))
+        return err_fail(ERR_CONFIG,
+                        "cuda: %s takes %zu bytes of shared memory at these sizes, a block on GPU "
+                        "%d has %d; use run.device=cpu",
+                        kernel_name(id), bytes, c->ordinal, c->shared_bytes);
+    CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
+    return OK;
+}
+
 Err cuda_scratch(DeviceQueue *q, size_t bytes, void **out)
 {
+    if (q->lent && bytes > q->scratch_bytes)
+        return err_fail(ERR_CHECK,
+                        "cuda: a kernel takes %zu bytes of scratch, but the program planned %zu; "
+                        "this is a bug of Sheaf",
+                        bytes, q->scratch_bytes);
     if (bytes > q->scratch_bytes) {
         CUDA_TRY(cudaStreamSynchronize(q->stream)); /* running kernels may use the old scratch */
         q->context->epoch++;                        /* captured graphs hold its address */
@@ -50,6 +67,46 @@ Err cuda_scratch(DeviceQueue *q, size_t bytes, void **out)
         q->scratch_bytes = bytes;
     }
     *out = q->scratch;
+    return OK;
+}
+
+/* Frees scratch that is the queue's own. */
+static void scratch_drop(DeviceQueue *q)
+{
+    if (!q->lent) (void)cudaFree(q->scratch);
+    q->scratch = NULL;
+    q->scratch_bytes = 0;
+    q->lent = false;
+}
+
+Err cuda_lend_scratch(DeviceContext *c, void *at, size_t bytes)
+{
+    DeviceQueue *q = &c->queue[QUEUE_COMPUTE];
+    CUDA_TRY(cudaSetDevice(c->ordinal));
+    CUDA_TRY(cudaStreamSynchronize(q->stream)); /* running kernels may use the old scratch */
+    scratch_drop(q);
+    c->epoch++; /* captured graphs hold its address */
+    if (!at) return OK;
+    q->scratch = at;
+    q->scratch_bytes = bytes;
+    q->lent = true;
+    return OK;
+}
+
+Err cuda_borrow(DeviceContext *c, size_t bytes, void **out)
+{
+    CUDA_TRY(cudaSetDevice(c->ordinal));
+    const cudaError_t status = cudaMalloc(out, bytes);
+    if (status == cudaSuccess) return OK;
+    *out = NULL;
+    if (status != cudaErrorMemoryAllocation) return cuda_failed(status, "cudaMalloc");
+    (void)cudaGetLastError();
+    return OK;
+}
+
+Err cuda_return(void *at)
+{
+    CUDA_TRY(cudaFree(at));
     return OK;
 }
 
@@ -113,6 +170,8 @@ static Err open_parts(DeviceContext *c)
     CUDA_TRY(cudaDeviceGetAttribute(&c->sms, cudaDevAttrMultiProcessorCount, c->ordinal));
     CUDA_TRY(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, c->ordinal));
     CUDA_TRY(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, c->ordinal));
+    CUDA_TRY(cudaDeviceGetAttribute(&c->shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin,
+                                    c->ordinal));
     c->capability = 10 * major + minor;
     TRY(check_capability(c->ordinal, c->capability));
     TRY(enable_peer_access(c));
@@ -124,8 +183,6 @@ static Err open_parts(DeviceContext *c)
                                               i == QUEUE_COMPUTE ? low : high));
         TRY(open_counters(&c->queue[i]));
     }
-    void *scratch;
-    TRY(cuda_scratch(&c->queue[QUEUE_COMPUTE], BLAS_SCRATCH, &scratch));
     if (cublasLtCreate(&c->blas) != CUBLAS_STATUS_SUCCESS)
         return err_fail(ERR_IO, "cuda: cuBLASLt does not start on GPU %d", c->ordinal);
     tensor_map_open(c);
@@ -142,7 +199,7 @@ void cuda_close(DeviceContext *c)
     for (int i = 0; i < N_DEVICE_QUEUES; i++) {
         if (!c->queue[i].stream) continue;
         (void)cudaStreamSynchronize(c->queue[i].stream);
-        (void)cudaFree(c->queue[i].scratch);
+        scratch_drop(&c->queue[i]);
         (void)cudaFree(c->queue[i].ticket);
         (void)cudaStreamDestroy(c->queue[i].stream);
     }
@@ -191,7 +248,11 @@ Err cuda_info(DeviceContext *c, DeviceInfo *out)
     CUDA_TRY(cudaGetDeviceProperties(&card, c->ordinal));
     CUDA_TRY(cudaMemGetInfo(&info.free_bytes, &info.total_bytes));
     info.workspace_bytes = c->graph_bytes;
-    for (int i = 0; i < N_DEVICE_QUEUES; i++) info.workspace_bytes += c->queue[i].scratch_bytes;
+    for (int i = 0; i < N_DEVICE_QUEUES; i++) {
+        const DeviceQueue *q = &c->queue[i];
+        info.workspace_bytes +=
+            QUEUE_COUNTERS * sizeof *q->ticket + (q->lent ? 0 : q->scratch_bytes);
+    }
     for (size_t i = 0; i < sizeof cards / sizeof *cards; i++) {
         if (strncmp(card.name, cards[i].name, strlen(cards[i].name)) != 0) continue;
         info.bf16_flops = cards[i].bf16_flops;
@@ -239,7 +300,7 @@ void cuda_queue_close(DeviceQueue *q)
 {
     (void)cudaSetDevice(q->context->ordinal);
     (void)cudaStreamSynchronize(q->stream);
-    (void)cudaFree(q->scratch);
+    scratch_drop(q);
     (void)cudaStreamDestroy(q->stream);
     free(q);
 }

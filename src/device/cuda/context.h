@@ -11,6 +11,7 @@ Err cuda_info(DeviceContext *c, DeviceInfo *out);
 Err cuda_identify(int ordinal, uint64_t *out);
 void cuda_attention_choice(const DeviceContext *c, const Call *call, bool backward, char *out,
                            size_t bytes);
+Err cuda_lend_scratch(DeviceContext *c, void *at, size_t bytes);
 Err cuda_queue_open(DeviceContext *c, DeviceQueue **out);
 void cuda_queue_close(DeviceQueue *q);
 Err cuda_native(DeviceQueue *q, void **out);

@@ -2,7 +2,8 @@
  *
  *     context   one rank on one GPU: four queues, cuBLASLt, cuDNN, the autotuner
  *       queue   a CUDA stream and its scratch. Kernels of a stream run in order, so each may use
- *               all of the scratch; it grows, after a wait, when a kernel needs more
+ *               all of the scratch. The caller lends it (DeviceRuntime.scratch), of the bytes that
+ *               scratch.h computes; else it grows, after a wait, when a kernel needs more
  *
  * A kernel's file has its formula, its __global__ function and its launcher, cuda_NAME. */
 #ifndef DEVICE_CUDA_CUDA_H
@@ -15,15 +16,15 @@
 extern "C" {
 #endif
 
+#include "device/cuda/scratch.h"
 #include "device/runtime.h"
-
-enum { BLAS_SCRATCH = 32 << 20 }; /* NVIDIA's advice for Hopper */
 
 struct DeviceQueue {
     DeviceContext *context;
     cudaStream_t stream;
     char *scratch;
     size_t scratch_bytes;
+    bool lent;        /* the scratch is the caller's, and does not grow */
     unsigned *ticket; /* 0 between kernels; finished blocks count up to find the last one */
 };
 
@@ -32,6 +33,7 @@ typedef struct CudnnPlans CudnnPlans; /* attention/cudnn.h */
 
 struct DeviceContext {
     int ordinal, sms, capability; /* 90: sm_90 */
+    int shared_bytes;             /* of shared memory that a block may have: 99 KiB to 227 KiB */
     DeviceQueue queue[N_DEVICE_QUEUES];
     cublasLtHandle_t blas;
     Autotuner *autotuner;
@@ -59,8 +61,19 @@ Err cuda_failed(cudaError_t status, const char *call);
 Err cuda_begin(const Call *call, KernelId id);
 /* Local. Checks that the last launch was accepted. */
 Err cuda_launched(KernelId id);
-/* Local. Scratch of the queue of at least `bytes`, valid until the next kernel in it. */
+/* Local. Lets a kernel have `bytes` of dynamic shared memory. ERR_CONFIG if the GPU has less. */
+Err cuda_shared(const Call *call, KernelId id, const void *kernel, size_t bytes);
+static inline bool cuda_shared_fits(const Call *call, size_t bytes)
+{
+    return bytes <= (size_t)call->queue->context->shared_bytes;
+}
+/* Local. Scratch of the queue of at least `bytes`, valid until the next kernel in it. ERR_CHECK if
+ * it was lent and has less. */
 Err cuda_scratch(DeviceQueue *q, size_t bytes, void **out);
+/* Local. Memory for a measurement before the first step, which cuda_return frees. *out is NULL if
+ * there is none: then nothing is measured. */
+Err cuda_borrow(DeviceContext *c, size_t bytes, void **out);
+Err cuda_return(void *at);
 
 /* gemm/autotune.c: GEMM shapes of a context and their algorithms. */
 Autotuner *autotuner_open(void);
@@ -79,9 +92,11 @@ Err cuda_gemm_start(const Call *call);
 Err cuda_zero(const Call *call);
 
 /* lists.cu, squares.cu, update.cu */
-Err cuda_squares_open(DeviceContext *c, const SquaresPiece *piece, int n, DeviceList **out);
+Err cuda_squares_open(DeviceContext *c, const SquaresPiece *piece, int n, void *memory,
+                      DeviceList **out);
 Err cuda_squares_run(DeviceQueue *q, const DeviceList *l);
-Err cuda_update_open(DeviceContext *c, const UpdatePiece *piece, int n, DeviceList **out);
+Err cuda_update_open(DeviceContext *c, const UpdatePiece *piece, int n, void *memory,
+                     DeviceList **out);
 Err cuda_update_run(DeviceQueue *q, const DeviceList *l, const UpdateNumbers *numbers);
 void cuda_list_close(DeviceList *l);
 Err cuda_clip(DeviceQueue *q, const DeviceClip *clip);

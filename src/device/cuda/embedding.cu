@@ -16,7 +16,7 @@
 
 #include "device/cuda/value.cuh"
 
-enum { THREADS = 256, STRIP = 32, PREFETCH = 4 };
+enum { THREADS = 256, STRIP = EMBEDDING_STRIP, PREFETCH = 4 };
 
 typedef struct {
     Tensor ids, w, y;
@@ -179,15 +179,20 @@ static int bits_of(int64_t n)
 static Err sort_ids(const Call *call, EmbeddingFold *f)
 {
     const cudaStream_t stream = call->queue->stream;
-    const size_t list = ((size_t)f->tokens * 4 + 255) / 256 * 256;
-    const size_t part = ((size_t)(blocks_of(f->tokens, STRIP) * f->width) * 4 + 255) / 256 * 256;
+    const EmbeddingScratch of = embedding_scratch(f->tokens, f->width);
+    const size_t list = of.list, part = of.part;
     const int bits = bits_of(f->dw.n[0]), n = (int)f->tokens;
     size_t sort_bytes = 0;
     char *at;
     int32_t *none = NULL;
     CUDA_TRY(cub::DeviceRadixSort::SortPairs(NULL, sort_bytes, none, none, none, none, n, 0, bits,
                                              stream));
-    TRY(cuda_scratch(call->queue, 4 * list + 2 * part + sort_bytes, (void **)&at));
+    if (sort_bytes > of.sort)
+        return err_fail(ERR_CHECK,
+                        "cuda: the sort of %d tokens takes %zu bytes of scratch, %zu were planned; "
+                        "this is a bug of Sheaf",
+                        n, sort_bytes, of.sort);
+    TRY(cuda_scratch(call->queue, embedding_scratch_bytes(&of), (void **)&at));
     int32_t *key = (int32_t *)at, *token = (int32_t *)(at + list);
     f->id = (const int32_t *)(at + 2 * list);
     f->token = (const int32_t *)(at + 3 * list);

@@ -4,41 +4,52 @@
 #include "device/cuda/lists.cuh"
 
 /* Assigns a chunk of a piece to each block, and finds the first block of each piece. */
-static void list_blocks(const ListPieces &p, int64_t chunk, ListBlock *block, int64_t *first)
+static void fill_blocks(const ListPieces &p, ListBlock *block, int64_t *first)
 {
     for (int i = 0; i < p.n; i++) {
-        const int64_t n =
-            blocks_of(p.count((const char *)p.at + (size_t)i * p.stride_bytes), chunk);
+        const char *piece = (const char *)p.at + (size_t)i * p.shape.piece_bytes;
+        const int64_t n = list_blocks(&p.shape, p.count(piece));
         first[i + 1] = first[i] + n;
         for (int64_t k = 0; k < n && block; k++) block[first[i] + k] = {i, (int32_t)k};
     }
 }
 
-static Err list_upload(void **to, const void *from, size_t bytes)
+/* In the order of the queue, which does not wait for the copies of cudaMemcpy. */
+static Err list_upload(const DeviceContext *c, void *to, const void *from, size_t bytes)
 {
-    CUDA_TRY(cudaMalloc(to, bytes + 1));
-    CUDA_TRY(cudaMemcpy(*to, from, bytes, cudaMemcpyHostToDevice));
+    const cudaStream_t stream = c->queue[QUEUE_COMPUTE].stream;
+    if (bytes == 0) return OK;
+    CUDA_TRY(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream));
+    CUDA_TRY(cudaStreamSynchronize(stream));
     return OK;
 }
 
-static Err list_fill(DeviceList *l, const ListPieces &p, const ListBlock *block,
+static Err list_fill(DeviceList *l, const ListPieces &p, char *memory, const ListBlock *block,
                      const int64_t *first)
 {
+    const ListLayout at = list_layout(&p.shape, l->n, l->blocks);
     CUDA_TRY(cudaSetDevice(l->context->ordinal));
-    TRY(list_upload(&l->piece, p.at, p.stride_bytes * (size_t)p.n));
-    TRY(list_upload((void **)&l->block, block, sizeof *block * (size_t)l->blocks));
-    TRY(list_upload((void **)&l->first, first, sizeof *first * (size_t)(p.n + 1)));
-    CUDA_TRY(cudaMalloc((void **)&l->sum, sizeof *l->sum * (size_t)(l->blocks + 1)));
-    return OK;
+    if (!memory) {
+        CUDA_TRY(cudaMalloc(&l->own, at.end));
+        memory = (char *)l->own;
+    }
+    l->piece = memory + at.piece;
+    l->block = (ListBlock *)(memory + at.block);
+    l->sum = (double *)(memory + at.sum);
+    l->first = (int64_t *)(memory + at.first);
+    TRY(list_upload(l->context, l->piece, p.at, p.shape.piece_bytes * (size_t)p.n));
+    TRY(list_upload(l->context, l->block, block, sizeof *block * (size_t)l->blocks));
+    return list_upload(l->context, l->first, first, sizeof *first * (size_t)(p.n + 1));
 }
 
-Err list_open(DeviceContext *c, const ListPieces &p, int64_t chunk, DeviceList **out)
+Err list_open(DeviceContext *c, const ListPieces &p, void *memory, DeviceList **out)
 {
+    static_assert(sizeof(ListBlock) == 2 * sizeof(int32_t), "as list_layout counts it");
     DeviceList *l = (DeviceList *)calloc(1, sizeof *l);
     int64_t *first = (int64_t *)calloc((size_t)p.n + 1, sizeof *first);
     ListBlock *block = NULL;
     if (l && first) {
-        list_blocks(p, chunk, NULL, first);
+        fill_blocks(p, NULL, first);
         l->context = c, l->n = p.n, l->blocks = first[p.n];
         block = (ListBlock *)calloc((size_t)l->blocks + 1, sizeof *block);
     }
@@ -46,8 +57,8 @@ Err list_open(DeviceContext *c, const ListPieces &p, int64_t chunk, DeviceList *
     if (!block) {
         err = err_fail(ERR_NOMEM, "cuda: no memory for a list of %d tensors", p.n);
     } else {
-        list_blocks(p, chunk, block, first);
-        err = list_fill(l, p, block, first);
+        fill_blocks(p, block, first);
+        err = list_fill(l, p, (char *)memory, block, first);
     }
     free(first);
     free(block);
@@ -63,9 +74,6 @@ Err list_open(DeviceContext *c, const ListPieces &p, int64_t chunk, DeviceList *
 extern "C" void cuda_list_close(DeviceList *l)
 {
     (void)cudaSetDevice(l->context->ordinal);
-    (void)cudaFree(l->piece);
-    (void)cudaFree(l->block);
-    (void)cudaFree(l->first);
-    (void)cudaFree(l->sum);
+    (void)cudaFree(l->own);
     free(l);
 }

@@ -7,31 +7,34 @@
 #define DEVICE_CUDA_LISTS_CUH
 
 #include "device/cuda/value.cuh"
+#include "device/workspace.h"
 
 typedef struct {
     int32_t piece, chunk;
 } ListBlock;
 
+/* Arrays in device memory, as list_layout places them. */
 struct DeviceList {
     DeviceContext *context;
-    void *piece;      /* device memory: SquaresPiece[n] or UpdatePiece[n] */
-    ListBlock *block; /* device memory: [blocks] */
-    double *sum;      /* device memory: [blocks], partial sums */
-    int64_t *first;   /* device memory: [n + 1], first block of each piece */
+    void *own;        /* memory to be freed; NULL: it is the caller's */
+    void *piece;      /* SquaresPiece[n] or UpdatePiece[n] */
+    ListBlock *block; /* [blocks] */
+    double *sum;      /* [blocks], partial sums */
+    int64_t *first;   /* [n + 1], first block of each piece */
     int n;
     int64_t blocks;
 };
 
-/* Host pieces; piece i starts at `at` + i * stride_bytes. */
+/* Host pieces; piece i starts at `at` + i * shape.piece_bytes. */
 typedef struct {
     const void *at;
-    size_t stride_bytes;
+    DeviceListShape shape;
     int64_t (*count)(const void *piece);
     int n;
 } ListPieces;
 
-/* Local. Uploads the list, in chunks of `chunk` elements. */
-Err list_open(DeviceContext *c, const ListPieces &p, int64_t chunk, DeviceList **out);
+/* Local. Uploads the list to `memory`, or to memory of its own if that is NULL. */
+Err list_open(DeviceContext *c, const ListPieces &p, void *memory, DeviceList **out);
 
 /* States to the compiler that a pointer read from memory points to global memory. */
 template <class T> static __device__ inline T *in_global(T *at)

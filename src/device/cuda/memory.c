@@ -121,6 +121,8 @@ static void deterministic(DeviceContext *c, bool on)
 }
 
 static const DeviceLists lists = {
+    .squares_shape = {sizeof(SquaresPiece), SQUARES_CHUNK},
+    .update_shape = {sizeof(UpdatePiece), UPDATE_CHUNK},
     .squares_open = cuda_squares_open,
     .squares_run = cuda_squares_run,
     .update_open = cuda_update_open,
@@ -173,6 +175,7 @@ const DeviceRuntime cuda_runtime = {
     .timestamps_read = cuda_timestamps_read,
     .fold = cuda_fold,
     .deterministic = deterministic,
+    .scratch = cuda_lend_scratch,
     .attention = cuda_attention_choice,
     .lists = &lists,
     .graphs = &graphs,

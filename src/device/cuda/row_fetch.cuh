@@ -19,7 +19,6 @@
 #include "device/cuda/pdl.cuh"
 #include "device/cuda/norm_rows.cuh"
 
-enum { FETCH_BLOCKS = 264 };                         /* two per SM of 132 */
 enum { MAX_FETCH_BF16 = 1024, MAX_FETCH_F32 = 512 }; /* in pieces of a row */
 
 /* Bytes from row to row of a tensor, along its first and its second dim. */
@@ -237,6 +236,7 @@ static inline int fetch_row_warps(DType type, int64_t width)
 {
     const int pieces = (int)(width / WALK_WIDE), each = (pieces + 31) / 32;
     if (pieces <= 16 || width > 32 * WALK_WIDE * (type == BF16 ? 8 : 4)) return 0;
+    static_assert(MIN_FETCH_WIDTH == 17 * WALK_WIDE && MAX_FETCH_WIDTH == 256 * WALK_WIDE, "");
     return fetch_warps(fetch_words(type) * (type == F32 && each == 3 ? 4 : each));
 }
 

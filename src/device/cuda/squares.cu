@@ -7,7 +7,7 @@
  *     sum     the chunks in the same way, by 256 threads: thread i has i, i + 256, ... */
 #include "device/cuda/lists.cuh"
 
-enum { CHUNK = 65536, THREADS = 512, FOLD_THREADS = 256, PREFETCH = 4 };
+enum { CHUNK = SQUARES_CHUNK, THREADS = 512, FOLD_THREADS = 256, PREFETCH = 4 };
 
 static __device__ inline double add_squares(const float (&v)[8], double sum)
 {
@@ -125,7 +125,7 @@ extern "C" Err cuda_sum_squares(const Call *call)
     if (x.dtype == F64)
         return err_fail(ERR_CONFIG, "cuda: sum_squares of f64; run.device=ref computes f64");
     const int64_t chunks = blocks_of(x.n[0], CHUNK);
-    TRY(cuda_scratch(call->queue, sizeof(double) * (size_t)(chunks + 1), &chunk));
+    TRY(cuda_scratch(call->queue, scratch_squares(x.n[0]), &chunk));
     if (chunks > 0) tensor_kernel<<<(unsigned)chunks, THREADS, 0, stream>>>(x, (double *)chunk);
     tensor_fold_kernel<<<1, FOLD_THREADS, 0, stream>>>((const double *)chunk, chunks,
                                                        call->number[0], call->out[0]);
@@ -134,10 +134,10 @@ extern "C" Err cuda_sum_squares(const Call *call)
 
 static int64_t count_of(const void *piece) { return ((const SquaresPiece *)piece)->n; }
 
-extern "C" Err cuda_squares_open(DeviceContext *c, const SquaresPiece *piece, int n,
+extern "C" Err cuda_squares_open(DeviceContext *c, const SquaresPiece *piece, int n, void *memory,
                                  DeviceList **out)
 {
-    return list_open(c, {piece, sizeof *piece, count_of, n}, CHUNK, out);
+    return list_open(c, {piece, {sizeof *piece, CHUNK}, count_of, n}, memory, out);
 }
 
 extern "C" Err cuda_squares_run(DeviceQueue *q, const DeviceList *l)

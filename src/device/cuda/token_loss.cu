@@ -284,7 +284,7 @@ static Err token_loss(const Call *call, KernelId id, TokenLossArgs r)
     TRY(cuda_begin(call, id));
     r.logits = call->in[0], r.targets = call->in[1], r.weights = call->in[2];
     r.ticket = call->queue->ticket;
-    TRY(cuda_scratch(call->queue, sizeof(double) * (size_t)(r.logits.n[0] + 1), &scratch));
+    TRY(cuda_scratch(call->queue, scratch_token_loss(r.logits.n[0]), &scratch));
     r.loss = (double *)scratch;
     TRY(r.logits.dtype == BF16 ? launch<BF16>(call, r) : launch<F32>(call, r));
     return cuda_launched(id);

@@ -9,6 +9,7 @@
 
 enum { THREADS = 256, EACH = 4, QUAD = 4, GROUPS = 2 };
 enum { CHUNK = THREADS * EACH * GROUPS * QUAD };
+static_assert((int)CHUNK == (int)UPDATE_CHUNK, "as planned");
 
 /* w -= lr (factor g + decay w) */
 static __device__ inline void sgd_step(const UpdatePiece &p, const AdamwNumbers &u, float factor,
@@ -115,9 +116,10 @@ static __global__ void __launch_bounds__(THREADS, 4)
 
 static int64_t count_of(const void *piece) { return ((const UpdatePiece *)piece)->n; }
 
-extern "C" Err cuda_update_open(DeviceContext *c, const UpdatePiece *piece, int n, DeviceList **out)
+extern "C" Err cuda_update_open(DeviceContext *c, const UpdatePiece *piece, int n, void *memory,
+                                DeviceList **out)
 {
-    return list_open(c, {piece, sizeof *piece, count_of, n}, CHUNK, out);
+    return list_open(c, {piece, {sizeof *piece, CHUNK}, count_of, n}, memory, out);
 }
 
 extern "C" Err cuda_update_run(DeviceQueue *q, const DeviceList *l, const UpdateNumbers *a)

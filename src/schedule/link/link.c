@@ -202,6 +202,7 @@ Err schedule_link(const Schedule *s, int stage, const LinkInput *in, Arena *aren
     TRY(link_static(&k));
     TRY(bind_prepacked(&k));
     TRY(link_memory(&k, arena));
+    TRY(link_workspace(&k, arena));
     TRY(link_steps(&k));
     *out = lp;
     return OK;

@@ -21,17 +21,20 @@
  *     state    the homes: weights, master weights, moments; packs that   back to back
  *              stay gathered, with the home inside
  *     step     gradient sums, prepacked weights, scales of coded         back to back
- *              weights, inputs of all micro-batches, losses, scalars
+ *              weights, optimizer lists of a device, inputs of all
+ *              micro-batches, losses, scalars
  *     work     frames, streams, scratch; packs gathered per use,         packed by lifetime
  *              gradients that are reduced several times a step
  *     host     offloaded tensors and evicted frames                      packed by lifetime
  *     session  keys and values of a session, kept from call to call      back to back
+ *     kernels  scratch of the kernels of a device, which run in order    one block
  *
  * Sizes are those of the rank: its part of each parameter in the use layout (layout/home.h). */
 #ifndef SCHEDULE_LINK_LINK_H
 #define SCHEDULE_LINK_LINK_H
 
 #include "comm/comm.h"
+#include "device/workspace.h"
 #include "ir/program.h"
 #include "ir/unit.h"
 #include "layout/home.h"
@@ -39,7 +42,15 @@
 #include "schedule/programs.h"
 #include "schedule/switches.h"
 
-typedef enum { ARENA_STATE, ARENA_STEP, ARENA_WORK, ARENA_HOST, ARENA_SESSION, N_ARENAS } ArenaId;
+typedef enum {
+    ARENA_STATE,
+    ARENA_STEP,
+    ARENA_WORK,
+    ARENA_HOST,
+    ARENA_SESSION,
+    ARENA_KERNELS,
+    N_ARENAS
+} ArenaId;
 
 #define NO_BASE SIZE_MAX
 
@@ -60,6 +71,10 @@ enum {
     PURPOSE_FRAME,    /* evicted and fetched frames */
     PURPOSE_STATE     /* checkpoints: state/load.c */
 };
+
+/* The pinned buffer for copies between steps: pageable memory would pass through the driver's own,
+ * which is slower. */
+enum { STAGING_BYTES = 16 << 20 };
 
 /* Maximum number of transfers of GATHERs and REDUCEs in flight; linking waits for older ones
  * earlier. Transfers between stages are not limited. */
@@ -267,13 +282,20 @@ typedef struct {
     /* Rows of the micro-batch that the rank holds of each input, in order: they ascend. */
     HeldSpans input_rows[N_INPUTS];
     size_t input_stride, loss; /* loss: one cell per micro-batch */
-    int64_t stats;             /* of a unit that has some; 0: no unit has */
+    size_t lists;              /* step arena: the optimizer lists of a device, list_bytes */
+    size_t list_bytes;
+    size_t device_scalars; /* step arena, its last line: scalars of a step on a device; NO_BASE:
+                                * the rank adds the line (LinkInput.workspace) */
+    int64_t stats;         /* of a unit that has some; 0: no unit has */
     ScalarCells scalar[N_SCALARS];
     /* [scalar[TOTALS].group.n]: the member's live tokens are summed; the others have the tokens of
      * such a member */
     bool *tokens_are_own;
     int in_flight;     /* maximum number of transfers of actions and scalars in flight */
     RankList pp_group; /* the ranks that differ from this one along pp only, by stage */
+    /* Pinned host memory of a rank on a device, beside the arena `host`: the mailbox
+     * (run/mailbox.c) and the staging buffer. 0: the device is the host. */
+    size_t pinned_bytes;
     size_t bytes[N_ARENAS];
     size_t live[N_ARENAS];             /* lower bound of any packing */
     int peak_at;                       /* position at which most bytes of the work arena are live */
@@ -298,6 +320,9 @@ typedef struct {
                        * whole weights */
     bool in_order;    /* every transfer is waited for where it starts: no overlap */
     bool note_freed;  /* record at each position the memory that is dead; for tests */
+    /* Of the device: fills ARENA_KERNELS and makes room for its lists and scalars. NULL: the device
+     * is the host, or allocates them itself. */
+    const DeviceWorkspace *workspace;
 } LinkInput;
 
 /* Local. Links one stage's action list of a schedule over units. `stage` is the rank's pp
@@ -306,6 +331,16 @@ typedef struct {
  * stage's list if other stages evict frames to this one. */
 Err schedule_link(const Schedule *s, int stage, const LinkInput *in, Arena *arena,
                   LinkedProgram *out);
+
+/* A part of a rank's home of a pack that it counts in the norm: elements of the home, of one block.
+ * Parts of the same block follow each other; `round` counts them from 0. */
+typedef struct {
+    int span, round;
+    int64_t lo, hi, block;
+} OwnedPart;
+#define OWNED_FIRST ((OwnedPart){.span = 0, .hi = -1, .block = -1})
+/* Local. Goes to the next part, from OWNED_FIRST on; false: there is none. */
+bool linked_owned_next(const LinkedProgram *lp, int pack, OwnedPart *p);
 
 /* Local. The program that runs a unit's phases for a slice of a micro-batch. */
 static inline const Program *linked_program(const LinkedProgram *lp, int unit, int micro, int slice)

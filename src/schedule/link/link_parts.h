@@ -10,6 +10,7 @@
  *     static     state, step and session arenas                       memory_static.c
  *     prepacked  prepacked weights                                    prepacked.c
  *     codes      scales of coded weights                              coded.c
+ *     workspace  scratch and optimizer lists of a device              workspace.c
  *     memory     the work arena: lifetimes, then offsets              memory.c, memory_state.c,
  *                                                                     memory_micro.c,
  *                                                                     memory_frames.c
@@ -184,6 +185,10 @@ unsigned input_axes(const LinkedProgram *lp, Input which);
 /* Local. Places the unit's prepacked weights in the step arena; then marks the RUNs that write
  * them. */
 Err place_prepacked(Linker *k, int unit, size_t *at);
+/* workspace.c. The optimizer lists of a device. */
+void place_lists(Linker *k, size_t *at);
+/* The arena of kernels. */
+Err link_workspace(Linker *k, Arena *temp);
 Err bind_prepacked(Linker *k);
 
 /* Local. Finds the scales of coded weights, and places them in the step arena. ERR_CHECK if a

@@ -5,7 +5,7 @@
  *              or               home | master | moment 1 | moment 2     it is gathered per use
  *              Inference has weights only: no master weights, no moments.
  *     step     for each unit    gradient sums of its packs, or homes; prepacked weights
- *              scales of coded weights
+ *              scales of coded weights, lists of a device
  *              inputs of all micro-batches, losses, scalars that ranks exchange
  *     session  for each unit    keys and values of all sequences */
 #include "schedule/link/link_parts.h"
@@ -262,9 +262,11 @@ Err link_static(Linker *k)
         TRY(place_prepacked(k, u, &step));
     }
     TRY(place_codes(k, &step));
+    place_lists(k, &step);
     TRY(place_inputs(lp, k->arena, &step));
     place_stats(k, &step);
     TRY(place_scalars(k, &step));
+    lp->device_scalars = k->in->workspace ? link_take(&step, ARENA_ALIGN) : NO_BASE;
     lp->bytes[ARENA_SESSION] = lp->live[ARENA_SESSION] = place_session(k);
     lp->bytes[ARENA_STATE] = lp->live[ARENA_STATE] = state;
     lp->bytes[ARENA_STEP] = lp->live[ARENA_STEP] = step;

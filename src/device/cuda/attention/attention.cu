@@ -32,8 +32,6 @@ static __device__ inline int rows_touch(const BlockHull &a, const BlockHull &b)
     return solid;
 }
 
-enum { MAX_TILE_ROWS = 192 };
-
 /* A block computes the hulls of its rows, one for HULL_ROWS, and orders a tile of these rows. A
  * union has no gap if the ranges of each two neighboring rows touch, or if it is empty. */
 static __global__ void hull_kernel(const __grid_constant__ Attention a, BlockHull *hull)
@@ -178,12 +176,13 @@ static Err check_sizes(const Call *call, KernelId id)
                         kernel_name(id), (long long)q->n[2], MAX_CHANNELS);
     if (call->attr.attention.scale == 0) /* masked scores are infinite, and 0 times that is NaN */
         return err_fail(ERR_CONFIG, "cuda: %s with a scale of 0", kernel_name(id));
-    if (q->n[0] > INT_MAX / 2 || k->n[0] > INT_MAX / 2 || q->n[1] > 65535 || k->n[1] > 65535)
+    if (q->n[0] > INT_MAX / 2 || k->n[0] > INT_MAX / 2 || q->n[1] > MAX_ATTENTION_HEADS ||
+        k->n[1] > MAX_ATTENTION_HEADS)
         return err_fail(ERR_CONFIG,
                         "cuda: %s of %lld queries, %lld keys, %lld heads; the limits are 2^30 rows "
-                        "and 65535 heads",
-                        kernel_name(id), (long long)q->n[0], (long long)k->n[0],
-                        (long long)q->n[1]);
+                        "and %d heads",
+                        kernel_name(id), (long long)q->n[0], (long long)k->n[0], (long long)q->n[1],
+                        MAX_ATTENTION_HEADS);
     return OK;
 }
 
@@ -223,19 +222,16 @@ Err attention_open(const Call *call, KernelId id, bool backward, bool several, i
     TRY(check_sizes(call, id));
     attention_arguments(call, backward, several, &a);
     const int rows = tile_rows ? tile_rows : HULL_ROWS;
-    const int64_t tiles = blocks_of(a.t, rows), hulls = tiles * rows / HULL_ROWS;
-    const size_t hull_bytes = sizeof(BlockHull) * (size_t)(hulls + 1);
-    const size_t list_bytes = tile_rows ? sizeof(TileRows) * WORK_CLASSES * (size_t)tiles : 0;
-    const size_t delta_bytes = backward ? sizeof(float) * (size_t)a.t * (size_t)a.h : 0;
-    TRY(cuda_scratch(call->queue, hull_bytes + list_bytes + delta_bytes, &hull));
-    char *list = (char *)hull + hull_bytes;
+    const HullScratch s = hull_scratch(a.t, a.h, tile_rows, backward);
+    TRY(cuda_scratch(call->queue, hull_scratch_bytes(&s), &hull));
+    char *list = (char *)hull + s.hull_bytes;
     a.hull = (const BlockHull *)hull;
-    a.order = {(TileRows *)list, (int *)call->queue->ticket + TILE_COUNTS_AT, (int)tiles,
+    a.order = {(TileRows *)list, (int *)call->queue->ticket + TILE_COUNTS_AT, (int)s.tiles,
                tile_rows};
-    if (backward) TRY(delta_find(call, a, (float *)(list + list_bytes), &a.delta));
-    if (hulls > 0)
-        hull_kernel<<<(unsigned)tiles, (unsigned)rows, 0, call->queue->stream>>>(a,
-                                                                                 (BlockHull *)hull);
+    if (backward) TRY(delta_find(call, a, (float *)(list + s.list_bytes), &a.delta));
+    if (s.hulls > 0)
+        hull_kernel<<<(unsigned)s.tiles, (unsigned)rows, 0, call->queue->stream>>>(
+            a, (BlockHull *)hull);
     *out = a;
     return cuda_launched(id);
 }

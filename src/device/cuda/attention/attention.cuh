@@ -16,7 +16,7 @@
 
 typedef __nv_bfloat16 bf16;
 
-enum { HULL_ROWS = 64, MAX_CHANNELS = 256 };
+enum { MAX_CHANNELS = 256 };
 
 #define LOG2E 1.44269504088896340736f
 
@@ -26,15 +26,17 @@ typedef struct {
     int any[4], all[4];
     int solid;
 } __align__(16) BlockHull;
+static_assert(sizeof(BlockHull) == HULL_BYTES, "as planned");
 
 /* Rows of tiles in the order in which a persistent kernel takes them (tiles.cuh). */
-enum { WORK_CLASSES = 16, ORDER_NEXT = WORK_CLASSES, ORDER_DONE, ORDER_COUNTS };
+enum { ORDER_NEXT = WORK_CLASSES, ORDER_DONE, ORDER_COUNTS };
 enum { TILE_COUNTS_AT = 32 }; /* of a queue's counters, of which the ticket is the first */
 typedef struct {
     int row, solid; /* the first row; solid and any: of the hull of the rows */
     int pad[2];
     int any[4];
 } __align__(16) TileRows;
+static_assert(sizeof(TileRows) == TILE_ROWS_BYTES, "as planned");
 
 typedef struct {
     TileRows *list; /* [WORK_CLASSES, tiles] */

@@ -82,18 +82,14 @@ static Err promised_ranges(const Call *call, Tensor *out)
         host[4 * t] = (int32_t)(t - t % length);
         host[4 * t + 1] = (int32_t)(t + 1);
     }
-    cudaError_t status = cudaMalloc(&out->data, bytes);
-    if (status == cudaErrorMemoryAllocation) {
-        (void)cudaGetLastError();
-        out->data = NULL;
-        free(host);
-        return OK;
-    }
-    if (status == cudaSuccess) /* in the queue's order, which does not wait for cudaMemcpy's */
+    const Err err = cuda_borrow(call->queue->context, bytes, &out->data);
+    cudaError_t status = cudaSuccess;
+    if (out->data) /* in the queue's order, which does not wait for cudaMemcpy's */
         status =
             cudaMemcpyAsync(out->data, host, bytes, cudaMemcpyHostToDevice, call->queue->stream);
-    if (status == cudaSuccess) status = cudaStreamSynchronize(call->queue->stream);
+    if (out->data && status == cudaSuccess) status = cudaStreamSynchronize(call->queue->stream);
     free(host);
+    TRY(err);
     return status == cudaSuccess ? OK : cuda_failed(status, "cudaMemcpyAsync");
 }
 
@@ -116,7 +112,7 @@ static Err measure(const Call *call, bool backward, const AttentionKey *shape)
     if (promised) TRY(promised_ranges(call, &masked.in[3]));
     if (promised && !masked.in[3].data) return OK; /* the first kernels that can run the call do */
     Err err = n > 1 ? autotuner_fastest(call->queue, candidate, n, &timed, &fastest) : OK;
-    if (promised) CUDA_TRY(cudaFree(masked.in[3].data));
+    if (promised) TRY(cuda_return(masked.in[3].data));
     TRY(err);
     return attention_choice_put(&all->attention, shape, by[fastest]);
 }

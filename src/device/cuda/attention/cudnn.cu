@@ -280,14 +280,28 @@ static void transpose_stats(const Call *call, const Tensor *lse, float *stats, b
         *lse, stats, call->attr.attention.causal, out);
 }
 
+/* The scratch of a plan: the statistics, then cuDNN's workspace. */
+static size_t plan_bytes(const Call *call, const CudnnPlan &plan)
+{
+    const Tensor &lse = plan.shape.backward ? call->in[5] : call->out[1];
+    return cudnn_stats_bytes(lse.n[0], lse.n[1]) + (size_t)plan.scratch_bytes;
+}
+
+/* True unless the program has planned less scratch (scratch_cudnn). */
+static bool plan_fits(const Call *call, const CudnnPlan &plan)
+{
+    const DeviceQueue *q = call->queue;
+    return plan.graph && (!q || !q->lent || plan_bytes(call, plan) <= q->scratch_bytes);
+}
+
 static Err execute(const Call *call, CudnnPlan *plan)
 {
     CudnnPlans *f = call->queue->context->cudnn;
     const bool backward = plan->shape.backward;
     const Tensor *lse = backward ? &call->in[5] : &call->out[1];
-    const size_t stats_bytes = ((size_t)tensor_count(lse) * sizeof(float) + 1023) / 1024 * 1024;
+    const size_t stats_bytes = cudnn_stats_bytes(lse->n[0], lse->n[1]);
     char *scratch;
-    TRY(cuda_scratch(call->queue, stats_bytes + (size_t)plan->scratch_bytes, (void **)&scratch));
+    TRY(cuda_scratch(call->queue, plan_bytes(call, *plan), (void **)&scratch));
     if (backward) transpose_stats(call, lse, (float *)scratch, false);
     std::unordered_map<int64_t, void *> at;
     for (int i = Q; i <= V; i++) at[1 + i] = call->in[i].data;
@@ -308,7 +322,7 @@ static Err execute(const Call *call, CudnnPlan *plan)
 extern "C" bool cudnn_takes(CudnnPlans *f, const Call *call, bool backward)
 {
     return f && !cudnn_misfit(call, backward, f->version) &&
-           find_plan(f, shape_of(call, backward))->graph;
+           plan_fits(call, *find_plan(f, shape_of(call, backward)));
 }
 
 static Err run(const Call *call, bool backward)
@@ -327,7 +341,14 @@ extern "C" void cudnn_report(CudnnPlans *f, const Call *call, bool backward)
 {
     if (!f || call->attr.attention.causal <= 0) return;
     const char *misses = cudnn_misfit(call, backward, f->version);
-    const std::string why = misses ? misses : find_plan(f, shape_of(call, backward))->refusal;
+    std::string why = misses ? misses : "";
+    if (!misses) {
+        const CudnnPlan &plan = *find_plan(f, shape_of(call, backward));
+        why = plan.refusal;
+        if (why.empty() && !plan_fits(call, plan))
+            why = "cuDNN takes " + std::to_string(plan_bytes(call, plan)) +
+                  " bytes of scratch, more than the run planned";
+    }
     if (!why.empty()) report_misfit(f, call, backward, why);
 }
 #endif

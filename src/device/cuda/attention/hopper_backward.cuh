@@ -18,9 +18,8 @@
 #include "device/cuda/hopper.cuh"
 #include "device/cuda/wgmma.cuh"
 
-enum { KEYS = 128, STAGES = 2, GROUPS = 2, GROUP_THREADS = 128, GROUP_WARPS = 4 };
+enum { KEYS = BACKWARD_KEYS, STAGES = 2, GROUPS = 2, GROUP_THREADS = 128, GROUP_WARPS = 4 };
 enum { BACKWARD_THREADS = (GROUPS + 1) * GROUP_THREADS };
-enum { DQ_PART = 64 * 64 };       /* half of a tile of dq: 64 rows, 64 channels */
 enum { COLUMN_BOX = 128 * KEYS }; /* bytes of a box of 64 columns and KEYS rows */
 
 /* Tiles of queries that see a tile of keys: their first and last, their number, and whether all

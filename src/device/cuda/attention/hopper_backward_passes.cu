@@ -162,11 +162,13 @@ typedef struct {
 template <class T> static void place(ScratchPlan *l, int64_t n, T **out)
 {
     *out = (T *)(l->base + l->bytes);
-    l->bytes += (sizeof(T) * (size_t)n + 127) / 128 * 128;
+    l->bytes += backward_array(n, sizeof(T));
 }
 
-static size_t place_all(BackwardArgs *args, int rows, bool sum, char *base)
+/* As scratch_backward counts them. */
+static void place_all(BackwardArgs *args, int rows, bool sum, char *base)
 {
+    static_assert(sizeof(int4) == 16 && sizeof(KeyColumn) == 16 && sizeof(ItemOrder) == 8, "");
     ScratchPlan l = {base, 0};
     const int64_t tiles = args->query_tiles, sums = tiles * args->a.h;
     if (sum) place(&l, sums * 2 * DQ_PART, &args->sum);
@@ -177,7 +179,6 @@ static size_t place_all(BackwardArgs *args, int rows, bool sum, char *base)
     place(&l, args->key_tiles, &args->seen);
     place(&l, args->key_tiles, &args->order);
     place(&l, 1, &args->items_of);
-    return l.bytes;
 }
 
 template <class B> static Err maps_of(const Call *call, BackwardArgs *args)
@@ -202,7 +203,7 @@ template <class B> static Err backward_run(const Call *call, BackwardArgs *args)
     args->cache_heads = (int)(CACHE_BYTES / (8ll * a.c * a.t * a.group));
     args->ticket = call->queue->ticket;
     TRY(maps_of<B>(call, args));
-    TRY(cuda_scratch(call->queue, place_all(args, B::BM, sum, NULL), &scratch));
+    TRY(cuda_scratch(call->queue, scratch_backward(a.t, a.k.n[0], a.h, B::BM, sum), &scratch));
     place_all(args, B::BM, sum, (char *)scratch);
     const cudaStream_t stream = call->queue->stream;
     const unsigned tiles = (unsigned)(args->query_tiles * a.h);

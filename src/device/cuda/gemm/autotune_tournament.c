@@ -259,16 +259,14 @@ Err gemm_entry_tune(DeviceQueue *q, GemmEntry *c, const LtOperands *operands, Ca
     Tournament r = {.c = c, .operands = *operands, .f = f};
     const bool kept = s->accumulates && (!s->c_ld || operands->c == operands->d);
     const size_t bytes = (size_t)(s->columns * s->d_ld) * dtype_bytes((DType)s->out_type);
-    if (kept && cudaMalloc(&r.operands.d, bytes) != cudaSuccess) {
-        (void)cudaGetLastError();
-        return OK;
-    }
+    if (kept) TRY(cuda_borrow(q->context, bytes, &r.operands.d));
+    if (!r.operands.d) return OK;
     Err err = timer_open(q, &r.timer);
     if (err == OK) {
         err = run_tournament(&r);
         timer_close(&r.timer);
     }
-    if (kept) CUDA_TRY(cudaFree(r.operands.d));
+    if (kept) TRY(cuda_return(r.operands.d));
     return err;
 }
 

@@ -80,7 +80,8 @@ static Err time_fusions(const FusedGemm *p, GemmFusion *out)
 }
 
 /* Decides the fusion of a shape. All fusions write the same outputs except for rounding. Sums
- * accumulate, so they go to temporary memory while timing. */
+ * accumulate, so they go to temporary memory while timing; if there is none, the first fusion
+ * stays. */
 static Err choose_fusion(const FusedGemm *p, const LtShape *shape)
 {
     Autotuner *all = p->q->context->autotuner;
@@ -90,16 +91,11 @@ static Err choose_fusion(const FusedGemm *p, const LtShape *shape)
     if (p->sum.n_out) {
         sums = &timed.sum.out[0];
         sums->stride[0] = 1;
-        const size_t bytes = (size_t)sums->n[0] * dtype_bytes(sums->dtype);
-        const cudaError_t status = cudaMalloc(&sums->data, bytes);
-        if (status == cudaErrorMemoryAllocation) { /* undecided: a run can do without */
-            (void)cudaGetLastError();
-            return OK;
-        }
-        CUDA_TRY(status);
+        TRY(cuda_borrow(p->q->context, (size_t)sums->n[0] * dtype_bytes(sums->dtype), &sums->data));
+        if (!sums->data) return OK; /* undecided: a run can do without */
     }
     const Err err = time_fusions(&timed, &fusion);
-    if (sums) CUDA_TRY(cudaFree(sums->data));
+    if (sums) TRY(cuda_return(sums->data));
     GemmEntry *entry = autotuner_lookup(all, shape);
     entry->fusion = fusion;
     if (fusion != FUSION_EPILOGUE) finalists_drop(entry);

@@ -94,7 +94,7 @@ static Err args_of(DeviceQueue *q, const PingpongGemm *r, PingpongArgs *args)
     args->steps = (int)blocks_of(r->x.n[1], DEPTH);
     args->width = (int)width;
     args->bias = (const __nv_bfloat16 *)r->bias.data;
-    if (r->sums.data) TRY(cuda_scratch(q, sizeof(float) * (size_t)(down * width), &scratch));
+    if (r->sums.data) TRY(cuda_scratch(q, scratch_columns(1, down, width), &scratch));
     args->part = (float *)scratch;
     return OK;
 }

@@ -20,7 +20,7 @@
 #include "device/cuda/hopper.cuh"
 #include "device/cuda/wgmma.cuh"
 
-enum { FEATURES = 128, TOKENS = 192, DEPTH = 64, STAGES = 5 };
+enum { FEATURES = 128, TOKENS = PINGPONG_TOKENS, DEPTH = 64, STAGES = 5 };
 enum { W_BYTES = FEATURES * DEPTH * 2, X_BYTES = TOKENS * DEPTH * 2 };
 enum { STAGE_BYTES = W_BYTES + X_BYTES };
 /* A piece of out or aux has 64 features, half a tile, and 64 tokens. If there are two tensors of
