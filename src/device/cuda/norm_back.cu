@@ -16,7 +16,21 @@
 #include "device/cuda/norm_back_any.cuh"
 #include "device/cuda/norm_back_rows.cuh"
 
+/* The question whether prefetched rows fit into the shared memory of a block. */
+typedef struct {
+    RowSet rows;
+    bool *fits;
+} NormBackFit;
+
 template <bool LAYER, bool BIAS> struct NormBackLaunches {
+    template <int G, int K, DType T> struct NormBackFits {
+        static Err run(const NormBackFit &f, const DeviceQueue *q)
+        {
+            typedef BackFetch<BIAS && G == 32, G, K, T> Fetch;
+            *f.fits = (int)Fetch::BYTES + 1024 <= q->context->shared_bytes; /* and its statics */
+            return OK;
+        }
+    };
     template <int G, int K, DType T> struct NormBackLaunch {
         static Err run(const NormBackPrefetchArgs &m, const DeviceQueue *q)
         {
@@ -39,10 +53,24 @@ static bool is_wide(const NormBackArgs &m)
            span_fits(m.dx) && span_reaches(m.mean) && span_reaches(m.rstd);
 }
 
-/* True if dbias can be computed in the same pass, with the bits of column_sums.cu. */
-static bool can_sum_addend(const NormBackArgs &m)
+/* True if rows are prefetched. A layernorm's are if those with dbias fit, so that what else is
+ * computed does not choose the kernel. */
+static bool prefetches(const NormBackArgs &m, const DeviceQueue *q)
 {
-    return is_wide(m) && fetch_row_warps(m.x.dtype, m.width) > 0;
+    bool fits = false;
+    if (!is_wide(m) || !fetch_fits(m.x.dtype, m.width)) return false;
+    const NormBackFit f = {row_set_of(m.x, m.rows), &fits};
+    if (m.mean.data)
+        (void)fetch_run<NormBackLaunches<true, true>::NormBackFits>(f, m.x.dtype, q);
+    else
+        (void)fetch_run<NormBackLaunches<false, false>::NormBackFits>(f, m.x.dtype, q);
+    return fits;
+}
+
+/* True if dbias can be computed in the same pass, with the bits of column_sums.cu. */
+static bool can_sum_addend(const NormBackArgs &m, const DeviceQueue *q)
+{
+    return prefetches(m, q) && fetch_row_warps(m.x.dtype, m.width) > 0;
 }
 
 static Err prefetch_launch(const NormBackArgs &m, const DeviceQueue *q)
@@ -74,11 +102,10 @@ static Err launch(const Call *call, KernelId id, NormBackArgs m)
     m.blocks = (int)(m.rows < FETCH_BLOCKS ? m.rows : FETCH_BLOCKS);
     m.sums = m.dbias.data ? 3 : m.db.data ? 2 : 1;
     if (m.dw.data) {
-        TRY(cuda_scratch(call->queue, sizeof(float) * (size_t)(m.sums * m.blocks * m.width) + 1,
-                         &scratch));
+        TRY(cuda_scratch(call->queue, scratch_columns(m.sums, m.blocks, m.width), &scratch));
         m.part = (float *)scratch;
     }
-    if (m.blocks > 0 && wide && fetch_fits(m.x.dtype, m.width))
+    if (m.blocks > 0 && prefetches(m, call->queue))
         TRY(prefetch_launch(m, call->queue));
     else if (m.blocks > 0 && wide)
         any_kernel<WALK_WIDE><<<(unsigned)m.blocks, ANY_THREADS, 0, stream>>>(m);
@@ -112,7 +139,7 @@ static Err norm_back(const Call *call, KernelId id, NormBackArgs m)
     if (m.width == 0) return OK;
     m.per_width = 1 / (float)m.width;
     MUST(m.dy.dtype == m.x.dtype, "dy and x have different types");
-    if (m.dbias.data && !can_sum_addend(m)) {
+    if (m.dbias.data && !can_sum_addend(m, call->queue)) {
         TRY(sum_addend(call));
         m.dbias.data = NULL;
     }

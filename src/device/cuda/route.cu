@@ -41,14 +41,19 @@ static __device__ inline void scores(const RouteArgs &r, const float *s, int lan
     __syncwarp();
 }
 
+/* NaN is the least value, so that the choices of a diverged router are experts too. */
+static __device__ inline float ordered(float x) { return fmaxf(x, -INFINITY); }
+
 /* The index of the largest of n values that is below the one before it in (value, index) order. */
 static __device__ inline int next_best(const float *x, int64_t n, int lane, int before)
 {
+    const float limit = before < 0 ? INFINITY : ordered(x[before]);
     float best = -INFINITY;
     int at = INT32_MAX;
     for (int e = lane; e < n; e += LANES) {
-        const bool later = before < 0 || x[e] < x[before] || (x[e] == x[before] && e > before);
-        if (later && (at == INT32_MAX || x[e] > best)) best = x[e], at = e;
+        const float value = ordered(x[e]);
+        const bool later = before < 0 || value < limit || (value == limit && e > before);
+        if (later && (at == INT32_MAX || value > best)) best = value, at = e;
     }
 #pragma unroll
     for (int step = 16; step > 0; step /= 2) {
@@ -160,6 +165,7 @@ extern "C" Err cuda_route(const Call *call)
     if (call->n_in > 1) r.bias = call->in[1];
     r.t = r.s.n[0], r.e = r.s.n[1], r.k = r.gate.n[1];
     const size_t bytes = (size_t)(WARPS * 3 * r.e) * sizeof(float);
+    TRY(cuda_shared(call, KERNEL_route, (const void *)route_kernel, bytes));
     if (r.t > 0)
         route_kernel<<<(unsigned)blocks_of(r.t, WARPS), WARPS * LANES, bytes,
                        call->queue->stream>>>(r);
@@ -275,10 +281,8 @@ extern "C" Err cuda_route_dx(const Call *call)
     r.t = r.s.n[0], r.e = r.s.n[1], r.k = r.dgate.n[1];
     const size_t bytes = (size_t)(WARPS * 4 * r.e) * sizeof(float);
     const cudaStream_t stream = call->queue->stream;
-    TRY(cuda_scratch(call->queue, (size_t)(2 * r.t + 1) * sizeof *losses, (void **)&losses));
-    if (bytes > 48 << 10)
-        CUDA_TRY(cudaFuncSetAttribute(route_dx_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                      (int)bytes));
+    TRY(cuda_scratch(call->queue, scratch_route_losses(r.t), (void **)&losses));
+    TRY(cuda_shared(call, KERNEL_route_dx, (const void *)route_dx_kernel, bytes));
     if (r.t > 0)
         route_dx_kernel<<<(unsigned)blocks_of(r.t, WARPS), WARPS * LANES, bytes, stream>>>(r,
                                                                                            losses);

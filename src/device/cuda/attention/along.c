@@ -8,8 +8,6 @@
 #include "device/cuda/attention/along.h"
 #include "device/cuda/walk.h"
 
-enum { MAX_HEADS = 65535 }; /* of a launch */
-
 static bool is_bf16_rows(const Tensor *t) { return t->dtype == BF16 && walk_rows_wide(t); }
 
 /* True if a block's tiles and statistics fit into its shared memory (along_short*.cu), whose limit
@@ -23,10 +21,7 @@ static bool short_fits_shared(const Call *call, bool backward)
     const int64_t tile = 2 * (channels + 8), slopes = 2 * (rows + 8); /* bytes of a row */
     const int64_t over = 2 * tile > slopes ? 2 * tile : slopes;       /* o and v, or ds */
     const int64_t row_bytes = backward ? 3 * tile + over + 8 : 3 * tile;
-    int most = 0;
-    return cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin,
-                                  call->queue->context->ordinal) == cudaSuccess &&
-           rows * row_bytes <= most;
+    return cuda_shared_fits(call, (size_t)(rows * row_bytes));
 }
 
 /* True if the kernels for short sequences can run a call: bf16 in rows of 16 bytes, nothing is
@@ -112,7 +107,7 @@ static Err run_heads(const Call *call, Kernel attention)
     const int64_t heads = q->n[3] > k->n[3] ? q->n[3] : k->n[3];
     const bool groups = q->n[0] > q->n[2];
     const int64_t calls = q->n[groups ? 2 : 0], sequences = q->n[groups ? 0 : 2];
-    const int64_t room = heads > 0 && heads < MAX_HEADS ? MAX_HEADS / heads : 1;
+    const int64_t room = heads > 0 && heads < MAX_ATTENTION_HEADS ? MAX_ATTENTION_HEADS / heads : 1;
     for (int64_t at = 0; at < calls; at++)
         for (int64_t first = 0; first < sequences; first += room) {
             const int64_t n = sequences - first < room ? sequences - first : room;

@@ -181,8 +181,7 @@ static __global__ void __launch_bounds__(THREADS)
 template <int D, int M, int BN> static Err launch(const Call *call, const Attention &a)
 {
     typedef AttentionShared<D, M, BN> R;
-    CUDA_TRY(cudaFuncSetAttribute(attention_kernel<D, M, BN>,
-                                  cudaFuncAttributeMaxDynamicSharedMemorySize, (int)sizeof(R)));
+    TRY(cuda_shared(call, KERNEL_attention, (const void *)attention_kernel<D, M, BN>, sizeof(R)));
     const dim3 grid((unsigned)blocks_of(a.t, R::BM), (unsigned)a.h);
     attention_kernel<D, M, BN><<<grid, THREADS, sizeof(R), call->queue->stream>>>(a);
     return cuda_launched(KERNEL_attention);

@@ -277,13 +277,13 @@ static __global__ void __launch_bounds__(THREADS) dkv_kernel(const __grid_consta
     }
 }
 
-/* BN: keys per tile. */
+/* BN: keys per tile. Heads of more than 80 channels have smaller tiles on GPUs with 99 KiB of
+ * shared memory (sm_86, sm_89). */
 template <int D, int BN> static Err launch_dq(const Call *call, const Attention &a)
 {
     const size_t bytes = sizeof(DqShared<D, BN>);
     const dim3 blocks((unsigned)blocks_of(a.t, OWN), (unsigned)a.h);
-    CUDA_TRY(cudaFuncSetAttribute(dq_kernel<D, BN>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  (int)bytes));
+    TRY(cuda_shared(call, KERNEL_attention_dx, (const void *)dq_kernel<D, BN>, bytes));
     if (a.t > 0 && a.h > 0) dq_kernel<D, BN><<<blocks, THREADS, bytes, call->queue->stream>>>(a);
     return cuda_launched(KERNEL_attention_dx);
 }
@@ -293,8 +293,7 @@ template <int D, int BM, int C> static Err launch_dkv(const Call *call, const At
 {
     const size_t bytes = sizeof(DkvShared<D, BM>);
     const dim3 blocks((unsigned)blocks_of(a.k.n[0], OWN), (unsigned)a.g, D / C);
-    CUDA_TRY(cudaFuncSetAttribute(dkv_kernel<D, BM, C>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  (int)bytes));
+    TRY(cuda_shared(call, KERNEL_attention_dx, (const void *)dkv_kernel<D, BM, C>, bytes));
     if (a.k.n[0] > 0 && a.g > 0)
         dkv_kernel<D, BM, C><<<blocks, THREADS, bytes, call->queue->stream>>>(a);
     return cuda_launched(KERNEL_attention_dx);
@@ -304,7 +303,9 @@ Err attention_dq_bf16(const Call *call, const Attention &a)
 {
     if (a.c <= 64) return launch_dq<64, 64>(call, a);
     if (a.c <= 80) return launch_dq<80, 64>(call, a);
-    return a.c <= 128 ? launch_dq<128, 64>(call, a) : launch_dq<256, 32>(call, a);
+    if (a.c > 128) return launch_dq<256, 32>(call, a);
+    return cuda_shared_fits(call, sizeof(DqShared<128, 64>)) ? launch_dq<128, 64>(call, a)
+                                                             : launch_dq<128, 32>(call, a);
 }
 
 Err attention_dx_bf16(const Call *call, const Attention &a)
@@ -312,5 +313,7 @@ Err attention_dx_bf16(const Call *call, const Attention &a)
     TRY(attention_dq_bf16(call, a));
     if (a.c <= 64) return launch_dkv<64, 32, 64>(call, a);
     if (a.c <= 80) return launch_dkv<80, 64, 80>(call, a);
-    return a.c <= 128 ? launch_dkv<128, 64, 128>(call, a) : launch_dkv<256, 32, 128>(call, a);
+    if (a.c > 128) return launch_dkv<256, 32, 128>(call, a);
+    return cuda_shared_fits(call, sizeof(DkvShared<128, 64>)) ? launch_dkv<128, 64, 128>(call, a)
+                                                              : launch_dkv<128, 32, 128>(call, a);
 }

@@ -64,8 +64,7 @@ static __global__ void __launch_bounds__(THREADS)
         for (int e = 0; e < EACH; e++)
             if (lane + 8 * e < a.c)
                 o[e] = value_get(a.o.data, a.o.dtype,
-                                 head_offset(a.o, row + i, head) +
-                                     (lane + 8 * e) * a.o.stride[2]);
+                                 head_offset(a.o, row + i, head) + (lane + 8 * e) * a.o.stride[2]);
     }
     __syncwarp(); /* all have read the lse that one of them writes */
     for (int key = 0; key < max(u.any[1], u.any[3]); key += PASS) {
@@ -225,8 +224,7 @@ static int smem_bytes(const Attention &a, int rows, int numbers)
 Err attention_f32(const Call *call, const Attention &a)
 {
     const int bytes = smem_bytes(a, OWN + 2 * PASS, 1);
-    CUDA_TRY(
-        cudaFuncSetAttribute(forward_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+    TRY(cuda_shared(call, KERNEL_attention, (const void *)forward_kernel, (size_t)bytes));
     forward_kernel<<<dim3((unsigned)blocks_of(a.t, OWN), (unsigned)a.h), THREADS, bytes,
                      call->queue->stream>>>(a);
     return cuda_launched(KERNEL_attention);
@@ -236,8 +234,8 @@ Err attention_dx_f32(const Call *call, const Attention &a)
 {
     const cudaStream_t stream = call->queue->stream;
     const int bytes = smem_bytes(a, 2 * OWN + 2 * PASS, 2);
-    CUDA_TRY(cudaFuncSetAttribute(dq_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-    CUDA_TRY(cudaFuncSetAttribute(dkv_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+    TRY(cuda_shared(call, KERNEL_attention_dx, (const void *)dq_kernel, (size_t)bytes));
+    TRY(cuda_shared(call, KERNEL_attention_dx, (const void *)dkv_kernel, (size_t)bytes));
     if (a.t > 0 && a.h > 0)
         dq_kernel<<<dim3((unsigned)blocks_of(a.t, OWN), (unsigned)a.h), THREADS, bytes, stream>>>(
             a);
