@@ -24,6 +24,7 @@ static Err compile(EvalRunner *r)
     TRY(job_compile(&set, r->world->arena, &r->job));
     for (int a = 0; a < N_ARENAS; a++)
         atomic_fetch_add(&ctx->bytes, (int64_t)r->job.linked.bytes[a]);
+    atomic_fetch_add(&ctx->bytes, (int64_t)r->job.linked.pinned_bytes);
     return infer_team(ctx, r->world, &r->team);
 }
 

@@ -37,7 +37,9 @@ static Err load_plan(const PlanVerb *v, const char *text, Config *out, JobSettin
     TRY(ARENA_NEW(v->arena, 1, &model));
     TRY(config_open(&from, v->arena, out));
     TRY(config_model(out, v->arena, model));
-    return config_job(out, model, job);
+    TRY(config_job(out, model, job));
+    TRY(config_cluster_device(out, v->space.cluster, job));
+    return OK;
 }
 
 static bool same_text(const char *a, const char *b) { return strcmp(a ? a : "", b ? b : "") == 0; }

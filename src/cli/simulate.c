@@ -79,6 +79,7 @@ static Err simulate_config(Config *config, const SimulateFlags *flags, Arena *ar
     TRY(config_model(config, temp, &model));
     TRY(config_job(config, &model, &settings));
     TRY(config_cluster(config, temp, &settings));
+    TRY(config_cluster_device(config, s.cluster, &settings));
     if (s.cluster) settings.parallel.host_ranks = (int)s.cluster->rates.level[0].ranks;
     TRY(job_mesh(&settings, &mesh));
     TRY(count_parameters(&settings, temp, &s.parameters));

@@ -39,15 +39,14 @@ static json_t *traffic_json(const Mesh *m, const Traffic *traffic)
 
 static json_t *memory_json(const RankCount *c)
 {
-    static const char *const name[N_ARENAS] = {[ARENA_STATE] = "state",
-                                               [ARENA_STEP] = "step",
-                                               [ARENA_WORK] = "work",
-                                               [ARENA_HOST] = "host",
-                                               [ARENA_SESSION] = "session"};
+    static const char *const name[N_ARENAS] = {
+        [ARENA_STATE] = "state", [ARENA_STEP] = "step",       [ARENA_WORK] = "work",
+        [ARENA_HOST] = "host",   [ARENA_SESSION] = "session", [ARENA_KERNELS] = "kernels"};
     json_t *o = json_object(), *peak = json_object();
     for (int i = 0; i < N_ARENAS; i++) set_bytes(o, name[i], c->bytes[i]);
     set_bytes(o, "save", c->save_bytes);
     set_bytes(o, "valid", c->valid_bytes);
+    set_bytes(o, "pinned", c->pinned_bytes);
     set_bytes(o, "total", c->total_bytes);
     for (int r = 0; r < N_OWN_REGIONS; r++)
         if (r != REGION_HOST) set_bytes(peak, region_name((Region)r), c->peak_region[r]);

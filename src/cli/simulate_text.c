@@ -50,14 +50,15 @@ static void head_text(const SimulationReport *s, Text *t)
 
 static void classes_text(const Simulation *all, Text *t)
 {
-    text_add(t, "\nMEMORY of a rank, in bytes\n  %10s %8s %14s %14s %14s %14s %14s %14s %16s\n",
-             "first rank", "ranks", "state", "step", "work", "host", "save", "valid", "all");
+    text_add(
+        t, "\nMEMORY of a rank, in bytes\n  %10s %8s %14s %14s %14s %14s %14s %14s %14s %16s\n",
+        "first rank", "ranks", "state", "step", "work", "host", "kernels", "save", "valid", "all");
     for (int i = 0; i < all->n; i++) {
         const RankClass *k = &all->class[i];
         const size_t *b = k->count.bytes;
-        text_add(t, "  %10d %8lld %14zu %14zu %14zu %14zu %14zu %14zu %16zu\n", k->first,
+        text_add(t, "  %10d %8lld %14zu %14zu %14zu %14zu %14zu %14zu %14zu %16zu\n", k->first,
                  (long long)k->ranks, b[ARENA_STATE], b[ARENA_STEP], b[ARENA_WORK], b[ARENA_HOST],
-                 k->count.save_bytes, k->count.valid_bytes, k->count.total_bytes);
+                 b[ARENA_KERNELS], k->count.save_bytes, k->count.valid_bytes, k->count.total_bytes);
     }
 }
 
@@ -87,8 +88,10 @@ static void greatest_text(const Simulation *all, Text *t)
     bytes_line(t, "  gathered parameters", c->peak_packs);
     bytes_line(t, "  gradients to be reduced", c->peak_grads);
     bytes_line(t, "host: offloaded frames", c->bytes[ARENA_HOST]);
+    bytes_line(t, "kernels: workspace of kernels", c->bytes[ARENA_KERNELS]);
     bytes_line(t, "save: copy that checkpoints are written from", c->save_bytes);
     bytes_line(t, "valid: memory of validation", c->valid_bytes);
+    bytes_line(t, "pinned: host memory for the device's copies", c->pinned_bytes);
     bytes_line(t, "all", c->total_bytes);
 }
 

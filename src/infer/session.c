@@ -62,6 +62,7 @@ int64_t session_bytes(const SessionJobs *jobs)
     const ProgramSet set = programs_of(jobs);
     size_t bytes = 0;
     for (int a = 0; a < N_ARENAS; a++) bytes += program_set_bytes(&set, (ArenaId)a);
+    for (int i = 0; i < set.n; i++) bytes += set.program[i]->pinned_bytes;
     return (int64_t)bytes;
 }
 

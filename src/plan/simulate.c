@@ -23,6 +23,8 @@ Err count_rank(const LinkedProgram *lp, RankCount *out)
         c.bytes[i] = lp->bytes[i];
         c.total_bytes += lp->bytes[i];
     }
+    c.pinned_bytes = lp->pinned_bytes;
+    c.total_bytes += c.pinned_bytes;
     for (int r = 0; r < N_OWN_REGIONS; r++) c.peak_region[r] = lp->peak_region[r];
     count_flops(lp, &c);
     TRY(linked_traffic(lp, &c.traffic));

@@ -25,8 +25,9 @@
 /* Memory and work of one rank's program in a step, at full extents. */
 typedef struct {
     size_t bytes[N_ARENAS];
-    size_t save_bytes;  /* buffers of saves, outside the arenas */
-    size_t valid_bytes; /* memory of validation that is not shared with training */
+    size_t save_bytes;   /* buffers of saves, outside the arenas */
+    size_t valid_bytes;  /* memory of validation that is not shared with training */
+    size_t pinned_bytes; /* of the host, for a device: LinkedProgram.pinned_bytes */
     size_t total_bytes;
     size_t peak_region[N_OWN_REGIONS]; /* bytes alive at the peak of the work arena */
     size_t peak_packs, peak_grads;     /* at that peak: gathered packs; gradients to be reduced */
@@ -39,7 +40,8 @@ typedef struct {
  * (Cluster.host_memory). */
 static inline size_t rank_count_bytes(const RankCount *c, bool host_memory)
 {
-    return c->total_bytes - (host_memory ? 0 : c->bytes[ARENA_HOST] + c->save_bytes);
+    return c->total_bytes -
+           (host_memory ? 0 : c->bytes[ARENA_HOST] + c->save_bytes + c->pinned_bytes);
 }
 
 /* Ranks with equal counts. */

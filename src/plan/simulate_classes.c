@@ -201,13 +201,14 @@ static Err count_save(const Classifier *c, const LinkedProgram *lp, int rank, si
 }
 
 /* Memory of validation that is not shared with training; as in train_bytes. */
-static Err count_valid(const Classifier *c, const LinkedProgram *lp, int rank, size_t *out)
+static Err count_valid(const Classifier *c, const LinkedProgram *lp, int rank, RankCount *out)
 {
     const LinkedProgram *valid;
-    *out = 0;
     if (!c->shared_valid) return OK;
     TRY(compile(c, c->shared_valid, rank, &valid));
-    *out = program_set_extra_bytes(&(ProgramSet){2, {lp, valid}});
+    out->valid_bytes = program_set_extra_bytes(&(ProgramSet){2, {lp, valid}});
+    out->pinned_bytes += valid->pinned_bytes;
+    out->total_bytes += out->valid_bytes + valid->pinned_bytes;
     return OK;
 }
 
@@ -309,8 +310,8 @@ static Err count_one(const Classifier *c, int rank, RankCount *out)
     TRY(compile(c, c->shared, rank, &lp));
     TRY(count_rank(lp, out));
     TRY(count_save(c, lp, rank, &out->save_bytes));
-    TRY(count_valid(c, lp, rank, &out->valid_bytes));
-    out->total_bytes += out->save_bytes + out->valid_bytes;
+    TRY(count_valid(c, lp, rank, out));
+    out->total_bytes += out->save_bytes;
     arena_rewind(c->temp, mark);
     return OK;
 }

@@ -14,6 +14,7 @@ Err train_bytes(const Job *job, const Job *valid, SaveMemory save_memory, Arena 
     int64_t bytes;
     TRY(saver_bytes(&job->linked, job->linked.rank, save_memory, temp, &bytes));
     for (int a = 0; a < N_ARENAS; a++) bytes += (int64_t)program_set_bytes(&set, (ArenaId)a);
+    for (int i = 0; i < set.n; i++) bytes += (int64_t)set.program[i]->pinned_bytes;
     *out = bytes;
     return OK;
 }

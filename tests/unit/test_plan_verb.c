@@ -6,7 +6,10 @@
 #include <math.h>
 #include <unistd.h>
 
-static const char *const run[] = {"model.name=llama-tiny", "data.seq_len=32", "batch.global=6"};
+/* On a device whose kernels take no memory of their own, so that limits lie within that of the
+ * model. */
+static const char *const run[] = {"model.name=llama-tiny", "data.seq_len=32", "batch.global=6",
+                                  "run.device=cpu"};
 enum { N_RUN = sizeof run / sizeof *run };
 
 static int sheaf_verb(int fd, const char *verb, ...)
@@ -184,6 +187,42 @@ static void saves_count_in_host_memory(void **state)
     unlink(path);
 }
 
+/* A verb for two ranks along dp. */
+static int on_device(const char *verb, const char *device, ...)
+{
+    const char *const words[] = {run[0], run[1], run[2], "mesh.dp=2", "batch.micro=1", device};
+    va_list rest;
+    va_start(rest, device);
+    const int status = run_verb(1, verb, words, sizeof words / sizeof *words, rest);
+    va_end(rest);
+    return status;
+}
+
+/* The kernels of a GPU take a workspace, which a plan has room for: 32 MiB of cuBLASLt at least.
+ * With run.device=auto the devices are those of the cluster. */
+static void workspace_counts(void **state)
+{
+    static const char *const device[] = {"run.device=cpu", "run.device=cuda", "run.device=auto"};
+    double bytes[3];
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(on_device("plan", device[i], cluster, "--gpus=2", "--json", NULL), 0);
+        json_t *all = parsed();
+        bytes[i] = (double)number(json_object_get(all, "best"), "memory_bytes");
+        json_decref(all);
+        assert_int_equal(on_device("simulate", device[i], cluster, "--json", NULL), 0);
+        all = parsed();
+        const json_t *memory =
+            json_object_get(json_array_get(json_object_get(all, "classes"), 0), "memory");
+        assert_int_equal(number(memory, "kernels"), i ? 32 << 20 : 0);
+        assert_true(i ? number(memory, "pinned") > 16 << 20 : number(memory, "pinned") == 0);
+        json_decref(all);
+    }
+    assert_true(bytes[1] == bytes[2] && bytes[1] > bytes[0] + (32 << 20));
+    assert_int_equal(on_device("plan", device[2], cluster, "--gpus=2", "--memory=0.03", NULL), 2);
+    assert_int_equal(on_device("plan", device[0], cluster, "--gpus=2", "--memory=0.03", NULL), 0);
+}
+
 static void fixed_keys_and_choices(void **state)
 {
     (void)state;
@@ -356,6 +395,7 @@ int main(void)
                                        cmocka_unit_test(layers_may_differ),
                                        cmocka_unit_test(nodes_are_ordered),
                                        cmocka_unit_test(saves_count_in_host_memory),
+                                       cmocka_unit_test(workspace_counts),
                                        cmocka_unit_test(fixed_keys_and_choices),
                                        cmocka_unit_test(choices_have_reasons),
                                        cmocka_unit_test(bad_choices_are_refused),

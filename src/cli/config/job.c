@@ -281,6 +281,20 @@ static Err search_tp(const Config *c, JobSettings *s)
     return OK;
 }
 
+static Err set_device(const Config *c, Option device, JobSettings *s)
+{
+    const DeviceEntry *entry = device_find(option_text(device));
+    s->compile.device_memory = entry->own_memory;
+    s->workspace = entry->workspace;
+    return code_weights(c, device, &s->compile.fp8);
+}
+
+Err config_cluster_device(const Config *c, const Cluster *cluster, JobSettings *s)
+{
+    const bool gpus = cluster && !cluster->host_memory && s->dtype != F64;
+    return gpus && c->run_device == DEVICE_AUTO ? set_device(c, DEVICE_CUDA, s) : OK;
+}
+
 Err config_job(const Config *c, const ModelConfig *model, JobSettings *out)
 {
     const int64_t micros = config_micros(c);
@@ -301,8 +315,7 @@ Err config_job(const Config *c, const ModelConfig *model, JobSettings *out)
                                 .fp8 = c->origin[KEY_precision_fp8]}};
     Option device;
     TRY(machine_choice(c, &device));
-    s.compile.device_memory = device_find(option_text(device))->own_memory;
-    TRY(code_weights(c, device, &s.compile.fp8));
+    TRY(set_device(c, device, &s));
     TRY(prepack_table(c, device, &s.compile.prepack));
     TRY(stage_rules(c, &s));
     TRY(layer_rules_apply(c, model, &s));

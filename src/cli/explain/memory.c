@@ -50,10 +50,19 @@ void explain_memory_text(const Facts *f, Text *t)
     arena_text(f, ARENA_STEP, "step", t);
     work_text(f, t);
     bytes_line(t, "host", "frame", "offloaded to host memory", f->job->linked.bytes[ARENA_HOST]);
+    if (f->job->settings.workspace)
+        bytes_line(t, "kernel", "scratch", "workspace of kernels",
+                   f->job->linked.bytes[ARENA_KERNELS]);
     if (f->save_every > 0)
         bytes_line(t, "save", "snapshot", "copy that is saved while training continues", f->save);
     else
         bytes_line(t, "save", "buffer", "for the save after the last step", f->save);
     if (f->validates) bytes_line(t, "valid", "step", "inputs and losses of validation", f->valid);
+    if (f->pinned) bytes_line(t, "pinned", "", "host memory: mailbox, buffer of copies", f->pinned);
     bytes_line(t, "all", "", "total, known before the run", f->total);
+    if (f->job->settings.workspace)
+        text_add(
+            t, "  not counted: what the driver and its libraries keep for themselves: its context, "
+               "loaded kernels,\n  CUDA graphs, buffers of NCCL or of a transport over the "
+               "host\n");
 }
