@@ -64,6 +64,40 @@ static void router(void **state)
         }
 }
 
+/* A diverged router chooses experts that exist: its step is skipped, and the run goes on. */
+static void router_of_nan(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_ROUTERS; i++)
+        for (int all = 0; all < 2; all++) {
+            const RouterCase *c = &routers[i];
+            bench_clear(&gpu.b);
+            Call call = {.n_in = 1, .n_out = 3, .attr = c->attr};
+            call.in[0] = logits_of(c, false);
+            for (int64_t j = 0; j < c->t * c->e; j++)
+                if (all || j % 3 == 1) put(&call.in[0], j, NAN);
+            if (c->bias) call.in[call.n_in++] = RANDOM(&gpu.b, F32, DENSE, c->e);
+            call.out[0] = NEW(&gpu.b, F32, DENSE, c->t, c->k);
+            call.out[1] = NEW(&gpu.b, I32, PADDED, c->t, c->k);
+            call.out[2] = NEW(&gpu.b, F32, DENSE, c->e);
+            const Tensor *expert = &call.out[1];
+            const size_t bytes = gpu.b.arena.used_bytes;
+            char *before = malloc(bytes), *after = malloc(bytes);
+            assert_true(before && after);
+            memcpy(before, gpu.b.arena.base, bytes);
+            run_on_gpu(KERNEL_route, &call, before, after);
+            const int32_t *got =
+                (const int32_t *)(void *)(after + ((char *)expert->data - gpu.b.arena.base));
+            for (int64_t j = 0; j < c->t * c->k; j++) {
+                const int32_t e = got[offset_of(expert, j)];
+                if (e < 0 || e >= c->e)
+                    fail_msg("%lld experts: choice %lld is %d", (long long)c->e, (long long)j, e);
+            }
+            free(before);
+            free(after);
+        }
+}
+
 /* k different experts for each token. hot: all tokens choose the same ones. dropped: some choices
  * have no expert. */
 static Tensor choices_of(int64_t t, int64_t k, int64_t e, bool hot, bool dropped)
@@ -389,12 +423,12 @@ static void send_rows(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(router),        cmocka_unit_test(router_dx),
-    cmocka_unit_test(choices),       cmocka_unit_test(permutes),
-    cmocka_unit_test(many_choices),  cmocka_unit_test(pointwise),
-    cmocka_unit_test(grouped_gemms), cmocka_unit_test(grouped_gemms_dw),
-    cmocka_unit_test(fused_gemms),   cmocka_unit_test(exchange),
-    cmocka_unit_test(send_rows),
+    cmocka_unit_test(router),           cmocka_unit_test(router_of_nan),
+    cmocka_unit_test(router_dx),        cmocka_unit_test(choices),
+    cmocka_unit_test(permutes),         cmocka_unit_test(many_choices),
+    cmocka_unit_test(pointwise),        cmocka_unit_test(grouped_gemms),
+    cmocka_unit_test(grouped_gemms_dw), cmocka_unit_test(fused_gemms),
+    cmocka_unit_test(exchange),         cmocka_unit_test(send_rows),
 };
 
 GPU_MAIN(tests)
