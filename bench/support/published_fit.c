@@ -169,11 +169,12 @@ Err published_write(const PublishedRows *p, const char *folder)
         TRY(write_text(folder, name, text));
     }
     Text t = text_in(p->keep);
-    text_add(&t, "source,gpu,cluster,time,weight_bytes,kept,logit_bytes,reserve_gib\n");
+    text_add(&t, "source,gpu,cluster,time,weight_bytes,kept,logit_bytes,reserve_gib,gathered\n");
     for (int i = 0; i < p->stacks.n; i++) {
         const StackRow *s = &p->stacks.row[i];
-        text_add(&t, "%s,%s,%s,%.4g,%.4g,%.4g,%.4g,%.4g\n", s->source, s->gpu, s->cluster, s->time,
-                 s->weight_bytes, s->kept, s->logit_bytes, s->reserve_bytes / 0x1p30);
+        text_add(&t, "%s,%s,%s,%.4g,%.4g,%.4g,%.4g,%.4g,%.4g\n", s->source, s->gpu, s->cluster,
+                 s->time, s->weight_bytes, s->kept, s->logit_bytes, s->reserve_bytes / 0x1p30,
+                 s->gathered);
     }
     TRY(text_done(&t, &text));
     return write_text(folder, "fitted.csv", text);

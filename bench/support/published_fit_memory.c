@@ -16,6 +16,7 @@ static const struct {
 } number[] = {{"kept", AT(kept), 1, 0.1},
               {"logit_bytes", AT(logit_bytes), 1, 0.4},
               {"reserve_gib", AT(reserve_bytes), 0x1p30, 0.5},
+              {"gathered", AT(gathered), 1, 0.1},
               {"weight_bytes", AT(weight_bytes), 1, 0.1}};
 enum { N_NUMBERS = sizeof number / sizeof *number };
 
@@ -26,6 +27,7 @@ static const double own_fate = 0.005; /* share of runs that end otherwise for an
 typedef struct {
     PublishedRows *rows;
     const char *source;
+    int n, which[N_NUMBERS]; /* those that the source has a prior for */
 } MemoryFit;
 
 static bool belongs(const MemoryFit *f, const RowRecord *r)
@@ -42,8 +44,10 @@ static void set_numbers(const MemoryFit *f, const double *x)
 {
     StackTable *t = &f->rows->stacks;
     for (int i = 0; i < t->n; i++)
-        for (int j = 0; j < N_NUMBERS && strcmp(t->row[i].source, f->source) == 0; j++)
-            *(double *)((char *)&t->row[i] + number[j].at) = exp(x[j]) * number[j].unit;
+        for (int j = 0; j < f->n && strcmp(t->row[i].source, f->source) == 0; j++) {
+            const int k = f->which[j];
+            *(double *)((char *)&t->row[i] + number[k].at) = exp(x[j]) * number[k].unit;
+        }
 }
 
 /* The root of twice the negative logarithm of the probability of what happened. */
@@ -72,18 +76,19 @@ static Err residuals(void *context, const double *x, double *out)
 static Err fit_source(PublishedRows *p, const CsvTable *priors, int row, int rounds)
 {
     MemoryFit f = {.rows = p, .source = csv_text(priors, row, "source")};
-    LeastSquares q = {
-        .residuals = residuals, .context = &f, .most_rounds = rounds, .n_unknowns = N_NUMBERS};
+    LeastSquares q = {.residuals = residuals, .context = &f, .most_rounds = rounds};
     double x[MAX_UNKNOWNS], sum;
-    for (int j = 0; j < N_NUMBERS; j++) {
-        const double prior = csv_number(priors, row, number[j].column, 0);
-        if (prior <= 0)
-            return err_fail(ERR_CONFIG, "bench/priors/stacks.csv: row %d: no %s", row + 2,
-                            number[j].column);
-        q.prior[j] = x[j] = log(prior);
-        q.sigma[j] = number[j].sigma;
+    for (int k = 0; k < N_NUMBERS; k++) {
+        const double prior = csv_number(priors, row, number[k].column, 0);
+        if (prior <= 0) continue;
+        q.prior[f.n] = x[f.n] = log(prior);
+        q.sigma[f.n] =
+            k == 0 ? csv_number(priors, row, "kept_sigma", number[k].sigma) : number[k].sigma;
+        f.which[f.n++] = k;
     }
-    q.sigma[0] = csv_number(priors, row, "kept_sigma", number[0].sigma);
+    if (f.n == 0)
+        return err_fail(ERR_CONFIG, "bench/priors/stacks.csv: row %d: no number", row + 2);
+    q.n_unknowns = f.n;
     for (int i = 0; i < p->n_rows; i++) {
         const RowRecord *r = &p->row[i];
         q.n_residuals += belongs(&f, r) && (has_peak(r) || r->oom >= 0);

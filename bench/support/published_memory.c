@@ -59,9 +59,14 @@ static double stage_bytes(const StackRow *r, const StackShape *s, int stage, int
                         r->state_bytes / (s->zero >= 1 ? s->replicas : 1);
     const double frames = layers * fmin(s->micros, s->pp - stage);
     const double kept = 2 * s->tokens * (10 * s->width + 3 * s->ff + 2 * s->kv) / s->tp;
-    const double whole = s->tp > 1 ? 2 * r->gathered * s->tokens * s->width : 0;
+    const double whole = s->tp > 1 ? 2 * r->gathered * s->tokens * s->width * frames : 0;
     const double logits = stage == head ? r->logit_bytes * s->tokens * s->vocab / s->tp : 0;
     return params * each + r->kept * kept * frames + whole + logits + r->reserve_bytes;
+}
+
+bool stack_fits(const StackRow *s, double bytes)
+{
+    return bytes <= s->fits_share * s->capacity_bytes;
 }
 
 double stack_bytes(const StackRow *r, const StackShape *s)

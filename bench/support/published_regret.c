@@ -51,11 +51,22 @@ static double spearman(const RowRecord *const *row, int n)
     return xx > 0 && yy > 0 ? xy / sqrt(xx * yy) : 1;
 }
 
+/* A planner takes no plan that is not said to fit, if another is. */
+static bool fits(const RowRecord *r)
+{
+    return r->needed_bytes <= 0 || stack_fits(r->stack, r->needed_bytes);
+}
+
+static bool is_better(const RowRecord *a, const RowRecord *b)
+{
+    return fits(a) != fits(b) ? fits(a) : a->seconds < b->seconds;
+}
+
 static void add_group(const RowRecord *const *row, int n, SourceRegret *to)
 {
     int chosen = 0, best = 0;
     for (int i = 1; i < n; i++) {
-        if (row[i]->seconds < row[chosen]->seconds) chosen = i;
+        if (is_better(row[i], row[chosen])) chosen = i;
         if (row[i]->plan.step_s < row[best]->plan.step_s) best = i;
     }
     const double regret = row[chosen]->plan.step_s / row[best]->plan.step_s - 1;

@@ -140,6 +140,8 @@ static Err read_row(PublishedRows *p, const CsvTable *t, int at)
                      .gpu = csv_text(t, at, "gpu_type"),
                      .oom = (int)csv_number(t, at, "oom", -1),
                      .memory_bytes = 0x1p30 * csv_number(t, at, "mem_gib", 0)};
+    r->recovered = r->oom == 0 && strstr(csv_text(t, at, "notes"), "oom_in_log=1");
+    if (r->recovered) r->oom = -1;
     published_row(t, at, &r->plan);
     r->skip = r->plan.skip;
     TRY(name_labels(p, r));

@@ -23,8 +23,9 @@ typedef struct {
     bool opened;       /* its clocks are compiled */
     RowClocks clocks;
     StepTime time;
-    double seconds;                    /* predicted */
-    int oom;                           /* 1: ran out of memory, 0: did not, -1: not said */
+    double seconds; /* predicted */
+    int oom;        /* 1: ran out of memory, 0: did not, -1: not said */
+    bool recovered; /* it finished, although its log has an error of memory: oom is -1 */
     double memory_bytes, needed_bytes; /* measured peak, predicted; 0: not given */
     StackShape shape;                  /* with needed_bytes */
 } RowRecord;

@@ -83,26 +83,56 @@ ok "by the cost of the head" grep -q '^nanotron,v4096,.*,"8",""$' "$top/stages.o
 
 # Memory: 16 layers of width 2,048, 131,072 words, four sequences of 4,096 need about 90 of 80 GiB.
 # Where such runs fit, the fitted numbers are smaller than where they ran out of memory. Two are
-# less than 0.9 of the capacity, below which a run is said to fit.
-memory() { # name, oom, sequences
+# less than 0.91 of the capacity, below which a run is said to fit.
+memory() { # name, oom, sequences, notes
     {
         echo "$head"
         for i in 1 2 3 4 5 6 7 8; do
-            row nanotron "r$i" 10 "" bf16 "" "gated=1;tied=1;ag_in=260" |
+            row nanotron "r$i" 10 "" bf16 "" "gated=1;tied=1;ag_in=260$4" |
                 sed "s/,m,.*,bf16/,m,16,2048,8192,32,32,131072,4096,256,4,8,H100-80GB,8,1,1,8,1,1,1,0,1,none,bf16/;
                      s/,4096,256,4,8,/,4096,$((64 * $3)),$3,8,/; s/,10,,,,,/,10,,,,$2,/"
         done
     } >"$top/memory$1.csv"
     ok "memory is fitted" "$bench" --fit -o "$top/memory$1.out" "$top/memory$1.csv" >"$top/fits$1"
 }
-memory 0 0 4
-memory 1 1 4
-memory less 0 2
+memory 0 0 4 ""
+memory 1 1 4 ""
+memory less 0 2 ""
+memory again 0 4 ";oom_in_log=1"
 gib() { sed -n 's/^nanotron,r1,.*,\([0-9.]*\),"[^"]*",""$/\1/p' "$top/memory$1.out"; }
 ok "by what happened: $(gib 0) < $(gib 1)" awk "BEGIN { exit !($(gib 0) + 1 < $(gib 1)) }"
 ok "to runs that fit" grep -q "^nanotron fits n=$((8 - fitted)) right=100.0 false_fits=0.00" "$top/fitsless"
 ok "but not to those near the capacity" grep -q "^nanotron fits n=$((8 - fitted)) right=0.0 " "$top/fits0"
+ok "a run with an error of memory in its log is no label" sh -c \
+    "! grep -q '^nanotron fits' '$top/fitsagain' && grep -q '^nanotron n=$((8 - fitted)) ' '$top/fitsagain'"
 ok "and runs that do not" grep -q "^nanotron fits n=$((8 - fitted)) right=100.0 false_fits=0.00" "$top/fits1"
+
+# The inputs that tp gathers: on 8 ranks along tp a rank holds 0.75 of them whole for each layer.
+gathered() { # tp
+    {
+        echo "$head"
+        row nanotron r 10 "" bf16 "" "gated=1;tied=1;ag_in=260" |
+            sed "s/,m,.*,bf16/,m,16,2048,8192,32,32,131072,4096,256,16,8,H100-80GB,8,$1,1,$((8 / $1)),1,1,1,0,1,none,bf16/"
+    } >"$top/tp.csv"
+    "$bench" -o "$top/tp.out" "$top/tp.csv" >/dev/null
+    sed -n 's/^nanotron,r,.*,\([0-9.]*\),"[^"]*",""$/\1/p' "$top/tp.out"
+}
+eight=$(gathered 8)
+# 16 layers x 16 x 4,096 tokens: activations of 2 x (10 x 2,048 + 3 x 8,192 + 2 x 2,048) bytes on
+# 8 ranks and 0.75 x 2 x 2,048 bytes whole: 3.0 of 43.8 GiB are these
+ok "gathered inputs need memory: $eight" awk "BEGIN { exit !($eight > 42 && $eight < 46) }"
+
+# Of plans of a group the fastest one that is said to fit is chosen: 128 sequences in a micro-batch
+# need more than the device has, whatever they would gain.
+{
+    echo "$head"
+    for m in 1 2 4 8 128; do for i in a b c; do
+        row nanotron "m$m$i" $((2000 + m)) "" bf16 "" "gated=1;tied=1;ag_in=260" |
+            sed "s/,m,.*,bf16/,m,16,2048,8192,32,32,131072,4096,1024,$m,8,H100-80GB,8,8,1,1,1,1,1,0,1,none,bf16/"
+    done; done
+} >"$top/regret.csv"
+ok "regret is printed" "$bench" --regret "$top/regret.csv" >"$top/regret"
+ok "of plans that fit" grep -Eq "^nanotron regret groups=1 rows=[0-9]+ mean=0.[0-9]+ max=0" "$top/regret"
 
 # A plan with twice the micro-batches takes longer; with half the work for each rank, shorter.
 {
