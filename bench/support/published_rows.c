@@ -127,6 +127,7 @@ static void set_calls(PublishedRow *r, const StackRow *stack)
     const int64_t heads = r->model.n_heads / r->job.parallel.mesh.tp;
     r->dp_calls = calls_of(r, stack);
     if (r->job.parallel.zero == 3) r->dp_bytes = stack->zero3_bytes;
+    if (r->job.parallel.zero == 0) r->dp_bytes = stack->grad_bytes / 4;
     if (stack->softmax_of > 0 && r->job.batch.sequences * heads % stack->softmax_of != 0)
         r->attention_launches = UNFUSED_SOFTMAX;
 }

@@ -57,6 +57,7 @@ static Err read_row(const char *path, const CsvTable *t, int row, StackRow *out)
     out->bucket_bytes = bucket_mib * 0x1p20;
     TRY(read_cell(path, t, row, "zero_calls", 1, &out->zero_calls));
     TRY(read_cell(path, t, row, "zero3_bytes", 1, &out->zero3_bytes));
+    TRY(read_cell(path, t, row, "grad_bytes", 4, &out->grad_bytes));
     out->softmax_of = (int)csv_number(t, row, "softmax_of", 0);
     TRY(read_cell(path, t, row, "weight_bytes", 0, &out->weight_bytes));
     TRY(read_cell(path, t, row, "replica_bytes", 0, &out->replica_bytes));

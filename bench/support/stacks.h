@@ -26,6 +26,7 @@ typedef struct {
      * for each layer, as Sheaf does. With ZeRO, collectives for each layer. With ZeRO 3, bytes that
      * take as long as one of Sheaf's. */
     double bucket_bytes, zero_calls, zero3_bytes;
+    double grad_bytes; /* of a gradient that is reduced without ZeRO; Sheaf's are f32 */
     /* Megatron's fused softmax needs a multiple of so many sequences x heads on a rank; without it
      * an attention is 5 kernels more. 0: any number. */
     int softmax_of;

@@ -107,6 +107,19 @@ ok "a run with an error of memory in its log is no label" sh -c \
     "! grep -q '^nanotron fits' '$top/fitsagain' && grep -q '^nanotron n=$((8 - fitted)) ' '$top/fitsagain'"
 ok "and runs that do not" grep -q "^nanotron fits n=$((8 - fitted)) right=100.0 false_fits=0.00" "$top/fits1"
 
+# Gradients of 2 bytes (grad_bytes): all-reducing them sends 4 bytes for each parameter, ZeRO 1 with
+# gradients in f32 and weights in bf16 sends 6.
+{
+    echo "$head"
+    for zero in 0 1; do
+        row vtrain_single "z$zero" 10 "" bf16 "" gated=0 |
+            sed "s/,m,.*,bf16/,m,4,4096,16384,32,32,1024,512,32,1,8,A100-80GB,8,1,1,8,1,1,1,$zero,,full,bf16/"
+    done
+} >"$top/grads.csv"
+ok "gradients have a size" "$bench" -o "$top/grads.out" "$top/grads.csv" >/dev/null
+dp() { awk -F, "\$2 == \"z$1\" { print \$$(head -1 "$top/grads.out" | tr , '\n' | grep -n '^dp_ms$' | cut -d: -f1) }" "$top/grads.out"; }
+ok "of two bytes: $(dp 0), $(dp 1)" awk "BEGIN { exit !($(dp 0) > 0 && $(dp 0) < 0.8 * $(dp 1)) }"
+
 # The inputs that tp gathers: on 8 ranks along tp a rank holds 0.75 of them whole for each layer.
 gathered() { # tp
     {
