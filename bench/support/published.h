@@ -4,7 +4,8 @@
  * gpu_type, gpus_per_node, tp, pp, dp, cp, vp, zero, sequence_parallel, recompute, precision,
  * experts, topk, ep, step_ms, tokens_per_s_per_gpu, tflops_per_gpu (MoE folding alone), mem_gib,
  * oom; notes has key=value pairs: gated, tied, head_dim, expert_ffn, etp, method, lora, attn,
- * after_pp_fix, oom_in_log, release, nvlink_domain (GPUs), and ag_in: GB/s of an all-gather inside a node.
+ * after_pp_fix, oom_in_log, release, nvlink_domain (GPUs), and ag_in: GB/s of an all-gather inside
+ * a node.
  * Cells that a source leaves empty are read as the plainest choice: no ZeRO, no recomputation, one
  * chunk per stage, a vocabulary of 50,257. Routing is balanced. */
 #ifndef BENCH_SUPPORT_PUBLISHED_H

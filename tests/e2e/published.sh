@@ -83,7 +83,7 @@ ok "by the cost of the head" grep -q '^nanotron,v4096,.*,"8",""$' "$top/stages.o
 
 # Memory: 16 layers of width 2,048, 131,072 words, four sequences of 4,096 need about 90 of 80 GiB.
 # Where such runs fit, the fitted numbers are smaller than where they ran out of memory. Two are
-# less than 0.91 of the capacity, below which a run is said to fit.
+# less than 0.96 of the capacity, below which a run is said to fit.
 memory() { # name, oom, sequences, notes
     {
         echo "$head"
