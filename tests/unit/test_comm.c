@@ -273,7 +273,7 @@ static void bad_transfers_are_refused(void **state)
         {transfer(COMM_ALL_REDUCE, ref(A, 0, 5), ref(B, 18, 0)), "`to` is 0 f64 at offset 144"},
         {transfer(COMM_ALL_REDUCE, ref(A, 0, INT64_MAX), ref(B, 0, 1)), "whose limit is 192"},
         {transfer(COMM_ALL_REDUCE, ref(4, 0, 1), ref(B, 0, 1)), "arena 4, whose limit is 0"},
-        {transfer(COMM_ALL_REDUCE, ref(-1, 0, 1), ref(B, 0, 1)), "arena -1; ids are 0 to 32"},
+        {transfer(COMM_ALL_REDUCE, ref(-1, 0, 1), ref(B, 0, 1)), "arena -1; ids are 0 to 35"},
         {transfer(COMM_ALL_REDUCE, ref(A, 0, -1), ref(B, 0, 1)), "-1 elements"},
         {transfer(COMM_ALL_REDUCE, ref(A, 0, 4), ref(B, 0, 5)), "4 elements `from`, 5 `to`"},
         {transfer(COMM_ALL_REDUCE, (Ref){0, A, 4, 1, F64}, ref(B, 0, 1)), "not a multiple of 8"},
