@@ -233,7 +233,7 @@ static void bench_update(Bench *b, const Model *m)
     const Tensor s = bench_make(b, F32, n, 0, 0), half = bench_make(b, BF16, n, 0, 0);
     const Tensor sum = bench_make(b, F32, 64, 0, 0);
     double *cell = sum.data;
-    const UpdatePiece piece = {g.data, w.data, v.data, s.data, half.data, n, 0.1, F32, 0};
+    const UpdatePiece piece = {g.data, w.data, v.data, s.data, half.data, n, 0.1, F32, 0, 0};
     const SquaresPiece square = {g.data, n, cell, 0, F32};
     static const struct {
         double mean;

@@ -86,6 +86,7 @@ static void step_make(Step *s)
                                     n,
                                     s->call[i].attr.adamw.decay,
                                     type,
+                                    0,
                                     0};
     }
     const size_t room = (gpu.b.arena.used_bytes + 63) / 64 * 64;
