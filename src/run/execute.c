@@ -280,25 +280,46 @@ void execute_begin(Rank *r, const LinkedAction *l, double keep)
     for (int k = 0; k < MAX_PORTS; k++) r->slot[SLOT_PORT + k] = keep;
 }
 
+static Err kernel_alone(const InstrContext *s, const Instr *in)
+{
+    Call c;
+    fill_call(s, in, &c);
+    c.prepacked = NULL; /* weights are prepacked within steps only */
+    return run_kernel(s, in, &c);
+}
+
 Err execute_kernel(Rank *r, const LinkedAction *l, const Instr *in)
 {
-    const InstrContext s = {.r = r, .l = l, .p = l->program};
+    return kernel_alone(&(InstrContext){.r = r, .l = l, .p = l->program}, in);
+}
+
+static Err run_alone(const InstrContext *s, const Instr *in);
+
+/* A round of the body, without its transfers. */
+static Err body_alone(const InstrContext *s, const Instr *in)
+{
     Call c;
-    fill_call(&s, in, &c);
-    c.prepacked = NULL; /* weights are prepacked within steps only */
-    return run_kernel(&s, in, &c);
+    const Program *body = instr_body(s->p, in);
+    fill_call(s, in, &c);
+    const InstrContext inner = {s->r, s->l, body, &c, c.out[instr_region(in)].data, 1};
+    for (int i = 0; i < body->n_instr; i++) TRY(run_alone(&inner, &body->instr[i]));
+    return OK;
+}
+
+static Err run_alone(const InstrContext *s, const Instr *in)
+{
+    Call c;
+    if (in->queue != QUEUE_COMPUTE || in->op == OP_wait || in->op == OP_call) return OK;
+    if (op_loops(in->op)) return body_alone(s, in);
+    if (in->op != OP_pack) return kernel_alone(s, in);
+    fill_call(s, in, &c);
+    const TransferInstr t = transfer_of(s, in, &c);
+    return transfer_pack(&t);
 }
 
 Err execute_alone(Rank *r, const LinkedAction *l, const Instr *in)
 {
-    const InstrContext s = {.r = r, .l = l, .p = l->program};
-    Call c;
-    if (in->queue != QUEUE_COMPUTE || in->op == OP_wait || in->op == OP_call) return OK;
-    if (op_loops(in->op)) return OK; /* of kernels that round 1 runs too */
-    if (in->op != OP_pack) return execute_kernel(r, l, in);
-    fill_call(&s, in, &c);
-    const TransferInstr t = transfer_of(&s, in, &c);
-    return transfer_pack(&t);
+    return run_alone(&(InstrContext){.r = r, .l = l, .p = l->program}, in);
 }
 
 /* Prepacks the weights of the unit that this RUN is the first of the step to read. */

@@ -46,7 +46,7 @@ Err execute_run(Rank *r, const LinkedAction *l);
 void execute_begin(Rank *r, const LinkedAction *l, double keep);
 Err execute_kernel(Rank *r, const LinkedAction *l, const Instr *in);
 /* Local. As execute_kernel for kernels of the compute queue and packs; nothing for transfers,
- * copies in other queues, waits, and calls of sub-programs. */
+ * copies in other queues, waits, and calls of sub-programs. Bodies of further rounds run once. */
 Err execute_alone(Rank *r, const LinkedAction *l, const Instr *in);
 
 /* groups.c. Collective over all ranks of the program, before its first step. Announces to the comm

@@ -121,10 +121,10 @@ static void nothing_is_loaded_between_transfers(void **state)
     }
 }
 
-/* True if all transfers of the row are collectives. */
+/* True if all transfers of the row are collectives, and the host need not count rounds. */
 static bool is_captured(const DeviceRow *row)
 {
-    return row->pp <= 1 && (row->dp > 1 || row->tp > 1) && row->cp <= 1;
+    return !row->rounds && row->pp <= 1 && (row->dp > 1 || row->tp > 1) && row->cp <= 1;
 }
 
 /* Steps as graphs with their transfers: the bits, and the bytes sent, of steps that are walked. */
