@@ -29,7 +29,7 @@ static bool next_pattern(const char **rest, NamePattern *one)
 static Err check_signs(const char *key, const char *patterns)
 {
     const bool but = names_all_but(patterns);
-    if (but && strcmp(key, "parallel.recompute") != 0)
+    if (but && !strstr(key, "parallel.recompute")) /* behind the file and line of the key */
         return err_fail(ERR_CONFIG, "%s=%.80s: has no exceptions; list the values", key, patterns);
     for (const char *at = but ? patterns + 5 : patterns; at && *at;) {
         const int length = (int)strcspn(at, ",");
