@@ -313,7 +313,7 @@ static void bad_transfers_are_refused(void **state)
     }
     for (int i = 0; i < N_B; i++) assert_true(bench.b[i] == -1 - i);
     assert_int_equal(comm_recorder(bench.comm)->total, 0); /* none of them began */
-    refused(comm_register(bench.comm, MAX_COMM_ARENAS, bench.a, 8), "arena 33");
+    refused(comm_register(bench.comm, MAX_COMM_ARENAS, bench.a, 8), "arena 36");
     bench_close();
 }
 
