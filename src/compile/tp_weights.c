@@ -258,6 +258,36 @@ static Err check_copies(const TpCheck *c, const Graph *g)
                     (long long)s->key_heads);
 }
 
+/* A weight that several units hold has one layout, on one stage or on two: ranks add up the
+ * gradients of its parts. */
+static Err check_shared(const TpCheck *c)
+{
+    const Model *m = c->m;
+    struct {
+        const Graph *g; /* of the first unit that has it; NULL: none yet */
+        int layout;
+    } * first;
+    TRY(ARENA_NEW(c->temp, m->n_params + 1, &first));
+    for (int u = 0; u < m->n_units; u++)
+        for (int k = 0; k < m->unit[u].n_params; k++) {
+            const Graph *g = &m->kind[m->unit[u].kind];
+            const int of = m->unit[u].param[k], rule = tp_weight_rule(c->rules, g, k);
+            const int layout = rule < 0 ? (int)tp_weight_default(g, k) : rule;
+            if (!first[of].g) {
+                first[of].g = g;
+                first[of].layout = layout;
+            }
+            if (first[of].layout == layout) continue;
+            return err_fail(ERR_CONFIG,
+                            "%s: %s is %s in %s and %s in %s, which hold one weight; give both the "
+                            "same layout, as %s=%s",
+                            c->key, g->param[k].name, layout_name[first[of].layout],
+                            first[of].g->kind, layout_name[layout], g->kind, g->param[k].name,
+                            layout_name[layout]);
+        }
+    return OK;
+}
+
 static Err check_rule(const TpCheck *c, const TpRule *r)
 {
     const char *pattern;
@@ -287,7 +317,7 @@ Err tp_weights_check(const TpCheck *c)
         TRY(check_copies(c, &c->m->kind[k]));
         if (c->keeps_heads) TRY(check_heads(c, &c->m->kind[k]));
     }
-    return OK;
+    return c->rules ? check_shared(c) : OK;
 }
 
 /* True if the strategy has a row for the stream within layers. */

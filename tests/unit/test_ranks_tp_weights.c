@@ -154,10 +154,31 @@ static void bad_rules_are_refused(void **state)
     arena_close(&arena);
 }
 
+/* Tied words have one layout, on one stage and on two. */
+static void tied_words_are_alike(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"embed/wte.*=whole", "head/wte.*=inputs",
+                                      "embed/wte.*=inputs,head/wte.*=outputs"};
+    Arena arena;
+    DO(arena_open(&arena, "test", ARENA_PLENTY));
+    for (int i = 0; i < 3 * 2; i++) {
+        JobSettings set = test_job_settings("gpt2", JOB_STEP);
+        Job *job;
+        set.parallel.mesh.tp = 2;
+        set.parallel.mesh.pp = 1 + i % 2;
+        set.parallel.tp_weights = bad[i / 2];
+        DO(ARENA_NEW(&arena, 1, &job));
+        expect_error(bad[i / 2], job_compile(&set, &arena, job), ERR_CONFIG, "hold one weight");
+    }
+    arena_close(&arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layouts_compute_the_same), cmocka_unit_test(megatron_may_be_written),
-        cmocka_unit_test(memory_is_exact), cmocka_unit_test(bad_rules_are_refused)};
+        cmocka_unit_test(memory_is_exact), cmocka_unit_test(bad_rules_are_refused),
+        cmocka_unit_test(tied_words_are_alike)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
