@@ -130,12 +130,11 @@ Err plan_open_space(PlanVerb *v)
         return err_fail(ERR_CONFIG, "plan: --cluster FILE is missing; share/clusters has some, and "
                                     "`sheaf profile` measures this machine");
     TRY(cluster_read(v->flag.cluster, v->arena, cluster));
+    v->job.compile.prepack = NULL;
     TRY(config_cluster_device(config, cluster, &v->job));
-    if (v->job.compile.device_memory) TRY(config_check_cuda(config));
     if (config->numerics_fold > 1)
         return err_fail(ERR_CONFIG, "plan: numerics.fold=%lld is for one rank; set numerics.fold=1",
                         (long long)config->numerics_fold);
-    v->job.compile.prepack = NULL;
     v->job.parallel.evict = false;
     r->config = config;
     r->model = model;

@@ -207,6 +207,11 @@ base=$(simulated '/^SENT/ {on = 1} /^  scalars/ {no += $(NF - 1)} on && /^  all 
 each=$(sed -n 's/.*on a rank: F \([0-9]*\) .*, B \([0-9]*\) .*/\1 \2/p' "$top/simulated" | awk '{print 4 * ($1 + $2)}')
 sent() { grep -o '"sent_bytes": [0-9]*' "$top/rounds0/metrics.jsonl" | sed 's/.*: //'; }
 ok "simulate has bytes of a round" [ "${each:-0}" -gt 0 ]
+for key in parallel.overflow=rounds parallel.prepack=true; do
+    ok "simulate for a cluster of GPUs refuses $key, as plan does" refused "run.device=cpu" "$sheaf" simulate \
+        data.train="$top/text" data.seq_len=24 model.name=qwen3-moe-tiny mesh.dp=4 mesh.ep=4 $key \
+        --cluster share/clusters/h100-sxm.yaml
+done
 ok "bytes sent are those of the program and of the rounds" diff <(sent) \
     <(rounds_of rounds0 | awk -v base="$base" -v each="$each" '{printf "%d\n", base + $1 * each}')
 ok "explain has them" "$sheaf" explain "${common[@]}" mesh.dp=2 mesh.ep=2 parallel.overflow=rounds \

@@ -292,7 +292,10 @@ static Err set_device(const Config *c, Option device, JobSettings *s)
 Err config_cluster_device(const Config *c, const Cluster *cluster, JobSettings *s)
 {
     const bool gpus = cluster && !cluster->host_memory && s->dtype != F64;
-    return gpus && c->run_device == DEVICE_AUTO ? set_device(c, DEVICE_CUDA, s) : OK;
+    if (!gpus || c->run_device != DEVICE_AUTO) return OK;
+    TRY(config_check_cuda(c));
+    if (s->compile.prepack) TRY(prepack_table(c, DEVICE_CUDA, &s->compile.prepack));
+    return set_device(c, DEVICE_CUDA, s);
 }
 
 Err config_job(const Config *c, const ModelConfig *model, JobSettings *out)

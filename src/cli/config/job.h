@@ -24,7 +24,8 @@ Err config_job(const Config *c, const ModelConfig *model, JobSettings *out);
 Err config_cluster(const Config *c, Arena *arena, JobSettings *s);
 
 /* Local. For programs that are planned for a cluster: with run.device=auto they are those of its
- * devices, whatever this machine has. A cluster whose memory is not the host's has GPUs. */
+ * devices, whatever this machine has, and what these refuse is refused. A cluster whose memory is
+ * not the host's has GPUs. */
 Err config_cluster_device(const Config *c, const Cluster *cluster, JobSettings *s);
 
 /* Local. The transport of device memory between ranks that run.comm selects. `processes`: the ranks
