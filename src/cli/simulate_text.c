@@ -51,14 +51,17 @@ static void head_text(const SimulationReport *s, Text *t)
 static void classes_text(const Simulation *all, Text *t)
 {
     text_add(
-        t, "\nMEMORY of a rank, in bytes\n  %10s %8s %14s %14s %14s %14s %14s %14s %14s %16s\n",
-        "first rank", "ranks", "state", "step", "work", "host", "kernels", "save", "valid", "all");
+        t,
+        "\nMEMORY of a rank, in bytes\n  %10s %8s %14s %14s %14s %14s %14s %14s %14s %14s %16s\n",
+        "first rank", "ranks", "state", "step", "work", "host", "kernels", "save", "valid",
+        "pinned", "all");
     for (int i = 0; i < all->n; i++) {
         const RankClass *k = &all->class[i];
         const size_t *b = k->count.bytes;
-        text_add(t, "  %10d %8lld %14zu %14zu %14zu %14zu %14zu %14zu %14zu %16zu\n", k->first,
-                 (long long)k->ranks, b[ARENA_STATE], b[ARENA_STEP], b[ARENA_WORK], b[ARENA_HOST],
-                 b[ARENA_KERNELS], k->count.save_bytes, k->count.valid_bytes, k->count.total_bytes);
+        text_add(t, "  %10d %8lld %14zu %14zu %14zu %14zu %14zu %14zu %14zu %14zu %16zu\n",
+                 k->first, (long long)k->ranks, b[ARENA_STATE], b[ARENA_STEP], b[ARENA_WORK],
+                 b[ARENA_HOST], b[ARENA_KERNELS], k->count.save_bytes, k->count.valid_bytes,
+                 k->count.pinned_bytes, k->count.total_bytes);
     }
 }
 
