@@ -166,19 +166,42 @@ static void space_text(const PlanSpace *s, const char *with, Arena *temp, Text *
              "values");
 }
 
+/* Of the plans that the compiler takes; infinite: there are none. */
+static double least_bytes(const PlanSearch *s)
+{
+    double least = INFINITY;
+    for (int i = 0; i < s->n; i++)
+        if (s->node[i].level != LEVEL_REFUSED && s->node[i].memory_bytes < least)
+            least = s->node[i].memory_bytes;
+    return least;
+}
+
+static void refused_text(PlanSearch *s, const char *with, Text *t)
+{
+    double bytes;
+    const bool known = plan_link(s, &s->node[0].point, &bytes) != OK;
+    text_add(t, "the compiler refuses the %d plan%s%s: %s", s->n, s->n == 1 ? "" : "s", with,
+             known ? err_text() : "");
+}
+
+Err plan_refused(const PlanVerb *v, PlanSearch *s, const char **out)
+{
+    Text t = text_in(v->arena);
+    *out = NULL;
+    if (s->n == 0 || !isinf(least_bytes(s))) return OK;
+    refused_text(s, "", &t);
+    return text_done(&t, out);
+}
+
 Err plan_no_choice(const PlanVerb *v, PlanSearch *s, const char **out)
 {
     Text t = text_in(v->arena);
     char need[24], limit[24];
-    double least = INFINITY, bytes;
-    for (int i = 0; i < s->n; i++)
-        if (s->node[i].level != LEVEL_REFUSED && s->node[i].memory_bytes < least)
-            least = s->node[i].memory_bytes;
+    const double least = least_bytes(s);
     if (s->n == 0)
         space_text(&s->space, " with it", v->temp, &t);
     else if (isinf(least))
-        text_add(&t, "the compiler refuses the %d plan%s with it: %s", s->n, s->n == 1 ? "" : "s",
-                 plan_link(s, &s->node[0].point, &bytes) == OK ? "" : err_text());
+        refused_text(s, " with it", &t);
     else
         text_add(&t, "none of the %d plans with it fits: each needs at least %s of %s", s->n,
                  text_bytes((int64_t)least, need),

@@ -189,6 +189,7 @@ static Err search_ranks(PlanVerb *v, int ranks)
         }
         if (v->flag.frontier) TRY(search_frontier(v, &s));
     }
+    if (r->n_rows == 0) TRY(plan_refused(v, &s, &v->refused));
     add_counts(r, &s);
     return OK;
 }
@@ -218,6 +219,7 @@ static Err nothing_fits(PlanVerb *v)
         return err_fail(ERR_CONFIG, "plan: %s; leave a key out, or change --gpus or batch.global%s",
                         why, v->n_ranks > 1 ? ", also for fewer ranks" : "");
     }
+    if (v->refused) return err_fail(ERR_CONFIG, "plan: %s", v->refused);
     return err_fail(ERR_CONFIG,
                     "plan: no plan for %d%s ranks fits into %s a rank, of %d plans whose layers "
                     "are alike and %d "
@@ -235,6 +237,7 @@ Err plan_search_all(PlanVerb *v)
     const double start = now_s();
     r->n_rows = r->n_frontier = 0;
     r->mixes = false;
+    v->refused = NULL;
     v->line = progress_begin("planning", r->model->name, 0);
     Err err = OK;
     for (int i = 0; i < v->n_ranks && err == OK; i++) err = search_ranks(v, v->ranks[i]);

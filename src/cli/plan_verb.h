@@ -31,6 +31,7 @@ typedef struct {
     Cluster *ordered;      /* on which the best plan is timed */
     PlanCache *cache;
     int ranks[32], n_ranks, top, max_nodes, measure;
+    const char *refused; /* why there is no plan, if the compiler refuses all of the last search */
     ProgressLine line;
     PlanReport report;
 } PlanVerb;
@@ -43,6 +44,8 @@ Err plan_search_all(PlanVerb *v);
 Err plan_open_search(PlanVerb *v, int ranks, const PlanFixed *fixed, PlanSearch *s);
 /* Local. Why no plan of a search has the choice of --explain-choice. */
 Err plan_no_choice(const PlanVerb *v, PlanSearch *s, const char **out);
+/* Local. Why the compiler refuses all plans of a search; NULL: it does not. */
+Err plan_refused(const PlanVerb *v, PlanSearch *s, const char **out);
 /* Local. Why the space has no plan for so many ranks, beside the keys that are given. */
 Err plan_no_space(const PlanVerb *v, int ranks, const char **out);
 /* Local. Runs the best plans, calibrates the cluster, and searches again, if --measure is there. */

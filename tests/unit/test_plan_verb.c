@@ -360,6 +360,11 @@ static void refusals(void **state)
     assert_printed("has no power_w; add it");
     assert_int_equal(sheaf_verb(2, "plan", cluster, "--gpus=2", "--memory=1e-5", NULL), 2);
     assert_printed("no plan for 2 ranks fits into 10.5 KiB a rank");
+    assert_int_equal(sheaf_verb(2, "plan", cluster, "--gpus=2", "mesh.tp=2",
+                                "parallel.tp_weights=mpl.*=whole", NULL),
+                     2);
+    assert_printed("the compiler refuses the");
+    assert_printed("parallel.tp_weights=mpl.*: matches no weight whose layout along tp");
     assert_int_equal(sheaf_verb(2, "plan", cluster, "--gpus=2", "parallel.evict=true", NULL), 2);
     assert_printed("parallel.evict: the search does not choose it");
     assert_int_equal(sheaf_verb(2, "plan", cluster, "--gpus=2", "--explain-choice=mesh.tq=2", NULL),
