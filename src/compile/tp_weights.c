@@ -297,9 +297,9 @@ static Err check_rule(const TpCheck *c, const TpRule *r)
     TRY(text_done(&t, &pattern));
     if (r->layout < 0)
         return err_fail(ERR_CONFIG,
-                        "%s=%s: write a pattern of names of weights and outputs, inputs or whole, "
-                        "as *.k_proj.*=whole",
-                        c->key, pattern);
+                        "%s=%.*s: write a pattern of names of weights and outputs, inputs or "
+                        "whole, as *.k_proj.*=whole",
+                        c->key, min_int((int)strcspn(r->at, ","), 80), r->at);
     for (int k = 0; k < c->m->n_kinds; k++) TRY(check_kind(c, &c->m->kind[k], r, &effect));
     if (!effect.matches) return no_match(c, pattern);
     if (effect.decides) return OK;

@@ -134,7 +134,7 @@ static void bad_rules_are_refused(void **state)
     static const char *const bad[][2] = {
         {"mpl.*=whole", "matches no weight whose layout along tp can be chosen"},
         {"mlp.*", "outputs, inputs or whole"},
-        {"mlp.*=rows", "outputs, inputs or whole"},
+        {"*q_proj.*=outputs,mlp.*=rows,*=whole", "=mlp.*=rows: write a pattern"},
         {"input_layernorm.*=outputs", "matches no weight whose layout along tp can be chosen"},
         {"mlp.*=whole,mlp.up_proj.*=inputs", "patterns before it match all its weights"},
         {"head/*q_proj.*=whole", "matches no weight"},
