@@ -148,3 +148,15 @@ Err mixed_reference(const JobSettings *job, int zero, Arena *arena, const UnitOp
     *out = units;
     return OK;
 }
+
+Err precise_units(const JobSettings *job, Arena *arena, const UnitOptions **out)
+{
+    JobSettings plain = *job;
+    UnitOptions *units;
+    plain.parallel = (ParallelSettings){0};
+    TRY(new_units(&plain, arena, &units));
+    for (int u = 0; u < (int)job->config->n_layers + 2; u++)
+        units[u].fp8_names = job_unit_options(job, u).fp8_names;
+    *out = units;
+    return OK;
+}

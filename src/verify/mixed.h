@@ -48,4 +48,8 @@ Err mixed_units(const JobSettings *job, Arena *arena, const UnitOptions **out);
 Err mixed_reference(const JobSettings *job, int zero, Arena *arena, const UnitOptions **out,
                     bool *changed);
 
+/* Local. The units of one rank in the precision of the layout's: where layers have rules for FP8,
+ * it follows them too, and nothing else. */
+Err precise_units(const JobSettings *job, Arena *arena, const UnitOptions **out);
+
 #endif

@@ -289,8 +289,15 @@ Err verify_layout(const VerifySettings *s, const ParallelSettings *given, Arena 
         if (exact && !s->own_order)
             line[(*n)++] =
                 (VerifyLine){.layout = *layout, .reference = reference, .grade = GRADE_EXACT};
-        line[(*n)++] = (VerifyLine){
-            .layout = *layout, .grade = dtype_is_narrow(s->dtype) ? GRADE_BF16 : GRADE_BOUNDED};
+        reference = (ParallelSettings){0};
+        if (layout->units) {
+            const TrialSettings t = trial_of(s, layout, GRADE_BF16, dp_of(layout));
+            TRY(precise_units(&t.job, arena, &reference.units));
+        }
+        line[(*n)++] =
+            (VerifyLine){.layout = *layout,
+                         .reference = reference,
+                         .grade = dtype_is_narrow(s->dtype) ? GRADE_BF16 : GRADE_BOUNDED};
     }
     for (int i = 0; i < *n; i++) TRY(run_line(s, &line[i], arena));
     return OK;

@@ -209,6 +209,43 @@ static void fp8_has_the_grades_of_bf16(void **state)
     }
 }
 
+/* FP8 in one layer of two: the rank that errors are compared with has it there too, and only
+ * there. */
+static void rules_of_layers_hold_for_one_rank(void **state)
+{
+    static const char *const words[] = {"dp=2 zero=3", "dp=2 tp=2 zero=1"};
+    VerifyLine line[MAX_VERIFY_LINES];
+    VerifySettings s;
+    UnitOptions units[16] = {{0}};
+    int n;
+    (void)state;
+    s = verified_cpu(test_model("llama"), BF16, 1, 9);
+    s.compile.fp8 =
+        (Fp8Options){.names = NULL, .compute = E4M3, .gradient = E5M2, .scaling = SCALING_TENSOR};
+    assert_true(s.config->n_layers + 2 <= 16);
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        ParallelSettings layout;
+        Arena arena;
+        DO(layout_parse(words[i], strlen(words[i]), &layout));
+        for (int u = 0; u < (int)s.config->n_layers + 2; u++)
+            units[u] = (UnitOptions){.zero = layout.zero, .fp8_names = u == 1 ? "mlp.*" : NULL};
+        layout.units = units;
+        DO(arena_open(&arena, "verify", ARENA_PLENTY));
+        DO(verify_layout(&s, &layout, &arena, line, &n));
+        assert_int_equal(line[n - 1].grade, GRADE_BF16);
+        assert_non_null(line[n - 1].reference.units);
+        for (int u = 0; u < (int)s.config->n_layers + 2; u++) {
+            assert_ptr_equal(line[n - 1].reference.units[u].fp8_names, units[u].fp8_names);
+            assert_int_equal(line[n - 1].reference.units[u].zero, 0);
+        }
+        for (int k = 0; k < n; k++)
+            if (!line[k].ok)
+                fail_msg("%s, %s: gradients %.3g", words[i], grade_name(line[k].grade),
+                         line[k].gradient);
+        arena_close(&arena);
+    }
+}
+
 static Err biased_loss(const Call *c)
 {
     TRY(honest->kernel[KERNEL_token_loss](c));
@@ -372,6 +409,7 @@ int main(void)
         cmocka_unit_test(wrong_device_fails),
         cmocka_unit_test(bf16_is_judged_by_its_error),
         cmocka_unit_test(fp8_has_the_grades_of_bf16),
+        cmocka_unit_test(rules_of_layers_hold_for_one_rank),
         cmocka_unit_test(validation_is_compared),
         cmocka_unit_test(norms_and_text_are_compared),
         cmocka_unit_test(stages_recompute_in_trials),
