@@ -147,12 +147,23 @@ static Err place_returned(const RoundMaker *m, RoutePass *b, Dims places)
     return graph_err(b->g);
 }
 
-/* Fuses and lowers the body; *bytes: what its region needs. */
+/* Runs the GEMMs of the body in FP8 where round 1 does: its rows have scales of their own. The body
+ * is of F alone, so it keeps what a unit would quantize again in backward. */
+static Err quantize_body(Graph *g, const CompileOptions *o)
+{
+    if (!o->fp8.names || !o->fp8.experts) return OK;
+    TRY(quantize_experts(g, o));
+    for (int i = 0; i < g->n_nodes; i++) g->node[i].recomputed = false;
+    return OK;
+}
+
+/* Quantizes, fuses and lowers the body; *bytes: what its region needs. */
 static Err lower_body(RoutePass *unit, Graph *g, int32_t *index, size_t *bytes)
 {
     const struct Program **list;
     Program *p;
     TRY(graph_check(g));
+    TRY(quantize_body(g, unit->o));
     TRY(unit->o->unfused ? fuse_packed(g) : fuse(g));
     if (!unit->o->unfused) TRY(epilogues(g));
     TRY(phases(g));

@@ -139,10 +139,12 @@ static Err check_integer(const Graph *g, int index, Value v, bool integer)
                v);
 }
 
-/* Only operands that the signature marks % have a type of 8 bits, and they have one. */
+/* Only operands that the signature marks % have a type of 8 bits, and they have one. Bodies of
+ * further rounds read coded weights as well as others. */
 static Err check_fp8(const Graph *g, int index, Value v, bool fp8)
 {
-    if (fp8 == dtype_is_fp8(g->value[v].dtype)) return OK;
+    const bool any = op_loops(g->node[index].op) && g->value[v].role == ROLE_PARAM;
+    if (any || fp8 == dtype_is_fp8(g->value[v].dtype)) return OK;
     return bad(g, index,
                fp8 ? "the op wants quantized numbers" : "the op wants no quantized numbers", v);
 }

@@ -61,14 +61,16 @@ ok "a GPU has not run them" refused "kernels have not run on a GPU" "$sheaf" exp
 ok "weights of 8 bits need FP8" refused "no effect with precision.compute=bf16" "$sheaf" explain \
     examples/llama-tiny.yaml precision.compute=bf16 precision.weights=fp8
 # Experts: the bits of one rank over dp, ZeRO and stages, errors like its own elsewhere.
-experts() { # scaling, layouts, lines that end in ok
+experts() { # scaling, layouts, lines that end in ok, other arguments...
     "$sheaf" verify examples/mixture.yaml run.device=cpu precision.compute=fp8 "precision.fp8=*" \
-        precision.scaling="$1" --layouts "$2" >"$top/printed" 2>&1 || return 1
+        precision.scaling="$1" --layouts "$2" "${@:4}" >"$top/printed" 2>&1 || return 1
     [ "$(grep -c ' ok$' "$top/printed")" = "$3" ]
 }
 ok "experts, tensor" experts tensor "dp=2 ep=2 zero=1; dp=2 pp=2 zero=3; dp=2 tp=2 ep=2 etp=2 zero=3" 9
 ok "experts, block" experts block "dp=2 ep=2 zero=3; tp=2 sequence" 5
 ok "experts, delayed" experts delayed "dp=2 ep=2 pp=2 zero=1; cp=2 zero=2" 6
+ok "experts in rounds" experts tensor "dp=2 ep=2 zero=3 rounds" 3
+ok "experts in rounds, weights of 16 bits" experts tensor "dp=2 ep=2 zero=1 rounds" 3 precision.weights=bf16
 moe() {
     "$sheaf" train examples/mixture.yaml data.train="$top/text" data.valid= run.valid_every=0 \
         run.threads=1 run.device=cpu precision.compute=fp8 "precision.fp8=*" mesh.tp=1 batch.micro=1 \

@@ -248,6 +248,49 @@ static void faults_are_found(void **state)
     arena_close(&arena);
 }
 
+/* ---- FP8 ---- */
+
+static bool is_plain_gemm(OpId op)
+{
+    return op == OP_grouped_linear || op == OP_grouped_linear_dx || op == OP_grouped_linear_dw ||
+           op == OP_grouped_linear_swiglu || op == OP_grouped_linear_dswiglu ||
+           op == OP_grouped_linear_dx2;
+}
+
+/* Bodies run their GEMMs in FP8 as round 1 does, on weights that are coded or not. */
+static void bodies_run_in_fp8(void **state)
+{
+    const ModelConfig config = model_with(10, 0);
+    (void)state;
+    for (int variant = 0; variant < 6; variant++) {
+        Arena arena;
+        Job job;
+        World w = world_with(&config, (MeshSizes){.dp_shard = 2, .ep = 2}, 0.4);
+        w.set.dtype = BF16;
+        w.set.split = variant % 2;
+        w.set.parallel.zero = variant % 4;
+        w.set.compile.fp8 =
+            (Fp8Options){.names = "*",
+                         .compute = E4M3,
+                         .gradient = variant / 2 == 1 ? E4M3 : E5M2,
+                         .scaling = variant / 2 == 1 ? SCALING_BLOCK : SCALING_TENSOR,
+                         .experts = true,
+                         .code_weights = variant / 2 < 2};
+        DO(arena_open(&arena, "fp8", ARENA_PLENTY));
+        DO(job_compile(&w.set, &arena, &job));
+        const Program *p = with_loops(&job);
+        for (int b = 0; b < p->n_bodies; b++) {
+            int fp8 = 0;
+            for (int i = 0; i < p->body[b]->n_instr; i++) {
+                assert_false(is_plain_gemm(p->body[b]->instr[i].op));
+                fp8 += p->body[b]->instr[i].op == OP_grouped_linear_fp8;
+            }
+            assert_true(fp8 >= 2);
+        }
+        arena_close(&arena);
+    }
+}
+
 /* ---- order ---- */
 
 /* Ranks that sleep at random, and transfers that complete in any order, change no bit. Phases I and
@@ -278,6 +321,6 @@ int main(void)
         cmocka_unit_test(bytes_follow_the_formula), cmocka_unit_test(faults_are_found),
         cmocka_unit_test(memory_follows_the_room),  cmocka_unit_test(peaks_are_exact),
         cmocka_unit_test(order_does_not_matter),    cmocka_unit_test(thousand_routings),
-        cmocka_unit_test(load_decides_on_bytes)};
+        cmocka_unit_test(load_decides_on_bytes),    cmocka_unit_test(bodies_run_in_fp8)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
