@@ -285,7 +285,7 @@ static Err run_cases(Regret *r, int ranks, int want, const char *network)
     printf("%d rank%s, %s: %d plans of %d, measured %.0f to %.0f ms; rank correlation %.3f, mean "
            "deviation %.2f%%\n",
            ranks, ranks == 1 ? "" : "s", network, r->n, r->search.n,
-           1e3 * fastest(r, INFINITY)->measured_s, 1e3 * slowest(r), correlation,
+           1e3 * fastest(r, (double)INFINITY)->measured_s, 1e3 * slowest(r), correlation,
            100 * mean_deviation(r));
     r->holds = r->holds && (r->link_Bps == 0 || correlation >= MIN_SPEARMAN);
     for (int i = 0; i < limits; i++) TRY(add_case(r, limit[i], choice[i]));

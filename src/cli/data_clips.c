@@ -269,7 +269,7 @@ static Err scan(const char *path, const Array *a, ValueStats *s)
     int64_t count = 1;
     float x[PIECE];
     for (int i = 0; i < a->ndim; i++) count *= a->n[i];
-    *s = (ValueStats){INFINITY, -INFINITY, 0, 0, count};
+    *s = (ValueStats){(double)INFINITY, -(double)INFINITY, 0, 0, count};
     for (int64_t at = 0; at < count; at += PIECE) {
         const int64_t n = count - at < PIECE ? count - at : PIECE;
         a->read(a, at, n, x);

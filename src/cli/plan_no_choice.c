@@ -169,7 +169,7 @@ static void space_text(const PlanSpace *s, const char *with, Arena *temp, Text *
 /* Of the plans that the compiler takes; infinite: there are none. */
 static double least_bytes(const PlanSearch *s)
 {
-    double least = INFINITY;
+    double least = (double)INFINITY;
     for (int i = 0; i < s->n; i++)
         if (s->node[i].level != LEVEL_REFUSED && s->node[i].memory_bytes < least)
             least = s->node[i].memory_bytes;

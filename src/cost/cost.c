@@ -30,7 +30,8 @@ WorkClass cost_class(OpId op)
 
 CostRates cost_linear_rates(const CostRates *r)
 {
-    CostRates out = {.memory_Bps = INFINITY, .host_Bps = r->host_Bps, .n_levels = r->n_levels};
+    CostRates out = {
+        .memory_Bps = (double)INFINITY, .host_Bps = r->host_Bps, .n_levels = r->n_levels};
     memcpy(out.flops_per_s, r->flops_per_s, sizeof out.flops_per_s);
     for (int t = 0; t < N_DTYPES; t++)
         if (out.flops_per_s[WORK_POINTWISE][t] > r->memory_Bps)

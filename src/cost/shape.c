@@ -36,7 +36,7 @@ double cost_tile_waste(const CostTiles *t, double experts, double m, double n, d
         double m, n, share;
     } size[] = {{1, 1, 1}, {0.5, 1, 0.95}, {0.5, 0.5, 0.85}, {0.25, 0.5, 0.7}};
     const GemmBatch g = {experts > 0 ? experts : 1, m, n, k};
-    double least = INFINITY;
+    double least = (double)INFINITY;
     if (t->units == 0 || m <= 0 || n <= 0 || k <= 0) return 1;
     for (size_t i = 0; i < sizeof size / sizeof *size; i++)
         for (double split = 1; split <= 8; split *= 2) {

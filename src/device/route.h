@@ -27,7 +27,7 @@ enum { MAX_EXPERTS = 1024 }; /* of one router */
 /* softmax of n values; returns the log of the sum of exponentials. */
 static inline double route_softmax(const double *s, int64_t n, double *p)
 {
-    double most = -INFINITY, sum = 0;
+    double most = -(double)INFINITY, sum = 0;
     for (int64_t e = 0; e < n; e++) most = s[e] > most ? s[e] : most;
     for (int64_t e = 0; e < n; e++) sum += p[e] = exp(s[e] - most);
     for (int64_t e = 0; e < n; e++) p[e] /= sum;

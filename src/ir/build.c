@@ -123,8 +123,8 @@ Value attention_along(Graph *g, Value q, Value k, Value v, int64_t length, int64
     const Value qs = graph_name(g, unfold_along(g, q, length, inner), "along%d.q", n);
     const Value ks = graph_name(g, unfold_along(g, k, length, inner), "along%d.k", n);
     const Value vs = graph_name(g, unfold_along(g, v, length, inner), "along%d.v", n);
-    const Value o = graph_name(g, emit(g, OP_attention_along, &attr, 3, IN(qs, ks, vs), 2),
-                               "along%d.o", n);
+    const Value o =
+        graph_name(g, emit(g, OP_attention_along, &attr, 3, IN(qs, ks, vs), 2), "along%d.o", n);
     return emit(g, OP_fold_along, &dims, 1, IN(o), 1);
 }
 
@@ -136,14 +136,14 @@ Value second_output(const Graph *g, Value first)
 
 Value heads(Graph *g, Value x, int64_t size)
 {
-    const OpAttr attr = {.heads = {size}};
+    const OpAttr attr = {.heads = {.size = size}};
     return emit(g, OP_heads, &attr, 1, IN(x), 1);
 }
 
 Value merge(Graph *g, Value x)
 {
     if (g->err != OK) return NO_VALUE;
-    const OpAttr attr = {.heads = {g->value[x].dims.dim[2].cap}};
+    const OpAttr attr = {.heads = {.size = g->value[x].dims.dim[2].cap}};
     return emit(g, OP_merge, &attr, 1, IN(x), 1);
 }
 

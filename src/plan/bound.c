@@ -157,8 +157,8 @@ static double least_reduce(const PlanSpace *s, const PackGroup *g)
     const CostRates *r = &s->cluster->rates;
     double bytes = 0;
     for (int zero = 0; zero < N_ZERO; zero++)
-        bytes += (g->elements[zero] + g->coded[zero]) *
-                 (double)dtype_bytes(dtype_wide(s->base->dtype));
+        bytes +=
+            (g->elements[zero] + g->coded[zero]) * (double)dtype_bytes(dtype_wide(s->base->dtype));
     if (bytes == 0) return 0;
     return smaller(cost_parts_seconds(r, COMM_ALL_REDUCE, g->data, bytes),
                    cost_parts_seconds(r, COMM_REDUCE_SCATTER, g->shard, bytes));
@@ -275,7 +275,7 @@ static double send_seconds(const BoundInput *in)
     const CostRates *r = &in->space->cluster->rates;
     const PlanPoint *p = in->point;
     const int stride = plan_dp(p) * p->mesh.cp * p->mesh.tp;
-    double bytes = INFINITY;
+    double bytes = (double)INFINITY;
     for (int k = 0; k < in->layout->n; k++)
         if (in->layout->class[k].y_bytes > 0) bytes = smaller(bytes, in->layout->class[k].y_bytes);
     if (!isfinite(bytes)) bytes = 0; /* not known */

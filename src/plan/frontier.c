@@ -59,7 +59,8 @@ Err frontier_sum(const Frontier *a, const Frontier *b, FrontierRounding rounding
     f->left = a;
     f->right = b;
     if (ranges == MAX_FRONTIER)
-        for (int i = 0; i < ranges; i++) f->at[i] = (FrontierPoint){INFINITY, INFINITY, 0, 0};
+        for (int i = 0; i < ranges; i++)
+            f->at[i] = (FrontierPoint){(double)INFINITY, (double)INFINITY, 0, 0};
     for (int i = 0; i < a->n; i++)
         for (int k = 0; k < b->n; k++) {
             const FrontierPoint p = {a->at[i].bytes + b->at[k].bytes,

@@ -11,7 +11,7 @@ static CostTable below(const CostTable *t)
 {
     CostTable out = *t;
     const CostCurve *c = &t->seconds;
-    double slope = INFINITY;
+    double slope = (double)INFINITY;
     for (int i = 0; i < c->n; i++)
         if (c->y[i] / c->x[i] < slope) slope = c->y[i] / c->x[i];
     out.seconds = (CostCurve){.n = 2, .x = {1, c->x[c->n - 1]}};
@@ -64,12 +64,12 @@ Err ideal_cluster(const Cluster *c, Arena *arena, Cluster *out)
         for (int i = 0; a && i < a->n; i++)
             if (a->y[i] > *rate[1]) *rate[1] = a->y[i];
         raise_keyed(r->keyed[t], rate[1]);
-        r->flops_per_s[WORK_POINTWISE][t] = INFINITY;
+        r->flops_per_s[WORK_POINTWISE][t] = (double)INFINITY;
         r->gemm[t] = NULL;
         r->attention[t] = NULL;
         r->keyed[t] = NULL;
     }
-    r->memory_Bps = r->host_Bps = INFINITY;
+    r->memory_Bps = r->host_Bps = (double)INFINITY;
     r->memory = NULL;
     r->launch_s = r->pair_bytes = r->epilogue = out->host_launch_s = 0;
     r->tiles = (CostTiles){0};

@@ -205,7 +205,7 @@ static Err open_search(MapSearch *s, const ClockInput *in, Arena *temp)
     s->cluster.rates.pairs = NULL; /* nodes are compared by their links */
     s->nodes.n_at = s->n;
     s->prunes = r->n_levels == 2; /* with more, a place decides the level too */
-    s->best_s = s->open_s = INFINITY;
+    s->best_s = s->open_s = (double)INFINITY;
     TRY(ARENA_NEW(temp, s->n, &s->at));
     TRY(ARENA_NEW(temp, s->n, &s->used));
     TRY(find_classes(s, temp));

@@ -73,7 +73,7 @@ static void drop_tables(Measurement *o)
 
 void measure_nodes(Measurement *o)
 {
-    NodeMeans k = {.each = o->rates.level[0].ranks, .least_s = INFINITY};
+    NodeMeans k = {.each = o->rates.level[0].ranks, .least_s = (double)INFINITY};
     CostLink *level = &o->rates.level[1];
     k.n = o->rates.n_levels == 2 ? o->pairs.n / k.each : 0;
     if (k.n < 3 || k.n > MAX_MEASURED_NODES) return;

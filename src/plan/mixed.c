@@ -89,7 +89,7 @@ static Err fix_split(MixedSearch *m, PlanPoint *p)
 static Err examine(MixedSearch *m, const PlanPoint *p, CoarseTime *time, double *bytes)
 {
     PlanSearch *s = m->s;
-    *bytes = INFINITY;
+    *bytes = (double)INFINITY;
     s->counts.timed++;
     Err err = plan_time(s, p, time);
     if (err == OK && time->step_s >= m->best_s) return OK;
@@ -97,7 +97,7 @@ static Err examine(MixedSearch *m, const PlanPoint *p, CoarseTime *time, double 
         s->counts.linked++;
         err = plan_link(s, p, bytes);
     }
-    if (err == ERR_CONFIG) *bytes = INFINITY;
+    if (err == ERR_CONFIG) *bytes = (double)INFINITY;
     return err == ERR_CONFIG ? OK : err;
 }
 
@@ -144,7 +144,7 @@ static void raise_limit(LimitSearch *l)
 static Err solve(MixedSearch *m, const MixedCosts *c, double *bound_s, double *best)
 {
     const double most = m->r->limit_bytes, second = *best;
-    LimitSearch l = {.now = most, .high = INFINITY};
+    LimitSearch l = {.now = most, .high = (double)INFINITY};
     for (int i = 0, links = 0; i < MAX_SOLVES && links < MAX_LINKS; i++) {
         PlanPoint p;
         CoarseTime time;
@@ -226,7 +226,7 @@ static Err raise_bound(MixedSearch *m, MixedFamily *f)
         TRY(search_any_bound(m->s, &f->point, &units->bound, &bound));
     }
     f->level++;
-    if (bound.memory_bytes > m->r->limit_bytes) f->bound_s = INFINITY;
+    if (bound.memory_bytes > m->r->limit_bytes) f->bound_s = (double)INFINITY;
     if (bound.step_s > f->bound_s) f->bound_s = bound.step_s;
     return OK;
 }
@@ -295,7 +295,7 @@ static Err raise(MixedSearch *m, MixedFamily *f)
                                                                                      : raise_costs;
     const Err err = next(m, f);
     arena_rewind(m->s->temp, mark);
-    if (err == ERR_CONFIG) f->bound_s = INFINITY;
+    if (err == ERR_CONFIG) f->bound_s = (double)INFINITY;
     return err == ERR_CONFIG ? OK : err;
 }
 

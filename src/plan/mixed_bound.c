@@ -48,7 +48,7 @@ static void add_hull(const Frontier *f, int n, Relaxed *r)
 static double spend(Relaxed *r, double limit)
 {
     double left = limit - r->bytes;
-    if (left < 0) return INFINITY;
+    if (left < 0) return (double)INFINITY;
     qsort(r->at, (size_t)r->n, sizeof *r->at, by_gain);
     for (int i = 0; i < r->n && left > 0; i++) {
         const Exchange *e = &r->at[i];

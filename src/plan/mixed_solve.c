@@ -102,7 +102,7 @@ static Err exact_bound(const Solver *v, double limit_bytes, double *out)
     for (int i = 0; i < v->c->stages; i++) {
         const double before = stage_before(v->w, &v->c->stage[i]);
         const int at = frontier_find(v->stage[i], stage_limit(v->c, i, limit_bytes));
-        if (at < 0) *out = INFINITY;
+        if (at < 0) *out = (double)INFINITY;
         if (at >= 0 && isfinite(before) && v->stage[i]->at[at].seconds + before > *out)
             *out = v->stage[i]->at[at].seconds + before;
     }
@@ -214,7 +214,7 @@ Err mixed_solve(const MixedCosts *c, double limit_bytes, double *bound_s, PlanPo
     Arena *temp = c->s->temp;
     const size_t mark = arena_mark(temp);
     Solver v = {.c = c, .temp = temp};
-    *time = (CoarseTime){.step_s = INFINITY};
+    *time = (CoarseTime){.step_s = (double)INFINITY};
     *counted = limit_bytes;
     TRY(ARENA_NEW(temp, c->stages, &v.stage));
     TRY(ARENA_NEW(temp, c->stages, &v.limit));

@@ -121,7 +121,7 @@ static bool is_spent(const PlanSearch *s, const PlanNode *node, const SearchCoun
 Err plan_search(PlanSearch *s, double limit_bytes, int want, bool distinct, PlanRanking *out)
 {
     const SearchCounts start = s->counts;
-    PlanRanking r = {.bound_s = INFINITY, .complete = true};
+    PlanRanking r = {.bound_s = (double)INFINITY, .complete = true};
     NodeHeap h;
     s->limit_bytes = limit_bytes;
     TRY(ARENA_NEW(s->arena, want, &r.node));

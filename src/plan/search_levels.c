@@ -194,7 +194,7 @@ static Err link_up_to(PlanSearch *s, const PlanPoint *point, double most_bytes, 
 
 Err plan_link(PlanSearch *s, const PlanPoint *p, double *bytes)
 {
-    return link_up_to(s, p, INFINITY, bytes);
+    return link_up_to(s, p, (double)INFINITY, bytes);
 }
 
 static Err add_time(PlanSearch *s, const CoarseTime *time, int *out)
