@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/math.h"
 #include "cli/config/job.h"
 #include "cli/plan.h"
 #include "cli/progress.h"
@@ -173,6 +174,22 @@ static void nodes_text(const PlanRow *best, Text *t)
              1e3 * best->links_s, 1e3 * best->unordered_s);
 }
 
+/* The bound on the rows of experts, if a routing may break it: the plan runs while none does. */
+static void routing_text(const PlanReport *r, const PlanRow *best, Text *t)
+{
+    const Config *c = r->config;
+    const ExpertConfig *x = &r->model->experts;
+    const int ep = best->point.mesh.ep;
+    if (ep <= 1 || x->capacity > 0 || c->parallel_overflow == OVERFLOW_ROUNDS) return;
+    const double most = (double)min_i64(x->chosen, x->n / ep) * ep / (double)x->chosen;
+    if (c->parallel_expert_rows <= 0 || c->parallel_expert_rows >= most) return;
+    text_add(t,
+             "  rows          room for %g times the even share of an expert rank "
+             "(parallel.expert_rows); routing that\n                needs more ends the run; 0 is "
+             "room for any, and on CPUs there is parallel.overflow=rounds\n",
+             c->parallel_expert_rows);
+}
+
 static void best_text(const PlanReport *r, Text *t)
 {
     const PlanRow *best = &r->row[0];
@@ -195,6 +212,7 @@ static void best_text(const PlanReport *r, Text *t)
              "%.1f, idle %.1f ms\n",
              1e3 * c->work_s, 1e3 * c->tp_s, 1e3 * c->cp_s, 1e3 * c->dp_s, 1e3 * c->pp_s,
              1e3 * c->update_s, 1e3 * c->host_s, 1e3 * c->idle_s);
+    routing_text(r, best, t);
     nodes_text(best, t);
     if (r->objective == OBJECTIVE_COST)
         text_add(t, "  cost          %.6g US dollars a step\n", plan_objective(r, best));

@@ -226,6 +226,14 @@ done
 gpu=("${common[@]/run.device=ref/run.device=cuda}")
 ok "rounds on a GPU" refused "have not run on a GPU yet" "$sheaf" explain "${gpu[@]/=f64/=f32}" mesh.dp=2 mesh.ep=2 \
     parallel.overflow=rounds
+planned() { # arguments...: does the report say that a routing may end the run?
+    "$sheaf" plan examples/mixture.yaml data.train=LICENSE run.ranks=4 mesh.dp=4 mesh.tp=1 mesh.ep=4 "$@" \
+        --cluster share/clusters/h100-sxm.yaml >"$top/out" || return 2
+    grep -q 'routing that$' "$top/out"
+}
+ok "plan has the bound of rows" planned parallel.expert_rows=2
+ok "not with room for any" status 1 planned parallel.expert_rows=0
+ok "nor with rounds" status 1 planned run.device=cpu parallel.overflow=rounds parallel.expert_rows=2
 ok "verify: rounds without ep" refused "rounds: has no effect without ep" \
     "$sheaf" verify "${common[@]}" --layouts "dp=2 rounds"
 
