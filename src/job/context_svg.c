@@ -20,10 +20,10 @@ enum {
 static const char *const colour[N_PAYLOADS] = {"#6cb4ee", "#3aa57a", "#f0b429",
                                                "#b98bd8", "#e8825d", "#6cb4ee",
                                                "#3aa57a", "#b98bd8", "#e8825d"};
-static const char *const meaning[N_PAYLOADS] = {"kv keys and values", "q queries", "o, lse",
-                                                "dkv gradients of keys", "dq gradients of queries",
-                                                "k keys", "v values", "dk gradients of keys",
-                                                "dv gradients of values"};
+static const char *const meaning[N_PAYLOADS] = {
+    "kv keys and values",      "q queries", "o, lse",   "dkv gradients of keys",
+    "dq gradients of queries", "k keys",    "v values", "dk gradients of keys",
+    "dv gradients of values"};
 static const char own[] = "#9aa7b5", other[] = "#cfd7df";
 
 typedef struct {

@@ -98,7 +98,7 @@ typedef struct {
     int64_t vocab;
     int64_t max_positions; /* rows of GPT-2's position table; else the longest context that the
                             * model supports */
-    bool fp8_marks;         /* layers hold marks of delayed scaling, a setting of training */
+    bool fp8_marks;        /* layers hold marks of delayed scaling, a setting of training */
     double norm_eps;
     Rope rope;       /* unused by GPT-2, whose positions are learned */
     bool tied;       /* the head's weight is the embedding's */

@@ -30,8 +30,7 @@ static const char *const architecture[N_FAMILIES] = {
     [FAMILY_MISTRAL] = "MistralForCausalLM",    [FAMILY_QWEN2] = "Qwen2ForCausalLM",
     [FAMILY_QWEN3] = "Qwen3ForCausalLM",        [FAMILY_MIXTRAL] = "MixtralForCausalLM",
     [FAMILY_QWEN2_MOE] = "Qwen2MoeForCausalLM", [FAMILY_QWEN3_MOE] = "Qwen3MoeForCausalLM",
-    [FAMILY_OLMOE] = "OlmoeForCausalLM",
-    [FAMILY_DOTS1] = "Dots1ForCausalLM",
+    [FAMILY_OLMOE] = "OlmoeForCausalLM",        [FAMILY_DOTS1] = "Dots1ForCausalLM",
 };
 
 Err hf_put_text(const char *dir, const char *name, const char *text)

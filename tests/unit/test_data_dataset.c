@@ -188,8 +188,8 @@ static void every_row_is_as_defined(void **state)
         Stream s;
         write_files(&s, path, &r);
         for (int k = 0; k < 12; k++) {
-            const DatasetSettings settings = {path, 5, FORMAT_AUTO, length[k % 6], k < 6, 60000, 1,
-                                              NULL, 0, NULL, NULL};
+            const DatasetSettings settings = {path, 5,    FORMAT_AUTO, length[k % 6], k < 6, 60000,
+                                              1,    NULL, 0,           NULL,          NULL};
             Dataset d;
             DO(dataset_open(&settings, &arena, &d));
             assert_int_equal(d.n_tokens, s.n);

@@ -133,10 +133,7 @@ static void blocks_are_attention(void **state)
                 run_twice(b, KERNEL_attention_scores_dx, &s);
             }
             for (int i = 0; i < 3; i++)
-                expect_equal(i == 0   ? "dq"
-                             : i == 1 ? "dk"
-                                      : "dv",
-                             &sum[i], &dx.out[i]);
+                expect_equal(i == 0 ? "dq" : i == 1 ? "dk" : "dv", &sum[i], &dx.out[i]);
             expect_gaps(b);
         }
 }
@@ -164,8 +161,7 @@ static void cpu_is_ref(void **state)
         fill(b, &k.o, 1); /* this and lse are not used */
         fill(b, &k.lse, 1);
         k.o = NEW(b, F32, strides, T, H, C);
-        for (int j = 0; j < 2; j++)
-            like_ref(c, KERNEL_attention_scores, scores_call(&k, &p, j), C);
+        for (int j = 0; j < 2; j++) like_ref(c, KERNEL_attention_scores, scores_call(&k, &p, j), C);
         for (int j = 0; j < 2; j++) like_ref(c, KERNEL_attention_weigh, weigh_call(&k, &p, j), S);
         for (int j = 0; j < 2; j++)
             like_ref(c, KERNEL_attention_weigh_dx,

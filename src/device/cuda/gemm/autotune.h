@@ -64,7 +64,7 @@ typedef struct {
 typedef struct {
     const void *x, *y, *bias;
     const void *x_scale, *y_scale; /* of operands of 8 bits: one f32 each, in device memory */
-    const void *c; /* the addend; NULL: d */
+    const void *c;                 /* the addend; NULL: d */
     void *d, *aux;
     float keep;
 } LtOperands;
