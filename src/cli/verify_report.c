@@ -51,6 +51,14 @@ static void print_gap(Grade grade, double gap)
         printf(" %9.1e", gap);
 }
 
+/* The reference as a layout. Rules that one rank has for its precision are no layout. */
+static const char *reference_words(const VerifyLine *l, char *buffer)
+{
+    ParallelSettings p = l->reference;
+    if (l->grade != GRADE_EXACT) p.units = NULL;
+    return layout_words(&p, buffer);
+}
+
 /* One line per grade; the layout is printed on the first. A failed comparison adds a line with its
  * reference and the largest deviation. */
 void verify_print_lines(const VerifyLine *line, int n)
@@ -69,7 +77,7 @@ void verify_print_lines(const VerifyLine *line, int n)
         printf(" %12s %12s  %s\n", text_bytes(l->sent_bytes, sent),
                text_bytes(l->predicted_bytes, predicted), l->ok ? "ok" : "DEVIATES");
         if (l->ok) continue;
-        printf("    compared with %s", layout_words(&l->reference, reference));
+        printf("    compared with %s", reference_words(l, reference));
         if (l->worst[0]) printf("; the gradient of %s deviates most", l->worst);
         if (l->norm > l->bound) printf("; the gradient norm deviates by %.1e", l->norm);
         if (l->valid > l->bound) printf("; the loss of validation deviates by %.1e", l->valid);
@@ -105,13 +113,13 @@ void verify_print_summary(const Verification *v)
 static json_t *line_json(const VerifyLine *l)
 {
     char words[LAYOUT_TEXT_BYTES], reference[LAYOUT_TEXT_BYTES];
-    return json_pack(
-        "{s:s, s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:b, s:s, s:I, s:I, s:b}", "layout",
-        layout_words(&l->layout, words), "reference", layout_words(&l->reference, reference),
-        "grade", grade_name(l->grade), "loss", l->loss, "grad_norm", l->norm, "valid_loss",
-        l->valid, "gradients", l->gradient, "weights", l->weight, "copies", l->copies, "bound",
-        l->bound, "same_text", l->same_text, "worst", l->worst, "sent_bytes",
-        (json_int_t)l->sent_bytes, "predicted_bytes", (json_int_t)l->predicted_bytes, "ok", l->ok);
+    return json_pack("{s:s, s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:b, s:s, s:I, s:I, s:b}",
+                     "layout", layout_words(&l->layout, words), "reference",
+                     reference_words(l, reference), "grade", grade_name(l->grade), "loss", l->loss,
+                     "grad_norm", l->norm, "valid_loss", l->valid, "gradients", l->gradient,
+                     "weights", l->weight, "copies", l->copies, "bound", l->bound, "same_text",
+                     l->same_text, "worst", l->worst, "sent_bytes", (json_int_t)l->sent_bytes,
+                     "predicted_bytes", (json_int_t)l->predicted_bytes, "ok", l->ok);
 }
 
 /* Version 2: `reference` is the layout that a comparison is made with. */

@@ -69,6 +69,12 @@ experts() { # scaling, layouts, lines that end in ok, other arguments...
 ok "experts, tensor" experts tensor "dp=2 ep=2 zero=1; dp=2 pp=2 zero=3; dp=2 tp=2 ep=2 etp=2 zero=3" 9
 ok "experts, block" experts block "dp=2 ep=2 zero=3; tp=2 sequence" 5
 ok "experts, delayed" experts delayed "dp=2 ep=2 pp=2 zero=1; cp=2 zero=2" 6
+rules() { # FP8 in some layers: lines of the run's layout and their references
+    "$sheaf" verify examples/llama-tiny.yaml run.device=cpu precision.compute=fp8 mesh.dp=2 parallel.zero=3 \
+        'precision.fp8=none,mlp.*@layers:0' --ranks 2 --json >"$top/rules.json" || return 1
+    [ "$(grep '"reference"' "$top/rules.json" | sed -n 3p | tr -d ' ,')" = '"reference":"onerank"' ]
+}
+ok "FP8 in one layer, by verify" rules
 ok "experts in rounds" experts tensor "dp=2 ep=2 zero=3 rounds" 3
 ok "experts in rounds, weights of 16 bits" experts tensor "dp=2 ep=2 zero=1 rounds" 3 precision.weights=bf16
 moe() {
