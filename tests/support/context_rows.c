@@ -30,7 +30,7 @@ int run_width(const AttentionCase *c, int array)
 
 static double nothing(int array)
 {
-    return array < RUN_O ? NAN : array == RUN_O_LSE ? -INFINITY : 0;
+    return array < RUN_O ? (double)NAN : array == RUN_O_LSE ? -(double)INFINITY : 0;
 }
 
 static void clear_row(double *row, int array, int width)

@@ -320,7 +320,7 @@ static void try_gemm(CpuBench *c, bool ta, bool tb, const int32_t *a_block, cons
         double *want = calloc((size_t)(m * n), sizeof *want), most = 0;
         assert_non_null(want);
         for (int64_t i = 0; i < m * n; i++) {
-            long double sum = bias ? get(&more, i % n) : 0;
+            long double sum = bias ? (long double)get(&more, i % n) : 0;
             for (int64_t p = 0; p < k; p++)
                 sum += (long double)scaled(&a, &sa, a_block, ta ? p : i / n, ta ? i / n : p) *
                        (long double)scaled(&b, &sb, b_block, tb ? i % n : p, tb ? p : i % n);

@@ -102,7 +102,7 @@ enum { T = 7, I = 5, O = 9, H = 6, G = 3, C = 4, V = 11, SPAN = 13 };
 /* Shapes are inferred, outputs that no input determines are given; the flops follow. */
 static void flops_are_counted(void **state)
 {
-    const OpAttr none = {.heads = {C}}, seen = {.kernel.attention = {.span = SPAN}};
+    const OpAttr none = {.heads = {.size = C}}, seen = {.kernel.attention = {.span = SPAN}};
     const Dims q = d3(T, H, C), k = d3(2 * T, G, C), r = d2(T, 4), s = d2(T, H), tv = d2(T, V);
     const struct {
         OpId op;
@@ -175,7 +175,7 @@ static void flops_name_letters(void **state)
 
 static void shapes_are_inferred(void **state)
 {
-    const OpAttr heads_of = {.heads = {C}};
+    const OpAttr heads_of = {.heads = {.size = C}};
     const Dim bounded = {.cap = T, .slot = 2, .from = 3};
     Dims out[MAX_OUT];
     (void)state;

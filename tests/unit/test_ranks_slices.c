@@ -110,14 +110,17 @@ static void one_rank(void **state)
 static void many_ranks(void **state)
 {
     static const Row rows[] = {
-        {"llama", "seq1f1b", 2, 3, three, .mesh = {1, 1, 2, 1}},
-        {"gpt2", "seq1f1b", 2, 2, two, .mesh = {1, 1, 3, 1}, .sequence = true},
-        {"qwen3", "seq1f1b", 2, 4, four, .mesh = {1, 2, 2, 1}, .sequence = true, .zero = 3},
-        {"llama-tied", "seq1f1b", 2, 3, three, .mesh = {1, 3, 1, 1}, .zero = 3, .empty = true},
-        {"llama", "terapipe", 3, 2, late, .mesh = {2, 2, 1, 1}, .zero = 2},
-        {"mistral", "gpipe", 2, 3, NULL, .mesh = {1, 2, 1, 1}, .zero = 1, .each = true},
-        {"llama", "seq1f1b", 2, 3, three, RECOMPUTE_FULL, .mesh = {1, 1, 4, 1}, .sequence = true},
-        {"gpt2", "terapipe", 2, 4, four, RECOMPUTE_SELECTIVE, .mesh = {1, 2, 2, 1}, .zero = 2},
+        {"llama", "seq1f1b", 2, 3, three, .mesh = {.dp_shard = 1, .tp = 2}},
+        {"gpt2", "seq1f1b", 2, 2, two, .mesh = {.dp_shard = 1, .tp = 3}, .sequence = true},
+        {"qwen3", "seq1f1b", 2, 4, four, .mesh = {.dp_shard = 2, .tp = 2}, .sequence = true,
+         .zero = 3},
+        {"llama-tied", "seq1f1b", 2, 3, three, .mesh = {.dp_shard = 3}, .zero = 3, .empty = true},
+        {"llama", "terapipe", 3, 2, late, .mesh = {.dp_replicate = 2, .dp_shard = 2}, .zero = 2},
+        {"mistral", "gpipe", 2, 3, NULL, .mesh = {.dp_shard = 2}, .zero = 1, .each = true},
+        {"llama", "seq1f1b", 2, 3, three, RECOMPUTE_FULL, .mesh = {.dp_shard = 1, .tp = 4},
+         .sequence = true},
+        {"gpt2", "terapipe", 2, 4, four, RECOMPUTE_SELECTIVE, .mesh = {.dp_shard = 2, .tp = 2},
+         .zero = 2},
     };
     (void)state;
     COMPARE(rows);
@@ -126,13 +129,15 @@ static void many_ranks(void **state)
 static void pipelines(void **state)
 {
     static const Row rows[] = {
-        {"llama-tied", "seq1f1b", 3, 3, three, .mesh = {1, 1, 1, 2}},
-        {"gpt2", "seq1f1b", 1, 4, four, .mesh = {1, 1, 1, 4}},
-        {"qwen3", "terapipe", 2, 3, three, RECOMPUTE_FULL, .mesh = {1, 1, 1, 3}},
-        {"llama", "gpipe", 2, 2, NULL, RECOMPUTE_SELECTIVE, true, .mesh = {1, 1, 1, 2}},
-        {"mistral", "seq1f1b", 2, 2, two, .mesh = {1, 2, 1, 2}, .zero = 3, .empty = true},
-        {"llama", "seq1f1b", 3, 3, three, .mesh = {1, 1, 2, 2}, .sequence = true},
-        {"gpt2-untied", "seq1f1b", 2, 9, nine, .mesh = {1, 2, 1, 3}, .zero = 2},
+        {"llama-tied", "seq1f1b", 3, 3, three, .mesh = {.dp_shard = 1, .pp = 2}},
+        {"gpt2", "seq1f1b", 1, 4, four, .mesh = {.dp_shard = 1, .pp = 4}},
+        {"qwen3", "terapipe", 2, 3, three, RECOMPUTE_FULL, .mesh = {.dp_shard = 1, .pp = 3}},
+        {"llama", "gpipe", 2, 2, NULL, RECOMPUTE_SELECTIVE, true, .mesh = {.dp_shard = 1, .pp = 2}},
+        {"mistral", "seq1f1b", 2, 2, two, .mesh = {.dp_shard = 2, .pp = 2}, .zero = 3,
+         .empty = true},
+        {"llama", "seq1f1b", 3, 3, three, .mesh = {.dp_shard = 1, .tp = 2, .pp = 2},
+         .sequence = true},
+        {"gpt2-untied", "seq1f1b", 2, 9, nine, .mesh = {.dp_shard = 2, .pp = 3}, .zero = 2},
     };
     (void)state;
     COMPARE(rows);

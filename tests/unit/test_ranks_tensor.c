@@ -18,8 +18,10 @@ static void compare(const char *model, Grid g, int zero)
     one.set.micros = 2 * dp;
     one.set.optim.clip = many.set.optim.clip = 0.4;
     many.set.micros = 2;
-    many.set.parallel = (ParallelSettings){
-        .mesh = {g.replicate, g.dp, g.tp, 1}, .zero = zero, .sequence = g.sequence};
+    many.set.parallel =
+        (ParallelSettings){.mesh = {.dp_replicate = g.replicate, .dp_shard = g.dp, .tp = g.tp},
+                           .zero = zero,
+                           .sequence = g.sequence};
     DO(world_run_job(&one, &a));
     if (world_run_job(&many, &b) != OK)
         fail_msg("%s, dp %d x %d, tp %d, sp %d, zero %d: %s", model, g.replicate, g.dp, g.tp,

@@ -241,7 +241,7 @@ static void bytes_equal_the_formulas(void **state)
             Job job;
             JobSettings set = test_job_settings("llama", JOB_STEP);
             set.micros = 3;
-            set.parallel = (ParallelSettings){.mesh = {1, p, 1, 1}, .zero = zero, .live = 2};
+            set.parallel = (ParallelSettings){.mesh = {.dp_shard = p}, .zero = zero, .live = 2};
             must(job_compile(&set, &fixture->temp, &job));
             const Simulation s = simulated(fixture, &set, &mesh);
             const int64_t psi = model_param_count(&job.model), times = zero >= 2 ? set.micros : 1;
@@ -274,7 +274,7 @@ static void sixteen_thousand_ranks(void **state)
     set.micros = 2;
     set.compile = (CompileOptions){.recompute = RECOMPUTE_FULL};
     set.optim.block = 65536;
-    set.parallel = (ParallelSettings){.mesh = {1, 2048, 8, 1}, .zero = 3, .live = 2};
+    set.parallel = (ParallelSettings){.mesh = {.dp_shard = 2048, .tp = 8}, .zero = 3, .live = 2};
     const Simulation s = simulated(fixture, &set, &mesh);
     assert_true(s.compiled < 40);
     assert_true(s.n > 1 && s.n < 20); /* homes differ because blocks do not divide evenly */
@@ -330,7 +330,8 @@ static void stages_that_are_alike(void **state)
     config.n_layers = 18;
     set.config = &config;
     set.micros = 11;
-    set.parallel = (ParallelSettings){.mesh = {1, 1, 4, 9}, .schedule = "zbh2"};
+    set.parallel =
+        (ParallelSettings){.mesh = {.dp_shard = 1, .tp = 4, .pp = 9}, .schedule = "zbh2"};
     must(mesh_sized(&set.parallel.mesh, &mesh));
     const SimulateInput in = {
         .job = &set, .mesh = &mesh, .progress = count_calls, .context = &calls};

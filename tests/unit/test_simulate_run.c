@@ -102,20 +102,20 @@ static void recorders_count_the_simulated_bytes(void **state)
 {
     (void)state;
     static const ParallelSettings plan[] = {
-        {.mesh = {1, 1, 1, 1}},
-        {.mesh = {1, 3, 1, 1}},
-        {.mesh = {1, 3, 1, 1}, .zero = 1},
-        {.mesh = {1, 3, 1, 1}, .zero = 2},
-        {.mesh = {1, 3, 1, 1}, .zero = 3, .live = 2},
-        {.mesh = {2, 2, 1, 1}, .zero = 0, .reduce_each = true},
-        {.mesh = {2, 2, 1, 1}, .zero = 3, .live = 3},
-        {.mesh = {1, 1, 2, 1}},
-        {.mesh = {1, 1, 3, 1}},
-        {.mesh = {1, 2, 2, 1}, .zero = 1},
-        {.mesh = {2, 2, 2, 1}, .zero = 2},
-        {.mesh = {1, 2, 2, 1}, .zero = 3, .live = 2, .sequence = true},
-        {.mesh = {1, 1, 3, 1}, .sequence = true, .keep_gathered = true},
-        {.mesh = {1, 2, 4, 1}, .zero = 1, .sequence = true},
+        {.mesh = {.dp_shard = 1}},
+        {.mesh = {.dp_shard = 3}},
+        {.mesh = {.dp_shard = 3}, .zero = 1},
+        {.mesh = {.dp_shard = 3}, .zero = 2},
+        {.mesh = {.dp_shard = 3}, .zero = 3, .live = 2},
+        {.mesh = {.dp_replicate = 2, .dp_shard = 2}, .zero = 0, .reduce_each = true},
+        {.mesh = {.dp_replicate = 2, .dp_shard = 2}, .zero = 3, .live = 3},
+        {.mesh = {.dp_shard = 1, .tp = 2}},
+        {.mesh = {.dp_shard = 1, .tp = 3}},
+        {.mesh = {.dp_shard = 2, .tp = 2}, .zero = 1},
+        {.mesh = {.dp_replicate = 2, .dp_shard = 2, .tp = 2}, .zero = 2},
+        {.mesh = {.dp_shard = 2, .tp = 2}, .zero = 3, .live = 2, .sequence = true},
+        {.mesh = {.dp_shard = 1, .tp = 3}, .sequence = true, .keep_gathered = true},
+        {.mesh = {.dp_shard = 2, .tp = 4}, .zero = 1, .sequence = true},
     };
     for (size_t i = 0; i < sizeof plan / sizeof *plan; i++) {
         run_and_check("llama", &plan[i], 2);

@@ -177,7 +177,7 @@ static void equals_brute_force(void **state)
         DO(arena_open(&b.arena, "bed", (size_t)1 << 34));
         DO(model_build(&config, F32, (BatchShape){1, 4096}, &b.arena, &m));
         b.kind = kind_of(&m, c->kind);
-        const double least = brute(&b, layout, 0, best, INFINITY);
+        const double least = brute(&b, layout, 0, best, (double)INFINITY);
         DO(tp_search(&m.kind[b.kind], &b.o, &b.set, &b.arena, &r));
         DO(tp_search_seconds(&m.kind[b.kind], &b.o, &b.set, best, &b.arena, &seconds));
         assert_true(r.exact && b.tried > 20 * b.beamed);
