@@ -23,7 +23,7 @@
 #include <string.h>
 
 #include "device/cpu/cpu.h"
-#include "plan/clock.h"
+#include "plan/clock/clock.h"
 #include "support/job_threads.h"
 #include "support/profiled.h"
 

@@ -26,7 +26,7 @@
 
 #include "device/cpu/cpu.h"
 #include "model/config.h"
-#include "plan/search.h"
+#include "plan/search/search.h"
 #include "support/job_threads.h"
 #include "support/profiled.h"
 

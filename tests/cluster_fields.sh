@@ -5,7 +5,7 @@
 #     tests/cluster_fields.sh --self-test  plants faults in a temporary tree and expects each
 #
 # Keys are the texts of arrays named keys or *_keys, and those behind `.key =`, in the files
-# src/plan/cluster*.c. A key is described if it is in `backquotes`, or a key of a map in them or in
+# src/plan/cluster/*.c. A key is described if it is in `backquotes`, or a key of a map in them or in
 # a block of YAML.
 # Prints each key that is not there; exit status 1 if there is any.
 set -euo pipefail
@@ -23,7 +23,7 @@ check_tree() {
                     line = substr(line, RSTART + RLENGTH)
                 }
             }
-            inside && /\};/ { inside = 0 }' src/plan/cluster*.c | sort -u |
+            inside && /\};/ { inside = 0 }' src/plan/cluster/*.c | sort -u |
             while read -r key; do
                 grep -qE "\`$key\`|[\`{ ,]$key[:,}\`]" docs/CLUSTER.md || echo "docs/CLUSTER.md does not have $key"
             done
@@ -41,14 +41,14 @@ expect() { # expect FAULT: this is the output
 self_test() {
     tree=$(mktemp -d)
     trap 'rm -rf "$tree"' EXIT
-    mkdir -p "$tree/src/plan" "$tree/docs"
+    mkdir -p "$tree/src/plan/cluster" "$tree/docs"
     printf '%s\n' 'static const char *const keys[] = {"name",' '    "speed"};' 'x = {.key = "hops", 1};' \
-        >"$tree/src/plan/cluster.c"
+        >"$tree/src/plan/cluster/a.c"
     printf '%s\n' '| `name` | ... |' '`{speed: 3}`' '- {hops: 3, ranks: 2}' >"$tree/docs/CLUSTER.md"
     expect ''
-    printf '%s\n' 'static const char *const last_keys[2] = {"name", "shape"};' >"$tree/src/plan/cluster_b.c"
+    printf '%s\n' 'static const char *const last_keys[2] = {"name", "shape"};' >"$tree/src/plan/cluster/b.c"
     expect 'docs/CLUSTER.md does not have shape'
-    printf '%s\n' 'y = {.key = "depth", 1};' >"$tree/src/plan/cluster_b.c"
+    printf '%s\n' 'y = {.key = "depth", 1};' >"$tree/src/plan/cluster/b.c"
     expect 'docs/CLUSTER.md does not have depth'
 }
 

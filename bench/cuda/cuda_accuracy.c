@@ -6,11 +6,12 @@
  *     cuda_accuracy only=0,3,11         of the settings, those with these numbers
  *
  * Six shapes (bench/README.md, "Training steps on a GPU") and ten other sizes and recompute
- * settings, bf16 with f32 master weights. Each is predicted with the rates alone (plan/clock.h),
- * then run: warm= seconds, then the median of steps=5, with their spread. The exit status is 1 if
- * the mean deviation is above 4%. autotune=FILE keeps the algorithms of GEMMs for the settings that
- * follow, and for the next run. ops=FILE gets a line for each kind of work: predicted seconds, and
- * those of one more step that is launched op by op. object=FILE is another sheaf-cuda.so. */
+ * settings, bf16 with f32 master weights. Each is predicted with the rates alone
+ * (plan/clock/clock.h), then run: warm= seconds, then the median of steps=5, with their spread. The
+ * exit status is 1 if the mean deviation is above 4%. autotune=FILE keeps the algorithms of GEMMs
+ * for the settings that follow, and for the next run. ops=FILE gets a line for each kind of work:
+ * predicted seconds, and those of one more step that is launched op by op. object=FILE is another
+ * sheaf-cuda.so. */
 #define _DEFAULT_SOURCE
 #include <math.h>
 #include <stdio.h>
@@ -19,8 +20,8 @@
 #include <unistd.h>
 
 #include "device/registry.h"
-#include "plan/clock.h"
-#include "plan/cluster.h"
+#include "plan/clock/clock.h"
+#include "plan/cluster/cluster.h"
 #include "support/adamw.h"
 #include "support/clock.h"
 #include "support/inputs.h"

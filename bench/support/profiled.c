@@ -2,7 +2,7 @@
 #include "support/profiled.h"
 
 #include "base/cores.h"
-#include "plan/measure.h"
+#include "plan/measure/measure.h"
 
 typedef struct {
     const Profiled *set;

@@ -5,7 +5,7 @@
 #ifndef BENCH_SUPPORT_PUBLISHED_CLOCK_H
 #define BENCH_SUPPORT_PUBLISHED_CLOCK_H
 
-#include "plan/clock.h"
+#include "plan/clock/clock.h"
 #include "support/published.h"
 
 typedef struct PlanClock PlanClock;

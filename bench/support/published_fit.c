@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "plan/cluster.h"
+#include "plan/cluster/cluster.h"
 #include "support/least_squares.h"
 #include "support/published_fit_memory.h"
 

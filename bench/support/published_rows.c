@@ -6,7 +6,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "plan/cluster.h"
+#include "plan/cluster/cluster.h"
 #include "support/published_memory.h"
 #include "support/stages.h"
 

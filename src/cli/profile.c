@@ -20,8 +20,8 @@
 #include "cli/new_file.h"
 #include "cli/verbs.h"
 #include "cli/worker.h"
-#include "plan/cluster.h"
-#include "plan/measure.h"
+#include "plan/cluster/cluster.h"
+#include "plan/measure/measure.h"
 
 /* Repetitions that differ by more than this share of their median: something else runs. */
 static const double busy_spread = 0.25;

@@ -9,9 +9,10 @@
  * by all, as on networks whose protocol runs inside of calls: a rank that computes and never polls
  * starts it when it waits.
  *
- * A link carries the transfers of a channel one after another, as the clock (plan/clock.h) has it.
- * Time spent in other work counts, and sleeping takes no core. So a step with delays shows which
- * transfers overlap with computation. Bytes are moved as without delays: results are the same. */
+ * A link carries the transfers of a channel one after another, as the clock (plan/clock/clock.h)
+ * has it. Time spent in other work counts, and sleeping takes no core. So a step with delays shows
+ * which transfers overlap with computation. Bytes are moved as without delays: results are the
+ * same. */
 #define _POSIX_C_SOURCE 200809L
 #include "comm/backend.h"
 

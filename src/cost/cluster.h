@@ -1,5 +1,5 @@
-/* cluster.h -- a machine: its rates, and what they are compared with. plan/cluster.h reads it from
- * a file; the files in share/clusters are machines with published measurements. */
+/* cluster.h -- a machine: its rates, and what they are compared with. plan/cluster/cluster.h reads
+ * it from a file; the files in share/clusters are machines with published measurements. */
 #ifndef COST_CLUSTER_H
 #define COST_CLUSTER_H
 

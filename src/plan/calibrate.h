@@ -9,7 +9,7 @@
 #ifndef PLAN_CALIBRATE_H
 #define PLAN_CALIBRATE_H
 
-#include "plan/clock_coarse.h"
+#include "plan/clock/coarse.h"
 
 typedef struct {
     CoarseTime planned;

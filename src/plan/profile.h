@@ -4,7 +4,8 @@
  *
  * The peak is the best rate of several large GEMMs on the same device, data type and thread count.
  * It is stored in a JSON file of the user's cache folder, one entry per device, type, thread count
- * and processor. Outside run/, profile.c and measure.c alone make Calls (device/device.h). */
+ * and processor. Outside run/, profile.c and measure/measure.c alone make Calls (device/device.h).
+ * */
 #ifndef PLAN_PROFILE_H
 #define PLAN_PROFILE_H
 

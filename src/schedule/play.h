@@ -11,9 +11,9 @@
  * `latency` after it was made; in lists with sends, `latency` after both ends have reached their
  * action. NORM is a barrier. Actions other than RUN take no time of their own.
  *
- * The player stays beside the clock (plan/clock.h), which plays linked programs in seconds: passes
- * need times before programs exist (moves.c orders sends by them), the check proves with it that no
- * stage waits in a circle, and formulas of schedules are stated in units of F. */
+ * The player stays beside the clock (plan/clock/clock.h), which plays linked programs in seconds:
+ * passes need times before programs exist (moves.c orders sends by them), the check proves with it
+ * that no stage waits in a circle, and formulas of schedules are stated in units of F. */
 #ifndef SCHEDULE_PLAY_H
 #define SCHEDULE_PLAY_H
 

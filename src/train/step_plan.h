@@ -3,15 +3,15 @@
  *     step 1..4     from a cluster file, if one is known            412 ms (plan 405)
  *     step 5..      from the kernels that this run measured itself  398 ms (plan 401)
  *
- * Rank 0 plays the step once before the run (plan/clock.h). In steps 2 to 4 it records the seconds
- * of its kernels; then they replace those of the cluster file, or give the first plan if there is
- * none. Nothing is recorded later. A device with memory of its own keeps the
- * plan of the cluster file: its kernels are not timed one by one outside of a trace. */
+ * Rank 0 plays the step once before the run (plan/clock/clock.h). In steps 2 to 4 it records the
+ * seconds of its kernels; then they replace those of the cluster file, or give the first plan if
+ * there is none. Nothing is recorded later. A device with memory of its own keeps the plan of the
+ * cluster file: its kernels are not timed one by one outside of a trace. */
 #ifndef TRAIN_STEP_PLAN_H
 #define TRAIN_STEP_PLAN_H
 
 #include "job/job.h"
-#include "plan/clock.h"
+#include "plan/clock/clock.h"
 
 enum { MEASURED_STEPS = 3, MEASURED_STEP = 1 + MEASURED_STEPS }; /* the first touches memory */
 

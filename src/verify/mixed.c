@@ -4,7 +4,7 @@
 #include <string.h>
 #include "base/text.h"
 #include "compile/tp_weights.h"
-#include "plan/operators.h"
+#include "plan/search/operators.h"
 
 const UnitOptions layout_mixed_mark = {0};
 const char *const layout_operators_mark = "operators";

@@ -2,7 +2,7 @@
  * again and prints the same. */
 #define _GNU_SOURCE /* memfd_create */
 #include "fuzz/fuzz.h"
-#include "plan/cluster.h"
+#include "plan/cluster/cluster.h"
 
 static const char *printed(const Cluster *c, Arena *a)
 {

@@ -5,7 +5,7 @@
 
 #include <math.h>
 #include "nccl/nccl_test.h"
-#include "plan/measure.h"
+#include "plan/measure/measure.h"
 
 static struct {
     TransportSettings transport;

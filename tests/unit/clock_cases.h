@@ -4,7 +4,7 @@
 
 #include "support/expect.h"
 #include "support/jobs.h"
-#include "plan/clock.h"
+#include "plan/clock/clock.h"
 
 /* Rates at which every kind of time of a small model is of one order. Two ranks are a node. */
 static inline Cluster slow_cluster(bool overlaps)

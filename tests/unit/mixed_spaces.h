@@ -6,8 +6,8 @@
 #include <stdlib.h>
 
 #include "plan_spaces.h"
-#include "plan/mixed.h"
-#include "plan/search_parts.h"
+#include "plan/search/mixed.h"
+#include "plan/search/parts.h"
 
 typedef struct {
     PlanPoint point;

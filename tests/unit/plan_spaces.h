@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "clock_cases.h"
-#include "plan/search.h"
+#include "plan/search/search.h"
 
 typedef struct {
     Arena arena, temp;

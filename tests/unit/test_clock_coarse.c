@@ -17,7 +17,7 @@
 
 #include "clock_cases.h"
 #include "support/models.h"
-#include "plan/clock_coarse.h"
+#include "plan/clock/coarse.h"
 
 static const double OVERLAPS = 0.005, CARRIED_OUT = 0.05, UNEVEN_NODES = 0.10, FAR_APART = 0.02,
                     EXPERTS = 0.025, WEIGHTS = 0.03, WEIGHTS_CARRIED_OUT = 0.07;

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "support/expect.h"
-#include "plan/cluster.h"
+#include "plan/cluster/cluster.h"
 
 static const char good[] =
     "name: two\noverlap: false\ndevice:\n  memory_gib: 2\n  peak_tflops: {bf16: 8}\n"

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "job/context_clock.h"
-#include "plan/clock.h"
+#include "plan/clock/clock.h"
 #include "support/jobs.h"
 #include "support/models.h"
 

@@ -3,7 +3,7 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include "plan/frontier.h"
+#include "plan/search/frontier.h"
 
 static uint64_t seed = 5;
 

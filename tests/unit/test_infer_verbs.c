@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <cmocka.h>
 #include <jansson.h>
-#include "cli/eval.h"
+#include "cli/eval/eval.h"
 #include "support/run_command.h"
 
 static char dir[64], run[96], text[96], other[96];

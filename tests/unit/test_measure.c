@@ -8,8 +8,8 @@
 #include "support/expect.h"
 #include "support/shadow.h"
 #include "base/clock.h"
-#include "plan/cluster.h"
-#include "plan/measure_parts.h"
+#include "plan/cluster/cluster.h"
+#include "plan/measure/parts.h"
 
 typedef struct {
     const Device *device;

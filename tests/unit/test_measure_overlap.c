@@ -10,7 +10,7 @@
 #include <time.h>
 
 #include "comm_test.h"
-#include "plan/measure_parts.h"
+#include "plan/measure/parts.h"
 
 enum { GEMM_MS = 40, TRANSFER_MS = 120 }; /* far above the delays of a loaded machine */
 

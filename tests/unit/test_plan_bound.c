@@ -2,7 +2,7 @@
  * bytes of linked programs. */
 #include "plan_spaces.h"
 
-#include "plan/search_parts.h"
+#include "plan/search/parts.h"
 #include "plan/simulate.h"
 
 static void is_at_most(const char *what, const PlanPoint *p, double bound, double value, Arena *a)

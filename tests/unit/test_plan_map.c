@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "clock_cases.h"
-#include "plan/map.h"
+#include "plan/search/map.h"
 
 enum { MAX_TEST_NODES = 12 };
 

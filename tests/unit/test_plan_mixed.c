@@ -2,7 +2,7 @@
 #include "mixed_spaces.h"
 
 #include "model/config.h"
-#include "plan/mixed_parts.h"
+#include "plan/search/mixed_parts.h"
 
 static void is_within_its_gap(void **state)
 {

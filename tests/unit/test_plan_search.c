@@ -1,7 +1,7 @@
 /* test_plan_search.c -- the search against brute force, its limits, its order. */
 #include "plan_spaces.h"
 
-#include "plan/search_parts.h"
+#include "plan/search/parts.h"
 
 static void finds_the_optimum(void **state)
 {

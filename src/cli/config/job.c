@@ -7,7 +7,7 @@
 #include "cli/config/layer_rules.h"
 #include "cli/machine.h"
 #include "job/tp_choice.h"
-#include "plan/cluster.h"
+#include "plan/cluster/cluster.h"
 
 /* True if the list has this word as its only item. */
 static bool is_word(const TextList *list, const char *word)

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plan/map.h"
+#include "plan/search/map.h"
 
 int config_nodes(const Config *c) { return c->mesh_nodes.n; }
 

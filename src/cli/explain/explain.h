@@ -9,7 +9,7 @@
 #define CLI_EXPLAIN_EXPLAIN_H
 
 #include "base/text.h"
-#include "plan/facts.h"
+#include "plan/facts/facts.h"
 
 struct json_t;
 
