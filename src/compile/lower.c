@@ -63,7 +63,7 @@ static Instr make_instr(const LowerContext *l, const Node *n, Phase phase)
     if (n->op == OP_put_rows || n->op == OP_get_rows || n->op == OP_add_rows ||
         n->op == OP_put_rows_at)
         in.bytes = moved_rows(l, n);
-    if (op_loops(n->op)) in.bytes = 0; /* what a further round moves is its body's */
+    if (op_loops(n->op)) in.bytes = 0; /* the instructions of the body have those of a round */
     const Flops flops = flops_of(l->g, n);
     in.flops = flops.all;
     in.heavy_flops = flops.heavy;

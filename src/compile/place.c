@@ -207,9 +207,9 @@ static Err choose_parts(const PlacedGraph *p, const unsigned *pinned, PlaceConte
     return OK;
 }
 
-/* Along cp seconds decide: there repeated work is what a saved transfer costs. Along tp Megatron's
- * pins of weights leave few choices, and bytes decide; other layouts of weights leave more. Their
- * seconds are linear, so that micro-batches of all sizes have the same placements. */
+/* Along cp seconds decide, since a saved transfer costs repeated work. Along tp Megatron's pins of
+ * weights leave few choices, and bytes decide; other layouts of weights leave more. Their seconds
+ * are linear, so that micro-batches of all sizes have the same placements. */
 static Err choose_axis(PlacedGraph *p, const unsigned *pinned, int axis, const CompileOptions *o,
                        Arena *temp)
 {

@@ -112,7 +112,7 @@ static Err set_one(Loader *l, const char *section, const char *name, const Writt
     return key_set((KeyId)id, value, l->arena, &l->c);
 }
 
-/* Names a file that the user does not know by what it holds. */
+/* Names a file by its contents, if the user has not written its path. */
 static Err name_file(const char *name, Arena *a, KeyValues *pairs)
 {
     for (int i = 0; name && i < pairs->n; i++) {

@@ -46,7 +46,7 @@ Err plan_open_search(PlanVerb *v, int ranks, const PlanFixed *fixed, PlanSearch 
 Err plan_no_choice(const PlanVerb *v, PlanSearch *s, const char **out);
 /* Local. Why the compiler refuses all plans of a search; NULL: it does not. */
 Err plan_refused(const PlanVerb *v, PlanSearch *s, const char **out);
-/* Local. Why the space has no plan for so many ranks, beside the keys that are given. */
+/* Local. Reasons why the space has no plan for this number of ranks under the given keys. */
 Err plan_no_space(const PlanVerb *v, int ranks, const char **out);
 /* Local. Runs the best plans, calibrates the cluster, and searches again, if --measure is there. */
 Err plan_measure(PlanVerb *v);
