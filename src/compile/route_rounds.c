@@ -25,7 +25,7 @@
 
 enum { N_WEIGHTS = 3, MAX_OPERANDS = MAX_IN, BODY_NUMBERS = 1 << 10, WORD = 4 };
 
-/* What the bodies of one pass over an exchange are made of: forward, or backward. */
+/* The parts of the bodies of one exchange, in forward or in backward. */
 typedef struct {
     RoutePass *r;
     const RowExchange *x;
@@ -148,7 +148,7 @@ static Err place_returned(const RoundMaker *m, RoutePass *b, Dims places)
 }
 
 /* Runs the GEMMs of the body in FP8 where round 1 does: its rows have scales of their own. The body
- * is of F alone, so it keeps what a unit would quantize again in backward. */
+ * is of F alone, so it keeps values that a unit would quantize again in backward. */
 static Err quantize_body(Graph *g, const CompileOptions *o)
 {
     if (!o->fp8.names || !o->fp8.experts) return OK;

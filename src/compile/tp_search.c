@@ -157,7 +157,7 @@ static Err chosen(const UnitSearch *u, PlaceContext *a, const RowChoice *choice,
     return OK;
 }
 
-/* What a run of a part finds. */
+/* The result of searching one part. */
 typedef struct {
     bool done;
     TpLayout *layout; /* [n_params]: of its weights */
