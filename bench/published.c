@@ -243,13 +243,6 @@ static Err predict_all(Harness *h)
     return OK;
 }
 
-static Err predict_folds(Harness *h)
-{
-    for (int fold = 0; fold < h->folds; fold++)
-        TRY(published_fold(&h->rows, FIT_ROUNDS, fold, h->folds));
-    return OK;
-}
-
 static Err run(Harness *h, int argc, char **argv)
 {
     int tables = 0, taken = 0;
@@ -274,7 +267,7 @@ static Err run(Harness *h, int argc, char **argv)
     }
     if (tables == 0) return err_fail(ERR_CONFIG, "no table; name a CSV file after the flags");
     if (h->write && (!h->fit || h->folds)) return err_fail(ERR_CONFIG, "--write: only with --fit");
-    TRY(h->folds ? predict_folds(h) : predict_all(h));
+    TRY(h->folds ? published_folds(p, FIT_ROUNDS, h->folds) : predict_all(h));
     if (h->write) TRY(published_write(p, h->write));
     return h->out ? write_rows(h) : OK;
 }

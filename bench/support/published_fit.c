@@ -111,24 +111,6 @@ static Err open_set(FitSet *f, LeastSquares *q)
     return OK;
 }
 
-Err published_fold(PublishedRows *p, int rounds, int fold, int folds)
-{
-    for (int i = 0; i < p->n_sets; i++) p->set[i].cluster = p->set[i].prior;
-    for (int i = 0; i < p->stacks.n; i++) p->stacks.row[i].time = 1;
-    for (int i = 0; i < p->n_rows; i++)
-        p->row[i].fitted = p->row[i].quarter && p->row[i].fold % folds != fold;
-    TRY(published_fit(p, rounds));
-    TRY(published_fit_memory(p, rounds));
-    p->stamp++;
-    for (int i = 0; i < p->n_rows; i++) {
-        RowRecord *r = &p->row[i];
-        if (!r->quarter || r->fitted) continue;
-        rows_predict_memory(r);
-        if (!r->skip) TRY(rows_predict(p, i));
-    }
-    return OK;
-}
-
 Err published_fit(PublishedRows *p, int rounds)
 {
     for (int set = 0; set < p->n_sets; set++) {
@@ -142,6 +124,39 @@ Err published_fit(PublishedRows *p, int rounds)
         TRY(least_squares(&q, p->keep, x, &sum));
         TRY(ARENA_NEW(p->keep, q.n_residuals, &r));
         TRY(residuals(&f, x, r)); /* leaves the solution in the clusters */
+    }
+    return OK;
+}
+
+/* Fits on the rows of the quarter that are in other folds, from the priors, and predicts those of
+ * this one. */
+static Err predict_fold(PublishedRows *p, int rounds, int fold, int folds)
+{
+    for (int i = 0; i < p->n_sets; i++) p->set[i].cluster = p->set[i].prior;
+    for (int i = 0; i < p->stacks.n; i++) p->stacks.row[i].time = 1;
+    for (int i = 0; i < p->n_rows; i++)
+        p->row[i].fitted = p->row[i].quarter && p->row[i].fold % folds != fold;
+    TRY(published_fit(p, rounds));
+    TRY(published_fit_memory(p, rounds));
+    p->stamp++;
+    for (int i = 0; i < p->n_rows; i++) {
+        RowRecord *r = &p->row[i];
+        if (!r->quarter || r->fitted) continue;
+        rows_predict_memory(r);
+        if (r->skip) continue;
+        TRY(rows_predict(p, i));
+        r->held_seconds = r->seconds;
+        r->held_time = r->time;
+    }
+    return OK;
+}
+
+Err published_folds(PublishedRows *p, int rounds, int folds)
+{
+    for (int fold = 0; fold < folds; fold++) TRY(predict_fold(p, rounds, fold, folds));
+    for (int i = 0; i < p->n_rows; i++) { /* later fits have predicted the row again */
+        p->row[i].seconds = p->row[i].held_seconds;
+        p->row[i].time = p->row[i].held_time;
     }
     return OK;
 }

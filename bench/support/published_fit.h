@@ -11,9 +11,8 @@
 
 /* Local. Changes the constants of all sets and the time factors of all stacks. */
 Err published_fit(PublishedRows *p, int rounds);
-/* Local. Fits on the rows of the quarter that are not in this fold, from the priors, and predicts
- * those that are in it. */
-Err published_fold(PublishedRows *p, int rounds, int fold, int folds);
+/* Local. Predicts each row of the quarter by a fit, from the priors, on those of the other folds. */
+Err published_folds(PublishedRows *p, int rounds, int folds);
 /* Local. Writes NAME.yaml for each fitted cluster, and fitted.csv, the fitted numbers of stack
  * rows, into a folder. */
 Err published_write(const PublishedRows *p, const char *folder);

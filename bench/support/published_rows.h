@@ -23,7 +23,9 @@ typedef struct {
     bool opened;       /* its clocks are compiled */
     RowClocks clocks;
     StepTime time;
-    double seconds; /* predicted */
+    double seconds;     /* predicted */
+    StepTime held_time; /* with folds: `time` and `seconds` by the fit that held it out */
+    double held_seconds;
     int oom;        /* 1: ran out of memory, 0: did not, -1: not said */
     bool recovered; /* it finished, although its log has an error of memory: oom is -1 */
     double memory_bytes, needed_bytes; /* measured peak, predicted; 0: not given */

@@ -66,6 +66,17 @@ ok "folds report the quarter alone" grep -q "^vtrain_single n=$fitted " "$top/fo
 "$bench" --folds 1 "$top/priors.csv" 2>/dev/null
 ok "one fold is refused" test $? = 2
 
+# Of two folds one has f1, f12 and f13, which take 10 ms, the other f4, f14 and f17, which take 20:
+# each is predicted by the fit on the others.
+{
+    echo "$head"
+    for i in 1 12 13; do row vtrain_single "f$i" 10 "" bf16 "" gated=0; done
+    for i in 4 14 17; do row vtrain_single "f$i" 20 "" bf16 "" gated=0; done
+} >"$top/crossed.csv"
+ok "folds are predicted" "$bench" --folds 2 -o "$top/crossed.out" "$top/crossed.csv" >/dev/null
+told() { awk -F, "\$2 == \"$1\" { print \$6 }" "$top/crossed.out"; }
+ok "by the other fold: $(told f1), $(told f4)" awk "BEGIN { exit !($(told f1) > 1.05 * $(told f4)) }"
+
 # nanotron deals blocks by cost to two stages, each share half of the sum: 6 layers of 28,672
 # weights and a head of 65,536 give the first stage 5 layers, which pass 118,784; a head of 172,032
 # all 6, which are half; a head of 262,144 is on it too, and the second stage has the loss.
