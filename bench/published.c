@@ -3,7 +3,7 @@
  *     build/release/bench/published [-o predictions.csv] [--every N] [--held-out] TABLE.csv ...
  *     build/release/bench/published --fit [--write FOLDER] TABLE.csv ...
  *     build/release/bench/published --folds N TABLE.csv ...
- *     build/release/bench/published --regret --fit TABLE.csv ...
+ *     build/release/bench/published --regret --folds N TABLE.csv ...
  *
  * Each row is compiled as a plan and played on the cluster of its source (share/stacks.csv,
  * share/clusters), from the root of the repository. Prints a line for each source, then for each
@@ -24,10 +24,13 @@
  * of N parts of it are fitted, and that part is predicted. A change of the model is judged so
  * without a look at the rows that test it.
  *
- * --regret with --fit fits on a quarter of the groups (support/published_regret.h), not of the
- * rows, and prints for each source how much slower the row that is predicted the fastest of its
- * group measured than the fastest one. Without --fit the rows are those that the files in
- * share/clusters were not fitted on, whose groups have other rows that they were. */
+ * --regret prints for each source how much slower the row that is predicted the fastest of its
+ * group measured than the fastest one (support/published_regret.h). With --folds N, N times all but
+ * one of N parts of the groups are fitted, with factors for the shapes of layers
+ * (support/published_shapes.h), and the groups of that part are predicted; --rates leaves the
+ * factors out. With --fit constants are fitted on a quarter of the groups. Without either the rows
+ * are those that the files in share/clusters were not fitted on, whose groups have other rows that
+ * they were. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,6 +39,7 @@
 #include "support/published_fit.h"
 #include "support/published_fit_memory.h"
 #include "support/published_regret.h"
+#include "support/published_shapes.h"
 
 enum { MAX_REASONS = 256, MAX_GROUPS = 64, FIT_ROUNDS = 12 };
 
@@ -52,7 +56,7 @@ typedef struct {
     SkipReason reason[MAX_REASONS];
     const char *out, *write;
     int every, folds;
-    bool fit, held_out, regret;
+    bool fit, held_out, regret, rates;
 } Harness;
 
 static void count_reason(Harness *h, const char *text)
@@ -90,7 +94,7 @@ static void print_errors(Harness *h, int n)
 
 static bool is_reported(const Harness *h, const RowRecord *r)
 {
-    if (h->folds) return r->quarter;
+    if (h->folds) return r->dealt;
     return !(h->held_out && r->quarter);
 }
 
@@ -203,6 +207,8 @@ static Err read_flag(Harness *h, int argc, char **argv, int i, int *taken)
         h->fit = h->held_out = true;
     } else if (strcmp(flag, "--regret") == 0) {
         h->regret = h->held_out = true;
+    } else if (strcmp(flag, "--rates") == 0) {
+        h->rates = true;
     } else if (strcmp(flag, "--held-out") == 0) {
         h->held_out = true;
     } else if (value && strcmp(flag, "-o") == 0) {
@@ -224,7 +230,7 @@ static Err read_flag(Harness *h, int argc, char **argv, int i, int *taken)
     } else {
         return err_fail(ERR_CONFIG,
                         "%s: unknown; the flags are -o FILE, --every N, --held-out, --fit, "
-                        "--folds N, --regret, --write FOLDER",
+                        "--folds N, --regret, --rates, --write FOLDER",
                         flag);
     }
     return OK;
@@ -257,6 +263,9 @@ static Err run(Harness *h, int argc, char **argv)
     TRY(stacks_read("share/stacks.csv", &h->keep, &p->stacks));
     for (int i = 1; i < argc; i += taken ? taken : 1) TRY(read_flag(h, argc, argv, i, &taken));
     p->by_group = h->regret && h->fit;
+    p->deal_all = h->regret && h->folds;
+    if (h->rates && !p->deal_all)
+        return err_fail(ERR_CONFIG, "--rates: only with --regret --folds N, whose fits have more");
     p->folder = h->fit ? "bench/priors" : "share/clusters";
     for (int i = 0; h->fit && i < p->stacks.n; i++) p->stacks.row[i].time = 1;
     for (int i = 1; i < argc; i += taken ? taken : 1) {
@@ -267,6 +276,7 @@ static Err run(Harness *h, int argc, char **argv)
     }
     if (tables == 0) return err_fail(ERR_CONFIG, "no table; name a CSV file after the flags");
     if (h->write && (!h->fit || h->folds)) return err_fail(ERR_CONFIG, "--write: only with --fit");
+    if (p->deal_all && !h->rates) TRY(published_shapes(p));
     TRY(h->folds ? published_folds(p, FIT_ROUNDS, h->folds) : predict_all(h));
     if (h->write) TRY(published_write(p, h->write));
     return h->out ? write_rows(h) : OK;

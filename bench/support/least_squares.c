@@ -5,6 +5,12 @@
 #include <stdint.h>
 #include <string.h>
 
+double damped_residual(double error, double sigma)
+{
+    const double e = error / sigma;
+    return e / sqrt(1 + fabs(e));
+}
+
 /* Solves a symmetric positive definite system in place. */
 static void solve(int n, double a[MAX_UNKNOWNS][MAX_UNKNOWNS], double *b)
 {

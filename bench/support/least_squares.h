@@ -17,6 +17,10 @@ typedef struct {
     int most_rounds;
 } LeastSquares;
 
+/* Local. An error in units of its sigma; large ones count by their absolute value, since some runs
+ * had a fault of their own. */
+double damped_residual(double error, double sigma);
+
 /* Local. x: the start, then the solution. *sum: the minimum. */
 Err least_squares(const LeastSquares *q, Arena *arena, double *x, double *sum);
 

@@ -9,6 +9,7 @@
 #include "plan/cluster/cluster.h"
 #include "support/least_squares.h"
 #include "support/published_fit_memory.h"
+#include "support/published_shapes.h"
 
 /* A constant of a cluster. It is fitted unless its prior is 0; sigma is of its logarithm: small for
  * vendor figures, larger for what depends on software. */
@@ -55,13 +56,6 @@ static bool belongs(const FitSet *f, const RowRecord *r)
     return !r->skip && r->set == f->set && r->fitted;
 }
 
-/* Errors beyond row_sigma count by their absolute value: some runs had a fault of their own. */
-static double damped(double error)
-{
-    const double e = error / row_sigma;
-    return e / sqrt(1 + fabs(e));
-}
-
 static Err residuals(void *context, const double *x, double *out)
 {
     FitSet *f = context;
@@ -74,7 +68,7 @@ static Err residuals(void *context, const double *x, double *out)
         RowRecord *r = &p->row[i];
         if (!belongs(f, r)) continue;
         TRY(rows_predict(p, i));
-        out[n++] = damped(log(r->seconds / r->plan.step_s));
+        out[n++] = damped_residual(log(r->seconds / r->plan.step_s), row_sigma);
     }
     return OK;
 }
@@ -128,20 +122,21 @@ Err published_fit(PublishedRows *p, int rounds)
     return OK;
 }
 
-/* Fits on the rows of the quarter that are in other folds, from the priors, and predicts those of
- * this one. */
+/* Fits on the rows that are dealt to other folds, from the priors, and predicts those of this one. */
 static Err predict_fold(PublishedRows *p, int rounds, int fold, int folds)
 {
     for (int i = 0; i < p->n_sets; i++) p->set[i].cluster = p->set[i].prior;
     for (int i = 0; i < p->stacks.n; i++) p->stacks.row[i].time = 1;
     for (int i = 0; i < p->n_rows; i++)
-        p->row[i].fitted = p->row[i].quarter && p->row[i].fold % folds != fold;
+        p->row[i].fitted = p->row[i].dealt && p->row[i].fold % folds != fold;
+    for (int i = 0; i < p->n_shapes; i++) p->shape[i].factor = 1;
     TRY(published_fit(p, rounds));
+    TRY(published_fit_shapes(p, rounds));
     TRY(published_fit_memory(p, rounds));
     p->stamp++;
     for (int i = 0; i < p->n_rows; i++) {
         RowRecord *r = &p->row[i];
-        if (!r->quarter || r->fitted) continue;
+        if (!r->dealt || r->fitted) continue;
         rows_predict_memory(r);
         if (r->skip) continue;
         TRY(rows_predict(p, i));

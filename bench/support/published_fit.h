@@ -11,7 +11,8 @@
 
 /* Local. Changes the constants of all sets and the time factors of all stacks. */
 Err published_fit(PublishedRows *p, int rounds);
-/* Local. Predicts each row of the quarter by a fit, from the priors, on those of the other folds. */
+/* Local. Predicts each row that is dealt to folds by a fit, from the priors, on those of the other
+ * folds. Shapes, if rows have them, are fitted too. */
 Err published_folds(PublishedRows *p, int rounds, int folds);
 /* Local. Writes NAME.yaml for each fitted cluster, and fitted.csv, the fitted numbers of stack
  * rows, into a folder. */

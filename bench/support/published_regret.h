@@ -7,8 +7,9 @@
  *         398 ms      405 ms         the best
  *         520 ms      398 ms         chosen: regret 520 / 398 - 1
  *
- * Groups whose hash mod 4 is 0 are those that constants are fitted on; regret is that of the
- * others, if they have 5 rows or more with a prediction. */
+ * With folds each group is predicted by constants that are fitted on other groups. Without, groups
+ * whose hash mod 4 is 0 are those that constants are fitted on, and regret is that of the others.
+ * Groups of fewer than 5 rows with a prediction are left out. */
 #ifndef SUPPORT_PUBLISHED_REGRET_H
 #define SUPPORT_PUBLISHED_REGRET_H
 

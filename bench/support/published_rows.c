@@ -18,7 +18,9 @@ static void deal_row(const PublishedRows *p, RowRecord *r)
 {
     const char *key = p->by_group ? r->group : r->id;
     const uint64_t hash = XXH64(key, strlen(key), 0);
-    r->quarter = r->fitted = hash % 4 == 0 && !r->plan.job.compile.fp8.names;
+    const bool may_be_fitted = !r->plan.job.compile.fp8.names;
+    r->quarter = r->fitted = !p->deal_all && hash % 4 == 0 && may_be_fitted;
+    r->dealt = may_be_fitted && (r->quarter || p->deal_all);
     r->fold = (int)(hash / 4 % FOLD_BASE);
 }
 
@@ -62,6 +64,16 @@ static Err set_of(PublishedRows *p, const char *cluster, int *out)
     return OK;
 }
 
+/* Work and launches take `factor` times as long. */
+static void slow_work(Cluster *c, double factor)
+{
+    for (int i = 0; i < N_WORK_CLASSES; i++)
+        for (int t = 0; t < N_DTYPES; t++) c->rates.flops_per_s[i][t] /= factor;
+    c->rates.memory_Bps /= factor;
+    c->rates.launch_s *= factor;
+    c->host_launch_s *= factor;
+}
+
 /* The cluster of a row: its node, its stack, and the links that the run itself measured. */
 static Cluster cluster_of(const PublishedRows *p, const RowRecord *r)
 {
@@ -74,6 +86,7 @@ static Cluster cluster_of(const PublishedRows *p, const RowRecord *r)
         c.stops_host = r->stack->stops_host;
     }
     if (r->plan.node_gbps > 0) c.rates.level[0].Bps *= r->plan.node_gbps / usual;
+    if (r->shape_at) slow_work(&c, r->shape_at->factor);
     return c;
 }
 

@@ -6,7 +6,14 @@
 #include "support/published_memory.h"
 #include "support/stacks.h"
 
-enum { MAX_ROWS_READ = 1 << 13, MAX_SETS = 24 };
+enum { MAX_ROWS_READ = 1 << 13, MAX_SETS = 24, MAX_SHAPES = 512 };
+
+/* Layers that are alike on one cluster: support/published_shapes.h. */
+typedef struct {
+    int set, tp;
+    int64_t width, sequences, tokens;
+    double factor; /* on the seconds of work and launches */
+} LayerShape;
 
 typedef struct {
     const char *source, *id, *gpu;
@@ -18,8 +25,9 @@ typedef struct {
     int set;
     const char *group; /* model, GPUs, sequences per step and their tokens */
     bool quarter;      /* constants may be fitted on it */
+    bool dealt;        /* to folds: of the quarter, or with --regret of any group */
     bool fitted;       /* constants are fitted on it: it is not reported with them */
-    int fold;          /* of the quarter: a part of 1 / folds that is held out in turn */
+    int fold;          /* of the rows that are dealt: the part that is held out in turn */
     bool opened;       /* its clocks are compiled */
     RowClocks clocks;
     StepTime time;
@@ -30,6 +38,7 @@ typedef struct {
     bool recovered; /* it finished, although its log has an error of memory: oom is -1 */
     double memory_bytes, needed_bytes; /* measured peak, predicted; 0: not given */
     StackShape shape;                  /* with needed_bytes */
+    const LayerShape *shape_at;        /* NULL: rates alone */
 } RowRecord;
 
 /* A cluster file: one set of constants. */
@@ -47,7 +56,10 @@ typedef struct {
     int n_rows, n_sets;
     RowRecord *row; /* [MAX_ROWS_READ] */
     bool by_group;  /* the quarter that constants are fitted on is one of groups, not of rows */
+    bool deal_all;  /* all rows are dealt to folds, and none is of the quarter */
     ClusterSet set[MAX_SETS];
+    int n_shapes;
+    LayerShape shape[MAX_SHAPES];
     int64_t stamp; /* counts changes of constants */
 } PublishedRows;
 

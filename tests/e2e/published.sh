@@ -158,6 +158,22 @@ ok "gathered inputs need memory: $eight" awk "BEGIN { exit !($eight > 42 && $eig
 ok "regret is printed" "$bench" --regret "$top/regret.csv" >"$top/regret"
 ok "of plans that fit" grep -Eq "^nanotron regret groups=1 rows=[0-9]+ mean=0.[0-9]+ max=0" "$top/regret"
 
+# Groups of other numbers of layers, in which more sequences in a micro-batch take longer, although
+# the rates of any cluster say less: factors of these shapes, fitted on other groups, know it.
+{
+    echo "$head"
+    for l in 2 3 4 5 6 7 8 9; do for m in 1 2 4 8 16; do
+        row vtrain_single "l$l.$m" $((l * (24 + m))) "" bf16 "" gated=0 |
+            sed "s/,m,.*,bf16/,l$l,$l,2048,8192,16,16,50257,1024,128,$m,8,A100-80GB,8,1,1,8,1,1,1,0,,full,bf16/"
+    done; done
+} >"$top/shapes.csv"
+ok "regret has folds" "$bench" --regret --folds 2 "$top/shapes.csv" >"$top/shapes"
+ok "factors of shapes" grep -Eq "^vtrain_single regret groups=8 rows=40 mean=[01][.]" "$top/shapes"
+"$bench" --regret --folds 2 --rates "$top/shapes.csv" >"$top/rates"
+ok "decide" grep -Eq "^vtrain_single regret groups=8 rows=40 mean=[1-9][0-9][.]" "$top/rates"
+"$bench" --rates "$top/shapes.csv" 2>/dev/null
+ok "--rates without folds is refused" test $? = 2
+
 # A plan with twice the micro-batches takes longer; with half the work for each rank, shorter.
 {
     echo "$head"
