@@ -122,7 +122,7 @@ Err published_fit(PublishedRows *p, int rounds)
     return OK;
 }
 
-/* Fits on the rows that are dealt to other folds, from the priors, and predicts those of this one. */
+/* From the priors, fits on the rows of all other folds, and predicts those of this one. */
 static Err predict_fold(PublishedRows *p, int rounds, int fold, int folds)
 {
     for (int i = 0; i < p->n_sets; i++) p->set[i].cluster = p->set[i].prior;
