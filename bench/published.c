@@ -265,7 +265,8 @@ static Err run(Harness *h, int argc, char **argv)
     p->by_group = h->regret && h->fit;
     p->deal_all = h->regret && h->folds;
     if (h->rates && !p->deal_all)
-        return err_fail(ERR_CONFIG, "--rates leaves out factors of shapes, which only --regret --folds N fits");
+        return err_fail(ERR_CONFIG,
+                        "--rates leaves out factors of shapes, which only --regret --folds N fits");
     p->folder = h->fit ? "bench/priors" : "share/clusters";
     for (int i = 0; h->fit && i < p->stacks.n; i++) p->stacks.row[i].time = 1;
     for (int i = 1; i < argc; i += taken ? taken : 1) {
