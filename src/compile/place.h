@@ -140,13 +140,6 @@ PlacementId placement_replicate(void);
 Err placement_intern(PlacementTable *table, Placement placement, PlacementId *out);
 /* Local. The index of the even split of an extent, in whole grains. */
 Err split_even(PlacementTable *table, int64_t extent, int64_t grain, int *out);
-/* Local. The index of the split of key heads by their readers. */
-Err split_read(PlacementTable *table, int64_t extent, int64_t group, int *out);
-/* Local. The index of the split with these spans; grain as in AxisSplit. */
-Err split_of_map(PlacementTable *table, const SpanMap *map, int64_t grain, int *out);
-/* Local. The same split of an extent `by` times as large; by < 0 divides the extent by -by. *out =
- * -1 if a boundary would fall inside of an element. */
-Err split_scaled(PlacementTable *table, int split, int64_t by, int *out);
 /* Local. The split of a product from that of one of its factors: for each of the `outer` elements
  * before it, the parts of the factor, of `inner` elements each. split_to_factor is the inverse;
  * *out = -1 if the parts are not the same for each outer element, or not whole inner ones. */

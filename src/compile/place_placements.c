@@ -24,7 +24,8 @@ Err placement_intern(PlacementTable *table, Placement placement, PlacementId *ou
     return OK;
 }
 
-Err split_of_map(PlacementTable *table, const SpanMap *map, int64_t grain, int *out)
+/* The index of the split with these spans; grain as in AxisSplit. */
+static Err split_of_map(PlacementTable *table, const SpanMap *map, int64_t grain, int *out)
 {
     for (int i = 0; i < table->n_splits; i++) {
         /* An even split counts from the start of what outer axes leave, in its own grains; a map
@@ -75,7 +76,8 @@ Err split_even(PlacementTable *table, int64_t extent, int64_t grain, int *out)
     return split_of_map(table, map, grain, out);
 }
 
-Err split_read(PlacementTable *table, int64_t extent, int64_t group, int *out)
+/* The index of the split of key heads by their readers. */
+static Err split_read(PlacementTable *table, int64_t extent, int64_t group, int *out)
 {
     const SpanMap *map;
     TRY(spans_key_heads(table->arena, extent * group, extent, 1, table->parts, &map));
@@ -97,7 +99,9 @@ static int scale_span(Span a, int64_t up, int64_t down, Span *out)
     return n;
 }
 
-Err split_scaled(PlacementTable *table, int split, int64_t by, int *out)
+/* The same split of an extent `by` times as large; by < 0 divides the extent by -by. *out = -1 if a
+ * boundary would fall inside of an element. */
+static Err split_scaled(PlacementTable *table, int split, int64_t by, int *out)
 {
     const AxisSplit *s = &table->split[split];
     const SpanMap *old = s->map, *map;

@@ -29,7 +29,7 @@ Err sampler_open(Sampler *s, const SamplerSettings *settings, int64_t vocab, Are
     return ARENA_NEW(a, vocab, &s->seen);
 }
 
-double logit_at(const Tensor *row, int64_t i)
+static double logit_at(const Tensor *row, int64_t i)
 {
     const int64_t at = i * row->stride[row->ndim - 1];
     float f;

@@ -53,7 +53,5 @@ typedef struct {
 Err sampler_open(Sampler *s, const SamplerSettings *settings, int64_t vocab, Arena *a);
 /* Local. Draws a token for a row of logits (f64, f32 or bf16). ERR_CHECK if a logit is NaN. */
 Err sampler_draw(Sampler *s, const Tensor *row, const RandomDraw *draw, int32_t *token);
-/* Local. Element i of a row of floats. */
-double logit_at(const Tensor *row, int64_t i);
 
 #endif

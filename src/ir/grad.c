@@ -19,7 +19,8 @@ static void name_gradient(Grad *d, Value v, Value of)
         graph_name(d->g, v, "d.%s", d->g->value[of].name);
 }
 
-void grad_add(Grad *d, Value v, Value term)
+/* Adds one more term to the gradient of v; integers have none. */
+static void grad_add(Grad *d, Value v, Value term)
 {
     if (d->g->err != OK || term == NO_VALUE || !wanted(d, v)) return;
     if (d->g->value[v].role == ROLE_PARAM) { /* it would be lost: only sums outlive the program */

@@ -17,8 +17,6 @@ typedef struct {
 /* Local. Applies the rule of forward node `index`; errors are also set in the graph. ERR_CHECK if
  * the op has no gradient. */
 Err grad_apply(Grad *d, int index);
-/* Local. Adds one more term to the gradient of v; integers have none. */
-void grad_add(Grad *d, Value v, Value term);
 
 /* Local. Names the gradient of each named value d.NAME, after all its terms are added. */
 void grad_names(Grad *d);

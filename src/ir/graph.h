@@ -212,7 +212,6 @@ static inline Dims dims2(Dim a, Dim b) { return (Dims){2, {a, b}}; }
 
 /* ---- printing and checking: print.c, check.c ---- */
 
-const char *role_name(Role r);
 /* Local. The graph as text, stable from run to run: the golden form of tests of passes. */
 Err graph_print(const Graph *g, Arena *arena, const char **out);
 /* Local. ERR_CHECK names the node, the value and the fault. */

@@ -9,7 +9,7 @@
 
 #include "base/text.h"
 
-const char *role_name(Role r)
+static const char *role_name(Role r)
 {
     static const char *const name[N_ROLES] = {"local",
                                               "input",

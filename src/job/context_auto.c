@@ -180,7 +180,8 @@ static Err has_slices(const JobSettings *s, Arena *temp, bool *out)
     return OK;
 }
 
-bool job_asks_context(const JobSettings *s)
+/* True if parallel.context=auto has a choice. */
+static bool asks_context(const JobSettings *s)
 {
     const ParallelSettings *p = &s->parallel;
     return s->kind != JOB_GENERATE && p->mesh.cp > 1 && p->context == CONTEXT_AUTO &&
@@ -191,7 +192,7 @@ Err job_choose_context(const JobSettings *s, Arena *arena, ContextSearch *out)
 {
     AutoSearch w = {.s = s, .arena = arena, .out = {.heads = s->parallel.mesh.cp_heads == 0}};
     *out = (ContextSearch){0};
-    if (!job_asks_context(s)) return OK;
+    if (!asks_context(s)) return OK;
     for (int u = 1; s->parallel.units && u <= s->config->n_layers; u++)
         if (s->parallel.units[u].context != CONTEXT_AUTO)
             w.rules |= 1u << s->parallel.units[u].context;

@@ -134,8 +134,8 @@ static void value_bytes(const ContextLoad *load, PayloadParts parts, double rows
     out[1] = rows * load->heads * wide;
 }
 
-double context_payload_bytes(const ContextPlan *p, const ContextLoad *load, ContextPayload payload,
-                             ContextBlock b)
+static double payload_bytes(const ContextPlan *p, const ContextLoad *load, ContextPayload payload,
+                            ContextBlock b)
 {
     const PlanClock w = {.p = p, .load = load, .ranks = p->shape.ranks};
     const PayloadParts parts = payload_parts(payload, p->backward);
@@ -327,7 +327,7 @@ static double held_bytes(const PlanClock *w, int rank, double *change)
         const ContextStep *s = step_at(w, rank, i);
         if (s->kind != CONTEXT_MOVE || s->from < 0 || s->in.rank == rank) continue;
         const ContextPayload payload = (ContextPayload)s->payload;
-        const double bytes = context_payload_bytes(w->p, w->load, payload, s->in);
+        const double bytes = payload_bytes(w->p, w->load, payload, s->in);
         int last = i;
         for (int k = i + 1; k < n; k++)
             if (uses(step_at(w, rank, k), payload, s->in.rank)) last = k;

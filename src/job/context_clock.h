@@ -31,9 +31,6 @@ double context_pairs(const ContextShape *s, const ContextLoad *load, ContextBloc
  * partial results are written. */
 double context_visit_seconds(const ContextLoad *load, bool backward, double rows, double keys,
                              double pairs);
-/* Local. Bytes of the payload of a block, and seconds of moving it between two ranks. */
-double context_payload_bytes(const ContextPlan *p, const ContextLoad *load, ContextPayload payload,
-                             ContextBlock b);
 /* Local. Plays a checked plan. */
 Err context_clock(const ContextPlan *p, const ContextLoad *load, Arena *temp, ContextTime *out);
 

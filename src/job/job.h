@@ -197,8 +197,6 @@ int job_most_zero(const UnitOptions *o);
 int job_weight_level(const char *rules, const char *name);
 /* Local. True if two units have the same options. */
 bool job_same_options(const UnitOptions *a, const UnitOptions *b);
-/* Local. True if the units of the job differ in their options. */
-bool job_units_differ(const Job *job);
 /* Local. "none", "selective", "full", or the names. */
 const char *job_recompute_text(const UnitOptions *o);
 /* Local. The options that a program of its table was compiled with; for compiling it again. */

@@ -35,8 +35,6 @@ Err job_settle_units(Job *job, Arena *arena);
 bool job_same_recompute(const UnitOptions *a, const UnitOptions *b);
 /* Local. stage: [units], the pipeline stage of each. */
 void job_unit_stages(const Job *job, int16_t *stage);
-/* Local. True if parallel.context=auto has a choice. */
-bool job_asks_context(const JobSettings *s);
 /* Local. The rates that auto compares with: those of the cluster, or the default ones. */
 CostRates job_context_rates(const JobSettings *s);
 /* Local. Ranks of an inner ring of double-ring, with so many ranks in the ring. */

@@ -69,13 +69,6 @@ bool job_same_options(const UnitOptions *a, const UnitOptions *b)
            same_names(a->zero_weights, b->zero_weights);
 }
 
-bool job_units_differ(const Job *job)
-{
-    for (int u = 1; u < job->model.n_units; u++)
-        if (!job_same_options(&job->unit[u], &job->unit[0])) return true;
-    return false;
-}
-
 void job_unit_stages(const Job *job, int16_t *stage)
 {
     const Schedule *s = &job->chunks;

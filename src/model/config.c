@@ -40,7 +40,8 @@ static void read_number(const char *text, Entry *entry)
     if (*end == '\0' && isfinite(real)) entry->kind = V_REAL, entry->real = real;
 }
 
-Err entries_add_text(Entries *e, const ModelField *field)
+/* Adds an entry whose value is parsed from text: null, true, false, a number, else a string. */
+static Err add_text(Entries *e, const ModelField *field)
 {
     Entry entry = {.key = field->key, .origin = field->origin, .level = field->level};
     TRY(arena_string(e->arena, field->value, &entry.text));
@@ -70,7 +71,7 @@ static Err add_preset(Entries *e, const char *name, const char *words)
         MUST(equals, "preset %s: %s", name, word);
         *equals = '\0';
         field.key = word, field.value = equals + 1;
-        TRY(entries_add_text(e, &field));
+        TRY(add_text(e, &field));
     }
     return OK;
 }
@@ -126,7 +127,7 @@ static Err add_source(Entries *e, const char *name, const char **source)
 static Err finish(Entries *e, const char *source, const ModelField *set, int n, ModelConfig *out)
 {
     Draft draft;
-    for (int i = 0; i < n; i++) TRY(entries_add_text(e, &set[i]));
+    for (int i = 0; i < n; i++) TRY(add_text(e, &set[i]));
     TRY(draft_read(e, source, &draft));
     TRY(model_config_check(&draft.c));
     *out = draft.c;

@@ -33,9 +33,6 @@ typedef struct {
     IgnoredKeys ignore;
 } Entries;
 
-/* Local. Adds an entry whose value is parsed from text: null, true, false, a number, else a
- * string. */
-Err entries_add_text(Entries *e, const ModelField *field);
 /* Local. Adds all keys of a config.json. */
 Err entries_add_json(Entries *e, const char *path);
 /* Local. The same from text; `path` is its name in messages. */

@@ -118,7 +118,9 @@ static Err compiled_bytes(const FitRequest *r, const JobSettings *settings, Aren
     return err;
 }
 
-int fit_options(const FitRequest *r, FitOption out[MAX_FIT_OPTIONS])
+/* Finds at most MAX_FIT_OPTIONS options that fit, the cheapest in training speed first; returns
+ * their number. Compiles one program per option tried. */
+static int fit_options(const FitRequest *r, FitOption out[MAX_FIT_OPTIONS])
 {
     const FitCandidate *found[MAX_FIT_OPTIONS];
     Arena temp;

@@ -34,9 +34,6 @@ enum { MAX_FIT_OPTIONS = 3 };
 /* Local. Bytes of a rank's arenas, including those of validation that are not shared with
  * training. */
 int64_t fit_bytes(const Job *job, const Job *valid, bool on_device);
-/* Local. Finds at most MAX_FIT_OPTIONS options that fit, the cheapest in training speed first;
- * returns their number. Compiles one program per option tried. */
-int fit_options(const FitRequest *r, FitOption out[MAX_FIT_OPTIONS]);
 /* Local. ERR_CONFIG unless needed_bytes <= available_bytes; the message lists the options. */
 Err fit_check(const FitRequest *r);
 

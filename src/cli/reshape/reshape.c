@@ -88,7 +88,7 @@ void reshape_at(void *context, int64_t done)
     progress_at(&r->progress, done);
 }
 
-int64_t reshape_bytes(const StateTensors *t)
+static int64_t bytes_of_all(const StateTensors *t)
 {
     int64_t bytes = 0;
     for (int i = 0; i < t->n; i++)
@@ -110,7 +110,7 @@ static Err write_target(Reshape *r, ReshapeResult *out)
                                  .progress = reshape_at,
                                  .context = r,
                                  .temp = &r->temp};
-    r->progress = progress_begin("reshape", r->target, reshape_bytes(&r->from.manifest.tensors));
+    r->progress = progress_begin("reshape", r->target, bytes_of_all(&r->from.manifest.tensors));
     const Err err = state_reshape(&set, out);
     progress_end(&r->progress);
     return err;
@@ -125,7 +125,7 @@ static Err reshape_into(Reshape *r)
     TRY(reshape_extra_files(r));
     printf("%s: step %lld, %s, to %s: %s; buffer %s\n", r->from.manifest.dir,
            (long long)r->from.manifest.scalars.step,
-           text_bytes(reshape_bytes(&r->from.manifest.tensors), bytes), r->target,
+           text_bytes(bytes_of_all(&r->from.manifest.tensors), bytes), r->target,
            layout_words(&r->job.settings.parallel, words), text_bytes(r->buffer_bytes, buffer));
     fflush(stdout);
     TRY(write_target(r, &result));

@@ -43,7 +43,5 @@ Err reshape_config(Reshape *r);
 
 /* Local. Progress callback; `context` is a Reshape. */
 void reshape_at(void *context, int64_t done_bytes);
-/* Local. Bytes of all tensors. */
-int64_t reshape_bytes(const StateTensors *t);
 
 #endif

@@ -16,11 +16,6 @@ typedef struct {
     StepTime time;
 } SimulationReport;
 
-/* Local. The row of the same kind and axes in a rank's table; NULL: the rank sends none. */
-const TrafficRow *traffic_row(const Traffic *s, const TrafficRow *like);
-/* Local. "all-gather"; "scalars" for the reductions of loss, norm and token counts. */
-const char *traffic_kind_text(const TrafficRow *row);
-
 /* Local. mfu: model flops over the peak of all devices; negative if the cluster gives no peak. */
 double simulated_mfu(const SimulationReport *s);
 /* Local. Bytes of the rank that needs most beyond the memory of a device; at most 0: it fits. Host

@@ -98,12 +98,14 @@ static void greatest_text(const Simulation *all, Text *t)
     bytes_line(t, "all", c->total_bytes);
 }
 
-const char *traffic_kind_text(const TrafficRow *row)
+/* "all-gather"; "scalars" for the reductions of loss, norm and token counts. */
+static const char *traffic_kind_text(const TrafficRow *row)
 {
     return row->scalar ? "scalars" : comm_kind_name(row->kind);
 }
 
-const TrafficRow *traffic_row(const Traffic *s, const TrafficRow *like)
+/* The row of the same kind and axes in a rank's table; NULL: the rank sends none. */
+static const TrafficRow *traffic_row(const Traffic *s, const TrafficRow *like)
 {
     for (int i = 0; i < s->n; i++)
         if (s->row[i].kind == like->kind && s->row[i].axes == like->axes &&

@@ -10,8 +10,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* err_text is saved: cancelling may overwrite it. */
-Err fail_world(Comm *c, Err err)
+/* Fails the world with an error of this rank, or returns the error of the rank that failed before.
+ * err_text is saved: cancelling may overwrite it. */
+static Err fail_world(Comm *c, Err err)
 {
     MpiComm *m = c->state;
     char text[COMM_TEXT_BYTES];

@@ -192,9 +192,6 @@ Err advance(Comm *c, int slot, bool *moved);
 Err advance_all(Comm *c, bool *moved);
 /* Local. The world has failed: cancels all transfers of this rank. */
 void cancel_all(Comm *c);
-/* Local. Fails the world with an error of this rank, or returns the error of the rank that failed
- * before. */
-Err fail_world(Comm *c, Err err);
 
 /* wait.c. Local. OK when the transfer is finished. */
 Err wait_over(Comm *c, int slot);

@@ -126,8 +126,6 @@ void times_close(Comm *c);
 /* faults.c. Local. ERR_PEER for an error that NCCL returned from `call`; OK for ncclSuccess and
  * ncclInProgress. */
 Err nccl_ok(const Comm *c, const NcclChannel *ch, NcclResult result, const char *call);
-/* Local. The oldest launch of the channel that has not run; NULL: all have. */
-const NcclLaunch *nccl_channel_oldest(const Comm *c, const NcclChannel *ch);
 /* Local. poll, overdue and abort of the DeviceTransport. */
 Err nccl_poll(Comm *c);
 Err nccl_overdue(Comm *c, double waited_s);

@@ -4,7 +4,8 @@
 #include <stdio.h>
 #include "base/clock.h"
 
-const NcclLaunch *nccl_channel_oldest(const Comm *c, const NcclChannel *ch)
+/* The oldest launch of the channel that has not run; NULL: all have. */
+static const NcclLaunch *oldest_launch(const Comm *c, const NcclChannel *ch)
 {
     const NcclLaunch *oldest = NULL;
     for (int i = 0; i < LAUNCH_RING; i++) {
@@ -21,7 +22,7 @@ const NcclLaunch *nccl_channel_oldest(const Comm *c, const NcclChannel *ch)
 static void describe_launch(const Comm *c, const NcclChannel *ch, char *out, size_t bytes)
 {
     char name[TRANSFER_NAME_BYTES];
-    const NcclLaunch *l = ch->comm ? nccl_channel_oldest(c, ch) : NULL;
+    const NcclLaunch *l = ch->comm ? oldest_launch(c, ch) : NULL;
     out[0] = '\0';
     if (l)
         snprintf(out, bytes, "%s, launched %.1f s ago: ", transfer_name(&l->t, l->sequence, name),
@@ -54,7 +55,7 @@ Err nccl_overdue(Comm *c, double waited_s)
     const NcclLaunch *oldest = NULL;
     char name[TRANSFER_NAME_BYTES];
     for (const NcclChannel *ch = ((NcclState *)c->transport_state)->channels; ch; ch = ch->next) {
-        const NcclLaunch *l = ch->comm ? nccl_channel_oldest(c, ch) : NULL;
+        const NcclLaunch *l = ch->comm ? oldest_launch(c, ch) : NULL;
         if (l && (!oldest || l->at_s < oldest->at_s)) oldest = l;
     }
     if (!oldest && c->graph_at_s == 0) return OK; /* the device computes; that has no time limit */

@@ -123,10 +123,9 @@ Err clock_span_wait(const StepClock *c, const TapePlayer *p, const ClockEvent *e
 /* Local. Allocates what a play of the tapes writes to; once they are recorded. */
 Err clock_recorded(StepClock *c);
 
-/* Local. Bytes that the norm, the update and QUANTIZE read and write of a pack on the rank. */
+/* Local. Bytes that the norm and the update read and write of a pack on the rank. */
 double clock_norm_bytes(const LinkedProgram *lp, int pack);
 double clock_update_bytes(const LinkedProgram *lp, int pack);
-double clock_quantize_bytes(const LinkedProgram *lp, int pack);
 /* Local. These as work on `bytes` of the state. */
 CostWork clock_state_work(const LinkedProgram *lp, double bytes);
 

@@ -291,7 +291,7 @@ double clock_update_bytes(const LinkedProgram *lp, int pack)
 }
 
 /* Reads the master weights for the largest magnitudes, then for the codes, which it writes. */
-double clock_quantize_bytes(const LinkedProgram *lp, int pack)
+static double quantize_bytes(const LinkedProgram *lp, int pack)
 {
     const PackTypes type = lp->model->pack[pack].type;
     if (!pack_is_coded(&lp->model->pack[pack])) return 0;
@@ -303,10 +303,7 @@ static Err add_update(TapeWriter *w, int pack)
     return add_state(w, clock_update_bytes(w->lp, pack));
 }
 
-static Err add_codes(TapeWriter *w, int pack)
-{
-    return add_state(w, clock_quantize_bytes(w->lp, pack));
-}
+static Err add_codes(TapeWriter *w, int pack) { return add_state(w, quantize_bytes(w->lp, pack)); }
 
 /* Makes the codes of all packs, with the exchange of their scales. */
 static Err add_quantize(TapeWriter *w, int at)
