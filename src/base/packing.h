@@ -31,4 +31,11 @@ enum { MAX_SLOW_PIECES = 8000 };
  * between live pieces). Two are O(n^2) and used for at most MAX_SLOW_PIECES pieces. */
 Err pack(Piece *piece, int n, Arena *temp, PackResult *out);
 
+/* Packings that were found before, for one thread: packing_memo.c. */
+typedef struct PackMemo PackMemo;
+/* Local. Takes `bytes` of the arena, which may be rewound to a later mark. */
+Err pack_memo_open(Arena *arena, size_t bytes, PackMemo **out);
+/* Local. The result of pack, which is kept while the memo has room. memo NULL: pack. */
+Err pack_with(PackMemo *memo, Piece *piece, int n, Arena *temp, PackResult *out);
+
 #endif

@@ -146,7 +146,8 @@ Err job_link(Job *job, const ProgramTable *programs, const Layout *use, Arena *a
                           .part_scales = set->compile.fp8.scaling != SCALING_TENSOR,
                           .in_order = set->parallel.in_order,
                           .note_freed = set->note_freed,
-                          .workspace = set->workspace};
+                          .workspace = set->workspace,
+                          .packings = set->packings};
     return schedule_link(&job->units, job_stage(job), &in, arena, &job->linked);
 }
 

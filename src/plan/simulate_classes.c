@@ -19,6 +19,8 @@
 
 #include <string.h>
 
+static const size_t PACKINGS_BYTES = (size_t)1 << 25;
+
 /* The keys of an axis, kept for stages that are alike. */
 typedef struct {
     uint64_t like; /* hash of the axis, the stage's units, and the other coordinates */
@@ -387,6 +389,7 @@ static Err share(Classifier *c)
     JobSettings step = *c->in->job;
     if (!step.compile.places)
         TRY(place_memo_open(c->arena, PLACE_MEMO_OF_JOB, &step.compile.places));
+    TRY(pack_memo_open(c->arena, PACKINGS_BYTES, &step.packings));
     JobSettings valid = step;
     valid.kind = JOB_LOSS;
     TRY(ARENA_NEW(c->arena, 1, &c->shared));

@@ -141,7 +141,7 @@ static Message message_of(const LoadChunk *c, int64_t from, int64_t to)
 
 /* Packs the boxes of a message contiguously after the chunk. A single contiguous box is sent from
  * the chunk itself. */
-static Err pack(Load *l, Slot *slot, const Message *m, size_t *at)
+static Err pack_slot(Load *l, Slot *slot, const Message *m, size_t *at)
 {
     const LoadChunk *c = m->chunk;
     const BoxView chunk = box_dense(&c->box, l->base + slot->at);
@@ -192,7 +192,7 @@ static Err copy_own(const Load *l, const Slot *slot, const Message *m)
 static Err send_message(Load *l, Slot *slot, const Message *m)
 {
     Transfer t = transfer_of(l, COMM_SEND, m->move[0].want->rank, m->chunk);
-    TRY(pack(l, slot, m, &t.from.offset));
+    TRY(pack_slot(l, slot, m, &t.from.offset));
     t.from.count = m->count;
     l->result.sent_bytes += m->count * (int64_t)m->chunk->element;
     return begin(l, slot, &t);

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "base/packing.h"
@@ -151,6 +152,38 @@ static void many_are_packed_fast(void **state)
     arena_close(&temp);
 }
 
+/* A memo returns what pack returns. Pieces that it knows need no work memory; a full one still
+ * packs. */
+static void known_pieces_are_found(void **state)
+{
+    enum { N = 100, SETS = 20 };
+    Arena temp, none;
+    PackMemo *memo, *full;
+    Piece p[N], found[N];
+    (void)state;
+    DO(arena_open(&temp, "packing", (size_t)1 << 24));
+    DO(arena_open(&none, "nothing", ARENA_ALIGN));
+    DO(pack_memo_open(&temp, (size_t)1 << 20, &memo));
+    DO(pack_memo_open(&temp, 4096, &full));
+    for (int pass = 0; pass < 2; pass++)
+        for (int set = 0; set < 2 * SETS; set++) { /* every second set differs in one piece alone */
+            PackResult one, two, three;
+            draw_pieces(p, N, 40, 9, (uint64_t)(set / 2));
+            p[set % N].bytes += (size_t)(set % 2) * 2000;
+            memcpy(found, p, sizeof p);
+            DO(pack(p, N, &temp, &one));
+            DO(pack_with(memo, found, N, pass ? &none : &temp, &two));
+            expect_packed(found, N, &two);
+            assert_int_equal(one.peak_bytes, two.peak_bytes);
+            assert_int_equal(one.live_bytes, two.live_bytes);
+            for (int i = 0; i < N; i++) assert_int_equal(p[i].offset, found[i].offset);
+            DO(pack_with(full, found, N, &temp, &three));
+            assert_int_equal(one.peak_bytes, three.peak_bytes);
+        }
+    arena_close(&none);
+    arena_close(&temp);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -158,6 +191,7 @@ int main(void)
         cmocka_unit_test(known_cases_are_optimal),
         cmocka_unit_test(no_pieces),
         cmocka_unit_test(many_are_packed_fast),
+        cmocka_unit_test(known_pieces_are_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

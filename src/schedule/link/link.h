@@ -33,6 +33,7 @@
 #ifndef SCHEDULE_LINK_LINK_H
 #define SCHEDULE_LINK_LINK_H
 
+#include "base/packing.h"
 #include "comm/comm.h"
 #include "device/workspace.h"
 #include "ir/program.h"
@@ -323,6 +324,7 @@ typedef struct {
     /* Of the device: fills ARENA_KERNELS and makes room for its lists and scalars. NULL: the device
      * is the host, or allocates them itself. */
     const DeviceWorkspace *workspace;
+    PackMemo *packings; /* shared by the links of one thread; NULL: none */
 } LinkInput;
 
 /* Local. Links one stage's action list of a schedule over units. `stage` is the rank's pp

@@ -124,7 +124,7 @@ static Err pack_arena(MemoryPlanner *m, ArenaId arena)
         who[n] = i;
         piece[n++] = m->pieces[i].piece;
     }
-    TRY(pack(piece, n, m->temp, &packed));
+    TRY(pack_with(m->k->in->packings, piece, n, m->temp, &packed));
     for (int i = 0; i < n; i++) m->pieces[who[i]].piece.offset = piece[i].offset;
     m->lp->bytes[arena] = packed.peak_bytes;
     m->lp->live[arena] = packed.live_bytes;
