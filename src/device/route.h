@@ -74,26 +74,38 @@ static inline void route_groups(const Attr *a, const double *value, int64_t n, i
     for (int64_t i = 0; i < have; i++) open[chosen[i]] = true;
 }
 
-/* The k choices of a token. p: scratch for n values; bias may be NULL. */
-static inline void route_choose(const Attr *a, const double *s, const double *bias, int64_t n,
-                                int64_t k, double *p, int32_t *chosen)
+/* The values by which experts are chosen, in p or, if they are the logits, s itself. bias may be
+ * NULL. */
+static inline const double *route_values(const Attr *a, const double *s, const double *bias,
+                                         int64_t n, double *p)
+{
+    if (!bias && a->route.groups <= 1) return s;
+    if (a->route.score == ROUTE_SIGMOID)
+        route_sigmoid(s, n, p);
+    else
+        route_softmax(s, n, p);
+    for (int64_t e = 0; e < n && bias; e++) p[e] += bias[e];
+    return p;
+}
+
+/* The k choices by these values. */
+static inline void route_pick(const Attr *a, const double *value, int64_t n, int64_t k,
+                              int32_t *chosen)
 {
     const bool grouped = a->route.groups > 1;
-    const double *value = s;
     bool open[MAX_EXPERTS];
     int64_t have = 0;
-    if (bias || grouped) {
-        if (a->route.score == ROUTE_SIGMOID)
-            route_sigmoid(s, n, p);
-        else
-            route_softmax(s, n, p);
-        for (int64_t e = 0; e < n && bias; e++) p[e] += bias[e];
-        value = p;
-    }
     if (grouped) route_groups(a, value, n, k, open);
     for (int64_t e = 0; e < n; e++)
         if (!grouped || open[e / (n / a->route.groups)])
             have = route_insert(value, e, k, have, chosen);
+}
+
+/* The k choices of a token. p: scratch for n values; bias may be NULL. */
+static inline void route_choose(const Attr *a, const double *s, const double *bias, int64_t n,
+                                int64_t k, double *p, int32_t *chosen)
+{
+    route_pick(a, route_values(a, s, bias, n, p), n, k, chosen);
 }
 
 /* Scores of the chosen experts, p_i; with ROUTE_SOFTMAX all experts count in the softmax. all:

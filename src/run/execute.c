@@ -163,6 +163,13 @@ static Err run_kernel(const InstrContext *s, const Instr *in, const Call *c)
     return err;
 }
 
+static Err run_observed(const InstrContext *s, const Instr *in, const Call *c)
+{
+    const RankObserver *o = &s->r->settings.observer;
+    TRY(run_kernel(s, in, c));
+    return o->after ? o->after(o->context, s->r, s->l, in, c) : OK;
+}
+
 static int ticket_of(const InstrContext *s, int32_t tensor)
 {
     const TicketTable *t = &s->r->tickets;
@@ -258,7 +265,7 @@ static Err run_instr(const InstrContext *s, const Instr *in)
     }
     if (in->queue == QUEUE_COMM) return begin_transfer(s, in, &c);
     if (in->queue != QUEUE_COMPUTE) return begin_copy(s, in, &c);
-    return run_kernel(s, in, &c);
+    return run_observed(s, in, &c);
 }
 
 /* Sets the live rows of the slice, and of the slice with all before it. */

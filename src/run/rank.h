@@ -54,6 +54,15 @@ typedef struct {
     uint64_t seed;
 } RankJitter;
 
+/* Looks at the results of instructions, for checks: `after` is called when the kernel of an
+ * instruction of a RUN has been queued. It may read operands (rank_read) and, on the host, replace
+ * results. */
+typedef struct {
+    Err (*after)(void *context, const Rank *r, const LinkedAction *l, const Instr *in,
+                 const Call *c);
+    void *context;
+} RankObserver;
+
 typedef struct {
     const LinkedProgram *program;
     const Device *device;
@@ -77,6 +86,7 @@ typedef struct {
      * without a wait show in the results. */
     bool late;
     RankJitter jitter;
+    RankObserver observer; /* of every step; after: NULL: none */
     /* Launches a step as a graph if the step before it had the same live rows; see
      * rank_uncaptured. */
     bool capture;

@@ -213,10 +213,11 @@ static Err run_steps(Rank *r, const Job *job, TrialRun *t, WorldRank *w)
     if (w->rank == 0) t->out->bound = rounding_bound(job);
     t->sent[w->rank] = sent_bytes(w->comm);
     TRY(predict_bytes(job, r, s->steps, &t->predicted[w->rank]));
-    TRY(trial_validate(w, job, s, r, &valid));
+    TRY(trial_validate(w, job, s, r, t->out->choices, &valid));
     if (w->rank == 0) t->out->valid = valid;
     TRY(world_agree(w, assemble(r, w->arena, t))); /* all ranks have written theirs */
     if (t->by_all) TRY(trial_merge(w, t->out, t->owners));
+    if (t->by_all && t->out->choices) TRY(choices_merge(w, t->out->choices));
     TRY(world_agree(w, compare_copies(r, t->out, w->arena, &t->copies[w->rank])));
     return t->by_all ? trial_merge_numbers(w, t->sent, (int64_t)RANK_NUMBERS * w->ranks) : OK;
 }
@@ -248,13 +249,15 @@ static Err try_rank(WorldRank *w, void *work)
     Job *job;
     TRY(world_agree(w, open_job(w, t->s, &job)));
     for (int a = 0; a < N_ARENAS; a++) t->bytes[w->rank] += (double)job->linked.bytes[a];
+    ChoiceRank routes = {t->out->choices, job, ROUTED_STEP, w->arena};
     const RankSettings set = {.program = &job->linked,
                               .device = t->s->device,
                               .ordinal = w->rank,
                               .deterministic = true,
                               .comm = w->comm,
                               .optim = job->settings.optim,
-                              .poison = t->s->poison};
+                              .poison = t->s->poison,
+                              .observer = choices_observer(&routes)};
     TRY(open_transport(w, t));
     Err err = world_agree(w, rank_open(&rank, &set));
     if (err == OK) err = run_steps(&rank, job, t, w);
@@ -273,6 +276,10 @@ static Err open_result(const TrialSettings *s, Arena *arena, Trial *out)
     *out = (Trial){.count = at[m.n_params], .at = at};
     TRY(ARENA_NEW(arena, 1, &out->model));
     *out->model = m;
+    if (s->routes && s->job.config->experts.n > 0) {
+        TRY(ARENA_NEW(arena, 1, &out->choices));
+        TRY(choices_open(s, m.n_units, arena, out->choices));
+    }
     TRY(ARENA_NEW(arena, s->steps, &out->loss));
     TRY(ARENA_NEW(arena, s->steps, &out->norm));
     TRY(ARENA_NEW(arena, out->count, &out->gradient));

@@ -12,6 +12,8 @@
 #include "job/job.h"
 #include "world/transport.h"
 
+typedef struct ExpertChoices ExpertChoices; /* the choices of routers: choices.h */
+
 typedef struct {
     JobSettings job; /* JOB_STEP; the rank and the number of micro-batches are filled in */
     const Device *device;
@@ -25,9 +27,11 @@ typedef struct {
     /* Changes token i of a sequence, counted from the first step on; NULL: none is changed. */
     void (*edit)(const void *context, int64_t sequence, int64_t i, InputRow *row);
     const void *context;
-    bool blank;     /* the second half of the step's sequences has no live tokens */
-    bool poison;    /* as RankSettings.poison */
-    bool generates; /* also continues prompts with the trained weights; F64 only */
+    bool blank;                 /* the second half of the step's sequences has no live tokens */
+    bool poison;                /* as RankSettings.poison */
+    bool generates;             /* also continues prompts with the trained weights; F64 only */
+    bool routes;                /* records the choices of routers; of one step */
+    const ExpertChoices *given; /* with `routes`: choices to replay; one rank, F64, on the host */
 } TrialSettings;
 
 typedef struct {
@@ -44,6 +48,7 @@ typedef struct {
     int64_t predicted_bytes; /* the same, counted in the programs */
     double bound;            /* of rounding errors, see below */
     int64_t rank_bytes;      /* all arenas of the rank that needs most */
+    ExpertChoices *choices;  /* with `routes`, of a model with experts; else NULL */
     bool absent;             /* it ran in another process: nothing of it is known here */
     Model *model;
 } Trial;
@@ -70,12 +75,14 @@ typedef struct {
 } TrialGap;
 TrialGap trial_gap(const Trial *one, const Trial *other, int steps);
 
-/* Errors of `other` against the f64 trial `exact`, as multiples of the errors of `one`. An error is
+/* Errors of `other` against the f64 trial `given`, as multiples of the errors of `one` against
+ * `exact`: the same trial, unless routers chose other experts (choices.h). An error is
  * the root mean square, over all parameters, of |error| / |exact value| of each, in Frobenius
  * norms: averages over many roundings, which vary far less than the largest entry does. The error
  * of a loss is a single number and may be near 0 by chance, so it counts as at least one rounding
  * of bf16. The loss of validation is one of the losses. gradient_at is the parameter whose error
  * grew most; norm, valid and `same` are not set. */
-TrialGap trial_error(const Trial *exact, const Trial *one, const Trial *other, int steps);
+TrialGap trial_error(const Trial *exact, const Trial *one, const Trial *given, const Trial *other,
+                     int steps);
 
 #endif

@@ -104,17 +104,21 @@ static double norm_of(const Trial *exact, const double *a, int p)
     return fmax(own, (still ? 1 : SMALL) * all);
 }
 
-/* The error of b over that of a, both against x; *name is the parameter with the largest growth. */
-static double params_error(const Trial *exact, const double *x, const double *a, const double *b,
-                           const char **name)
+/* Elements of two trials, which are compared with those of two in f64. */
+typedef struct {
+    const double *exact, *one, *given, *other;
+} Compared;
+
+/* The error of `other` over that of `one`; *name is the parameter with the largest growth. */
+static double params_error(const Trial *exact, const Trial *given, Compared c, const char **name)
 {
     double one = 0, other = 0, most = 0;
     *name = "";
     for (int p = 0; p < exact->model->n_params; p++) {
         const int64_t at = exact->at[p], n = exact->at[p + 1] - at;
         if (exact->model->param[p].info.rule == PARAM_BY_MARKS) continue;
-        const double size = norm_of(exact, x, p);
-        const double e = distance(x + at, a + at, n) / size, f = distance(x + at, b + at, n) / size;
+        const double e = distance(c.exact + at, c.one + at, n) / norm_of(exact, c.exact, p);
+        const double f = distance(c.given + at, c.other + at, n) / norm_of(given, c.given, p);
         one += e * e;
         other += f * f;
         if (!(f * f - e * e > most)) continue;
@@ -133,12 +137,14 @@ static double loss_error(const Trial *exact, const Trial *t, int steps)
     return fmax(most, tensor_gap(&exact->valid, &t->valid, 1, 0));
 }
 
-TrialGap trial_error(const Trial *exact, const Trial *one, const Trial *other, int steps)
+TrialGap trial_error(const Trial *exact, const Trial *one, const Trial *given, const Trial *other,
+                     int steps)
 {
-    TrialGap g = {.loss = loss_error(exact, other, steps) / loss_error(exact, one, steps),
+    TrialGap g = {.loss = loss_error(given, other, steps) / loss_error(exact, one, steps),
                   .same_text = same_text(one, other)};
-    g.gradient =
-        params_error(exact, exact->gradient, one->gradient, other->gradient, &g.gradient_at);
-    g.weight = params_error(exact, exact->weight, one->weight, other->weight, &g.weight_at);
+    const Compared gradients = {exact->gradient, one->gradient, given->gradient, other->gradient};
+    const Compared weights = {exact->weight, one->weight, given->weight, other->weight};
+    g.gradient = params_error(exact, given, gradients, &g.gradient_at);
+    g.weight = params_error(exact, given, weights, &g.weight_at);
     return g;
 }

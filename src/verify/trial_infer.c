@@ -8,31 +8,39 @@
 
 /* ---- validation ---- */
 
-static Err open_validation(WorldRank *w, const Job *job, const TrialSettings *s,
-                           const Rank *trained, Job **out, Rank *rank)
+static Err compile_validation(WorldRank *w, const Job *job, Job **out)
 {
     JobSettings set = job->settings;
     set.kind = JOB_LOSS;
     TRY(ARENA_NEW(w->arena, 1, out));
-    TRY(job_compile(&set, w->arena, *out));
-    const RankSettings open = {.program = &(*out)->linked,
+    return job_compile(&set, w->arena, *out);
+}
+
+static Err open_validation(WorldRank *w, const Job *job, const TrialSettings *s,
+                           const Rank *trained, const RankObserver *observer, Rank *rank)
+{
+    const RankSettings open = {.program = &job->linked,
                                .device = s->device,
                                .ordinal = w->rank,
                                .deterministic = true,
                                .comm = w->comm,
-                               .optim = set.optim,
+                               .optim = job->settings.optim,
                                .poison = s->poison,
+                               .observer = *observer,
                                .state_of = trained};
     return rank_open(rank, &open);
 }
 
 Err trial_validate(WorldRank *w, const Job *job, const TrialSettings *s, const Rank *trained,
-                   double *loss)
+                   ExpertChoices *choices, double *loss)
 {
     Rank rank = {0};
     Job *valid;
     StepResult result;
-    Err err = world_agree(w, open_validation(w, job, s, trained, &valid, &rank));
+    TRY(world_agree(w, compile_validation(w, job, &valid)));
+    ChoiceRank routes = {choices, valid, ROUTED_VALID, w->arena};
+    const RankObserver observer = choices_observer(&routes);
+    Err err = world_agree(w, open_validation(w, valid, s, trained, &observer, &rank));
     if (err == OK) {
         trial_fill(&rank, valid, s, s->steps + 1);
         err = rank_step(&rank, &(StepSettings){.step = 1}, &result);

@@ -3,6 +3,7 @@
 #ifndef VERIFY_TRIAL_PARTS_H
 #define VERIFY_TRIAL_PARTS_H
 
+#include "verify/choices.h"
 #include "verify/trial.h"
 #include "world/world.h"
 
@@ -13,9 +14,9 @@ void trial_fill(Rank *r, const Job *job, const TrialSettings *s, int64_t step);
 /* Local. The same for a model of clips: random latents and texts. */
 void trial_fill_clips(Rank *r, const Job *job, const TrialSettings *s, int64_t step);
 /* Collective over all ranks. The loss of the sequences that follow those of the last step, by a
- * program without backward phases that shares the weights of `trained`. */
+ * program without backward phases that shares the weights of `trained`. `choices` may be NULL. */
 Err trial_validate(WorldRank *w, const Job *job, const TrialSettings *s, const Rank *trained,
-                   double *loss);
+                   ExpertChoices *choices, double *loss);
 /* Collective over the processes of the world, each of which has its own elements in `out`: gives
  * all elements to all. owners[i]: 1 if this rank owns element i, else 0. */
 Err trial_merge(WorldRank *w, Trial *out, const double *owners);

@@ -8,6 +8,7 @@
 #include "schedule/check/check.h"
 #include "schedule/gen/generate.h"
 #include "verify/mixed.h"
+#include "verify/choices.h"
 #include "job/batch.h"
 
 #define F64_BOUND 1e-10
@@ -99,8 +100,48 @@ static double bound_of(Grade grade, const Trial *reference)
     }
 }
 
-/* Runs the trial under the layout and under its reference; in grade bf16 the reference in f64
- * too. */
+/* The trial of one rank in f64, given the choices of experts of another. */
+static Err run_exact(const TrialSettings *one, const Trial *given, Arena *arena, Trial *exact)
+{
+    TrialSettings t = *one;
+    t.job.dtype = F64;
+    t.job.compile.prepack = NULL; /* ref has no panel format */
+    t.device = &device_ref;
+    t.transport = NULL;
+    t.given = given->choices;
+    return trial_run(&t, arena, exact);
+}
+
+/* Ties of the layout and of one rank; the widest of both for its bound. */
+static void take_ties(VerifyLine *line, const Trial *here, const Trial *given, const Trial *exact)
+{
+    const ChoiceTies own = choices_ties(given->choices, exact->choices);
+    const ChoiceTies one = choices_ties(exact->choices, exact->choices);
+    const ChoiceTies *widest = choices_wider(&own, &one) ? &own : &one;
+    line->ties = own.ties;
+    line->one_ties = one.ties;
+    line->tie = widest->tie;
+    line->tie_bound = widest->bound;
+    line->same_choices = !here->choices->differs;
+    snprintf(line->tie_at, sizeof line->tie_at, "%s", exact->model->unit[widest->unit].name);
+}
+
+/* Both against f64 given the same choices of experts; without experts, or with the same choices on
+ * both, that is one trial. */
+static Err compare_errors(const TrialSettings *one, const Trial *there, const Trial *here,
+                          VerifyLine *line, Arena *arena, TrialGap *gap)
+{
+    Trial exact, given;
+    TRY(run_exact(one, there, arena, &exact));
+    given = exact;
+    if (here->choices && !choices_same(here->choices, there->choices))
+        TRY(run_exact(one, here, arena, &given));
+    *gap = trial_error(&exact, there, &given, here, one->steps);
+    if (here->choices) take_ties(line, here, &given, &exact);
+    return OK;
+}
+
+/* Runs the trial under the layout and under its reference. */
 static Err compare(const TrialSettings *t, VerifyLine *line, Arena *arena, TrialGap *gap,
                    double *bound)
 {
@@ -114,17 +155,10 @@ static Err compare(const TrialSettings *t, VerifyLine *line, Arena *arena, Trial
     *gap = (TrialGap){.same = true, .same_text = true};
     *bound = 0;
     if (here.absent || there.absent) return OK;
-    if (line->grade == GRADE_BF16) {
-        Trial exact;
-        other.job.dtype = F64;
-        other.job.compile.prepack = NULL; /* ref has no panel format */
-        other.device = &device_ref;
-        other.transport = NULL;
-        TRY(trial_run(&other, arena, &exact));
-        *gap = trial_error(&exact, &there, &here, t->steps);
-    } else {
+    if (line->grade == GRADE_BF16)
+        TRY(compare_errors(&other, &there, &here, line, arena, gap));
+    else
         *gap = trial_gap(&there, &here, t->steps);
-    }
     *bound = bound_of(line->grade, &there);
     if (here.copies > line->copies) line->copies = here.copies;
     line->sent_bytes += here.sent_bytes;
@@ -149,12 +183,13 @@ static Err run_line(const VerifySettings *s, VerifyLine *line, Arena *arena)
 {
     const int dp = dp_of(&line->layout);
     TrialSettings adamw = trial_of(s, &line->layout, line->grade, dp);
-    const TrialSettings sgd = with_sgd(adamw);
+    TrialSettings sgd = with_sgd(adamw);
     TrialGap gap, later = {.same = true};
     double bound;
     const size_t mark = arena_mark(arena);
     adamw.generates = line->grade == GRADE_F64 && !s->config->full_mask;
-    line->same_text = true;
+    line->same_text = line->same_choices = true;
+    sgd.routes = line->grade == GRADE_BF16;
     TRY(compare(&sgd, line, arena, &gap, &bound));
     take_worse(line, &gap);
     if (line->grade == GRADE_F64 || line->grade == GRADE_EXACT) {
@@ -167,6 +202,7 @@ static Err run_line(const VerifySettings *s, VerifyLine *line, Arena *arena)
                       line->weight <= line->bound;
     const bool same = gap.same && later.same;
     line->ok = (line->grade == GRADE_EXACT ? same : near) && line->copies == 0 && line->same_text &&
+               line->same_choices && line->tie <= line->tie_bound &&
                line->sent_bytes == line->predicted_bytes;
     arena_rewind(arena, mark);
     return OK;

@@ -9,7 +9,9 @@
  *     bf16      the run's     the same; errors of both against f64       1.5 times that of one rank
  *
  * A run in bf16 has grade bf16 in place of bounded: bf16 has 8 bits, so the derived bound is near 1
- * and no fault exceeds it. Deviations of grade bf16 are multiples of the error of one rank.
+ * and no fault exceeds it. Deviations of grade bf16 are multiples of the error of one rank. With
+ * experts f64 computes with the choices of each trial in bf16, and those are judged by themselves:
+ * another expert than that of f64 is right only at a tie that rounding explains (choices.h).
  *
  * Compared are the loss, the norm and all elements of the gradient, the weights and the loss of
  * validation; in grade f64 also the tokens that the trained weights generate.
@@ -60,6 +62,12 @@ typedef struct {
     double copies;   /* greatest difference between copies on different ranks */
     char worst[128]; /* parameter whose gradient deviates most */
     int64_t sent_bytes, predicted_bytes; /* in all steps */
+    /* Grade bf16 with experts (choices.h): choices of a token in a layer that are not those of f64,
+     * the widest tie for its bound, and its unit. */
+    int64_t ties, one_ties; /* one_ties: of one rank */
+    double tie, tie_bound;
+    char tie_at[64];
+    bool same_choices; /* ranks that choose for the same token agree */
     bool ok;
 } VerifyLine;
 

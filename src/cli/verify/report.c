@@ -51,6 +51,16 @@ static void print_gap(Grade grade, double gap)
         printf(" %9.1e", gap);
 }
 
+/* Ends the line: tokens whose experts are not those of f64. */
+static void print_ties(const VerifyLine *l)
+{
+    char ties[COUNTED_BYTES];
+    if (l->ties + l->one_ties > 0 && l->tie <= l->tie_bound)
+        printf("; %s, %lld on one rank", text_counted(l->ties, "tie", ties),
+               (long long)l->one_ties);
+    printf("\n");
+}
+
 /* The reference as a layout. Rules that one rank has for its precision are no layout. */
 static const char *reference_words(const VerifyLine *l, char *buffer)
 {
@@ -74,14 +84,20 @@ void verify_print_lines(const VerifyLine *line, int n)
             printf(" %9s", "bits");
         else
             print_gap(l->grade, l->bound);
-        printf(" %12s %12s  %s\n", text_bytes(l->sent_bytes, sent),
+        printf(" %12s %12s  %s", text_bytes(l->sent_bytes, sent),
                text_bytes(l->predicted_bytes, predicted), l->ok ? "ok" : "DEVIATES");
+        print_ties(l);
         if (l->ok) continue;
         printf("    compared with %s", reference_words(l, reference));
         if (l->worst[0]) printf("; the gradient of %s deviates most", l->worst);
         if (l->norm > l->bound) printf("; the gradient norm deviates by %.1e", l->norm);
         if (l->valid > l->bound) printf("; the loss of validation deviates by %.1e", l->valid);
         if (!l->same_text) printf("; the generated text differs");
+        if (!(l->tie <= l->tie_bound))
+            printf("; in %s a token has experts %.1e below those of f64, and rounding explains "
+                   "%.1e",
+                   l->tie_at, l->tie, l->tie_bound);
+        if (!l->same_choices) printf("; ranks choose different experts for a token");
         if (l->copies > 0) printf("; replicas differ by %.1e", l->copies);
         if (l->sent_bytes != l->predicted_bytes)
             printf("; %lld bytes were sent, %lld were predicted", (long long)l->sent_bytes,
@@ -91,8 +107,21 @@ void verify_print_lines(const VerifyLine *line, int n)
     fflush(stdout);
 }
 
+/* The widest tie for its bound among comparisons that are ok; NULL: none has ties. */
+static const VerifyLine *widest_tie(const Verification *v)
+{
+    const VerifyLine *most = NULL;
+    for (int i = 0; i < v->n_lines; i++) {
+        const VerifyLine *l = &v->line[i];
+        if (l->ties + l->one_ties == 0 || !(l->tie <= l->tie_bound)) continue;
+        if (!most || l->tie * most->tie_bound > most->tie * l->tie_bound) most = l;
+    }
+    return most;
+}
+
 void verify_print_summary(const Verification *v)
 {
+    const VerifyLine *tie = widest_tie(v);
     char layouts[COUNTED_BYTES], lines[COUNTED_BYTES];
     text_counted(v->n_lines, "comparison", lines);
     if (v->failed)
@@ -101,6 +130,11 @@ void verify_print_summary(const Verification *v)
     else
         printf("\n%s, %s: all compute the same model\n",
                text_counted(v->n_layouts, "layout", layouts), lines);
+    if (tie)
+        printf("ties: tokens whose experts are not those of f64, which then computes with the same "
+               "ones\nvalues of such experts are at most %.1e apart in f64, and rounding explains "
+               "%.1e\n",
+               tie->tie, tie->tie_bound);
     if (v->left_out > 0)
         printf("%s with other numbers of ranks than %d %s left out\n",
                text_counted(v->left_out, "layout", layouts), v->launch.ranks,
@@ -113,13 +147,16 @@ void verify_print_summary(const Verification *v)
 static json_t *line_json(const VerifyLine *l)
 {
     char words[LAYOUT_TEXT_BYTES], reference[LAYOUT_TEXT_BYTES];
-    return json_pack("{s:s, s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:b, s:s, s:I, s:I, s:b}",
+    return json_pack("{s:s, s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:b, s:s, s:I, s:I, s:I, "
+                     "s:I, s:f, s:f, s:b, s:b}",
                      "layout", layout_words(&l->layout, words), "reference",
                      reference_words(l, reference), "grade", grade_name(l->grade), "loss", l->loss,
                      "grad_norm", l->norm, "valid_loss", l->valid, "gradients", l->gradient,
                      "weights", l->weight, "copies", l->copies, "bound", l->bound, "same_text",
                      l->same_text, "worst", l->worst, "sent_bytes", (json_int_t)l->sent_bytes,
-                     "predicted_bytes", (json_int_t)l->predicted_bytes, "ok", l->ok);
+                     "predicted_bytes", (json_int_t)l->predicted_bytes, "ties", (json_int_t)l->ties,
+                     "one_rank_ties", (json_int_t)l->one_ties, "tie", fmin(l->tie, 1e300),
+                     "tie_bound", l->tie_bound, "same_choices", l->same_choices, "ok", l->ok);
 }
 
 /* Version 2: `reference` is the layout that a comparison is made with. */
