@@ -162,6 +162,10 @@ typedef struct {
  * do not fit the row. */
 CostWork cost_work(OpId op, const OpAttr *attr, DType dtype, int n_in, const Dims *in, int n_out,
                    const Dims *out);
+/* Local. The flops of GEMMs and attention that the model needs in the instruction at full extents:
+ * over the rows of experts those of balanced routing, also of rows that take further rounds. The
+ * program's attention may have fewer: see linked_flops. */
+double cost_model_flops(const Program *p, const Instr *i);
 /* Local. The class of an op's heavy flops. */
 WorkClass cost_class(OpId op);
 /* Local. 0 for views, waits and transfers between ranks. */

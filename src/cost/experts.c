@@ -3,9 +3,9 @@
  *     rooms     | a a b . | c d . . |      what tensors have room for: a bound
  *     rows      | a a b     c d     |      what kernels compute
  *
- * Routing is taken to be balanced: rows are the choices of as many tokens as the rank has, and each
- * expert has its even share of them. A grouped GEMM is one GEMM for each expert, whose tiles share
- * the units of the device. */
+ * Routing is taken to be balanced: rows are the choices of as many tokens as the rank has, less
+ * those that a capacity below 1 drops, and each expert has its even share of them. A grouped GEMM
+ * is one GEMM for each expert, whose tiles share the units of the device. */
 #include "cost/cost_parts.h"
 
 bool cost_is_grouped(OpId op)
@@ -50,17 +50,25 @@ void cost_set_grouped(CostWork *w, const Dims *in, const Dims *out)
     set_extents(w, makes_dw(w->op) ? out[0].dim : in[1].dim, out[0].dim);
 }
 
-/* Rows over the rooms that they travel in. Programs without rooms have as many rows as choices. */
+/* Rows over those that tensors have: the rooms that they travel in or, without rooms, as many as
+ * choices. Above 1 if rooms are too small for balanced rows. */
 static double share_of_rooms(const Program *p)
 {
+    double sent = 1, kept = 1;
     for (int i = 0; i < p->n_instr; i++) {
-        const Instr *send = &p->instr[i];
-        if (send->op != OP_permute_sent) continue;
-        const Dim *at = p->tensor[send->in[1]].dim, *rooms = p->tensor[send->out[0]].dim;
-        const double share = (double)(at[0].cap * at[1].cap) / (double)rooms[0].cap;
-        return share < 1 ? share : 1;
+        const Instr *in = &p->instr[i];
+        if (in->op == OP_limit_choices && in->attr.kernel.limit.capacity < 1)
+            kept = in->attr.kernel.limit.capacity;
+        if (in->op != OP_permute_sent) continue;
+        const Dim *at = p->tensor[in->in[1]].dim, *rooms = p->tensor[in->out[0]].dim;
+        sent = (double)(at[0].cap * at[1].cap) / (double)rooms[0].cap;
     }
-    return 1;
+    return kept * sent;
+}
+
+double cost_model_flops(const Program *p, const Instr *i)
+{
+    return cost_is_grouped(i->op) ? i->heavy_flops * share_of_rooms(p) : i->heavy_flops;
 }
 
 static double bytes_of(const ProgTensor *t)
@@ -78,7 +86,7 @@ void cost_set_experts(CostWork *w, const Program *p, const Instr *i)
     const int second = second_matrix(w->op);
     const double fixed = (cost_is_grouped(w->op) ? bytes_of(matrices) : 0) +
                          (second ? bytes_of(&p->tensor[i->in[second]]) : 0);
-    const double share = share_of_rooms(p);
+    const double rows = share_of_rooms(p), share = rows < 1 ? rows : 1;
     if (cost_is_grouped(w->op)) set_extents(w, matrices->dim, out->dim);
     w->heavy *= share;
     w->light *= share;

@@ -116,7 +116,8 @@ Err train_loop(const TrainSettings *s, TrainResult *out);
 Err train_bytes(const Job *job, const Job *valid, SaveMemory save_memory, Arena *temp,
                 int64_t *out);
 /* Local. Flops of a rank's GEMMs and attention in one step: those that the model needs, without
- * recomputation. Attention counts the pairs that the mask of the model leaves (ir/pairs.h). */
+ * recomputation. Attention counts the pairs that the mask of the model leaves (ir/pairs.h), GEMMs
+ * of experts the rows of balanced routing, whatever room there is for them. */
 double job_model_flops(const Job *job);
 
 #endif

@@ -6,6 +6,7 @@
 #include "job/batch.h"
 #include "base/clock.h"
 #include "base/text.h"
+#include "cost/cost.h"
 #include "ir/pairs.h"
 #include "train/loop_parts.h"
 #include "world/scalars.h"
@@ -14,7 +15,7 @@
 static double model_flops(const LinkedProgram *lp, const LinkedAction *l, const Instr *i)
 {
     if (i->recomputed) return 0;
-    return op_attends(i->op) ? linked_flops(lp, l, l->program, i) : i->heavy_flops;
+    return op_attends(i->op) ? linked_flops(lp, l, l->program, i) : cost_model_flops(l->program, i);
 }
 
 double job_model_flops(const Job *job)

@@ -144,14 +144,28 @@ static void datasheet_text(const TrainSession *s, char *out, size_t bytes)
     if (flops > 0) snprintf(out, bytes, ", %sflop/s by the datasheet", text_count(flops, rate));
 }
 
+enum { EXPERTS_TEXT = 96 };
+
+/* "; of experts 3 rows a token": the rows that balanced routing makes, not the room for them. */
+static const char *experts_text(const ExpertConfig *x, char out[EXPERTS_TEXT])
+{
+    const bool drops = x->capacity > 0 && x->capacity < 1;
+    const double rows = (double)x->chosen * (drops ? x->capacity : 1);
+    out[0] = '\0';
+    if (x->n > 0)
+        snprintf(out, EXPERTS_TEXT, "; of experts %g row%s a token", rows, rows == 1 ? "" : "s");
+    return out;
+}
+
 static void report_peak(const TrainSession *s)
 {
-    char rate[24], sheet[64];
+    char rate[24], sheet[64], experts[EXPERTS_TEXT];
     const TrainRun *run = &s->run;
     datasheet_text(s, sheet, sizeof sheet);
-    printf("mfu = flops of GEMMs and attention (%s pairs) / (seconds x measured GEMM peak); "
+    printf("mfu = flops of GEMMs and attention (%s pairs%s) / (seconds x measured GEMM peak); "
            "GEMM peak %sflop/s%s, %s%s%s%s\n",
-           run->job.config->full_mask ? "all" : "causal", text_count(run->device_peak, rate),
+           run->job.config->full_mask ? "all" : "causal",
+           experts_text(&run->job.config->experts, experts), text_count(run->device_peak, rate),
            s->launch.ranks > 1 ? " a rank" : "",
            run->peak_is_new ? "measured now" : "measured before",
            run->peak_cache ? ", kept in " : "", run->peak_cache ? run->peak_cache : "", sheet);

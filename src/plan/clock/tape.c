@@ -174,7 +174,8 @@ static Err add_instr(TapeWriter *w, const LinkedAction *l, const Instr *i)
     if (op_info(i->op)->class == CLASS_VIEW || op_loops(i->op)) return OK; /* no further rounds */
     CostWork work = cost_instr_work(p, i);
     if (op_attends(i->op)) work.heavy = linked_flops(w->lp, l, p, i);
-    if (!i->recomputed) w->c->model_flops += work.heavy;
+    if (!i->recomputed)
+        w->c->model_flops += op_attends(i->op) ? work.heavy : cost_model_flops(p, i);
     if (i->queue == QUEUE_D2H || i->queue == QUEUE_H2D) return begin_copy(w, i, &work);
     return add_work(w, time[cost_class(i->op)], &work);
 }
