@@ -165,7 +165,11 @@ ok "ranks that ep does not divide" refused "does not divide the 2 ranks .* set m
 ok "too many ranks for an expert" refused "has a width of 3, too little .* set mesh.etp=3" \
     "$sheaf" explain "${common[@]}" mesh.dp=6 mesh.etp=6 model.moe_intermediate_size=3
 ok "a row without room is an error" refused "raise parallel.expert_rows at least" \
-    "$sheaf" train "${common[@]}" run.dir="$top/full" run.steps=2 mesh.dp=2 mesh.ep=4 mesh.tp=2 parallel.expert_rows=0.5
+    "$sheaf" train "${common[@]}" run.dir="$top/full" run.steps=2 mesh.dp=2 mesh.ep=4 mesh.tp=2 parallel.expert_rows=1
+ok "room that is never enough" refused "parallel.expert_rows=0.9: even balanced routing needs room for 1 times" \
+    "$sheaf" explain "${common[@]}" mesh.dp=2 mesh.ep=2 parallel.expert_rows=0.9
+ok "nor with a capacity" refused "parallel.expert_rows=0.4: even balanced routing needs room for 0.5 times" \
+    "$sheaf" explain "${common[@]}" mesh.dp=2 mesh.ep=2 parallel.expert_rows=0.4 parallel.capacity=0.5
 
 # The run that ends there goes on in rounds, with the losses of room for all, after one warning.
 curve() { # step, loss and grad_norm to 8 digits
@@ -229,11 +233,24 @@ ok "rounds on a GPU" refused "have not run on a GPU yet" "$sheaf" explain "${gpu
 planned() { # arguments...: does the report say that a routing may end the run?
     "$sheaf" plan examples/mixture.yaml data.train=LICENSE run.ranks=4 mesh.dp=4 mesh.tp=1 mesh.ep=4 "$@" \
         --cluster share/clusters/h100-sxm.yaml >"$top/out" || return 2
-    grep -q 'routing that$' "$top/out"
+    grep -q 'needs more ends the run' "$top/out"
 }
 ok "plan has the bound of rows" planned parallel.expert_rows=2
 ok "not with room for any" status 1 planned parallel.expert_rows=0
 ok "nor with rounds" status 1 planned run.device=cpu parallel.overflow=rounds parallel.expert_rows=2
+ok "but that its time has none" grep -q 'needs more takes further rounds, which the time of the plan does not have' "$top/out"
+timed() { # arguments...: what simulate says of the routing
+    "$sheaf" simulate examples/mixture.yaml data.train=LICENSE run.device=cpu "$@" --cluster share/clusters/h100-sxm.yaml \
+        >"$top/out" && grep -q 'experts    3 of 8 for each token; pp=1 edp=1 ep=4 etp=1: rooms' "$top/out"
+}
+ok "the formula of explain has the experts that a token chooses" sh -c \
+    "'$sheaf' explain examples/mixture.yaml data.train=LICENSE | grep -q '(6 N + 12 L d T) / ranks *313049088 '" # N = 154656
+ok "simulate says what its time has" timed
+ok "no rounds" grep -q 'times and mfu are those of balanced routing$' "$top/out"
+ok "also with rounds" timed parallel.overflow=rounds
+ok "none of them" grep -q 'those of balanced routing, without further rounds$' "$top/out"
+ok "and with rooms that balanced routing fills" timed parallel.overflow=rounds parallel.expert_rows=0.3
+ok "one of four" grep -q 'those of balanced routing, which takes 4 rounds: times have one of them$' "$top/out"
 ok "verify: rounds without ep" refused "rounds: has no effect without ep" \
     "$sheaf" verify "${common[@]}" --layouts "dp=2 rounds"
 

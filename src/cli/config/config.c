@@ -293,6 +293,21 @@ static Err check_overflow(const Config *c)
     return OK;
 }
 
+/* Room for less than balanced routing needs, which every step would end in. */
+static Err check_room(const Config *c)
+{
+    const bool drops = c->parallel_capacity > 0 && c->parallel_capacity < 1;
+    const double least = drops ? c->parallel_capacity : 1, rows = c->parallel_expert_rows;
+    if (c->mesh_ep <= 1 || c->parallel_overflow == OVERFLOW_ROUNDS || rows <= 0 || rows >= least)
+        return OK;
+    return err_fail(ERR_CONFIG,
+                    "%s: parallel.expert_rows=%g: even balanced routing needs room for %g times "
+                    "the even share of rows, so the first step would end the run; set "
+                    "parallel.expert_rows=2, 0: room for any routing, or "
+                    "parallel.overflow=rounds",
+                    c->origin[KEY_parallel_expert_rows], rows, least);
+}
+
 /* Settings of a mixture of experts; on a dense model they would change nothing. */
 static Err set_experts(const Config *c, ModelConfig *m)
 {
@@ -320,6 +335,7 @@ static Err set_experts(const Config *c, ModelConfig *m)
                             "remove it",
                             c->origin[settings[i].key], settings[i].name, m->name);
     TRY(check_overflow(c));
+    TRY(check_room(c));
     if (c->parallel_drop != DROP_BY_POSITION && c->parallel_capacity <= 0)
         return err_fail(ERR_CONFIG,
                         "%s: parallel.drop has no effect without a capacity; set parallel.capacity "

@@ -24,8 +24,15 @@ static void flops_text(const Facts *f, Text *t)
     flops_line(t, "recomputed", w->flops_recomputed, all);
     flops_line(t, "all", all, 0);
     flops_line(t, "for comparison: tokens x (6 N + 12 L d T) / ranks", f->flops_formula, 0);
+    const ExpertConfig *x = &f->model->experts;
     text_add(t, "    tokens per step, N parameters, L layers, d total width of the heads, T tokens "
                 "per sequence;\n    work that ranks along tp repeat counts once\n");
+    if (x->n > 0)
+        text_add(t, "    N has %lld of the %lld experts of a layer%s\n", (long long)x->chosen,
+                 (long long)x->n,
+                 job_shards_experts(&f->job->settings.parallel.mesh)
+                     ? "; forward and backward count the rooms for their rows full"
+                     : "");
 }
 
 typedef struct {

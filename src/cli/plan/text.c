@@ -174,20 +174,26 @@ static void nodes_text(const PlanRow *best, Text *t)
              1e3 * best->links_s, 1e3 * best->unordered_s);
 }
 
-/* The bound on the rows of experts, if a routing may break it: the plan runs while none does. */
+/* The bound on the rows of experts, if a routing may break it: then the run ends, or takes more time
+ * than the plan says. */
 static void routing_text(const PlanReport *r, const PlanRow *best, Text *t)
 {
     const Config *c = r->config;
     const ExpertConfig *x = &r->model->experts;
     const int ep = best->point.mesh.ep;
-    if (ep <= 1 || x->capacity > 0 || c->parallel_overflow == OVERFLOW_ROUNDS) return;
+    if (x->n > 0) text_add(t, "  routing       taken to be balanced\n");
+    if (ep <= 1 || x->capacity > 0) return;
     const double most = (double)min_i64(x->chosen, x->n / ep) * ep / (double)x->chosen;
     if (c->parallel_expert_rows <= 0 || c->parallel_expert_rows >= most) return;
     text_add(t,
              "  rows          room for %g times the even share of an expert rank "
-             "(parallel.expert_rows); routing that\n                needs more ends the run; 0 is "
-             "room for any, and on CPUs there is parallel.overflow=rounds\n",
+             "(parallel.expert_rows); routing that\n                needs more ",
              c->parallel_expert_rows);
+    if (c->parallel_overflow == OVERFLOW_ROUNDS)
+        text_add(t, "takes further rounds, which the time of the plan does not have\n");
+    else
+        text_add(t, "ends the run; 0 is room for any, and on CPUs there is "
+                    "parallel.overflow=rounds\n");
 }
 
 static void best_text(const PlanReport *r, Text *t)

@@ -1,4 +1,5 @@
 /* text.c -- a simulation as text: memory by class, bytes sent, flops. */
+#include <math.h>
 #include <stdio.h>
 #include "cli/context_text.h"
 #include "cli/tp_text.h"
@@ -26,6 +27,30 @@ static void micro_text(const SimulationReport *s, Text *t)
     text_add(t, "\n");
 }
 
+/* What is taken of the routing, which is known only when a step has run. */
+static void experts_text(const SimulationReport *s, Text *t)
+{
+    const ParallelSettings *p = &s->settings->parallel;
+    const ExpertConfig *x = &s->settings->config->experts;
+    if (x->n == 0) return;
+    text_add(t, "  experts    %lld of %lld for each token", (long long)x->chosen, (long long)x->n);
+    if (job_shards_experts(&p->mesh)) {
+        text_add(t, "; ");
+        mesh_view_text(t, s->mesh, VIEW_EXPERT);
+        text_add(t, ": rooms for their rows are counted full, in bytes and flops");
+    }
+    if (!s->cluster) {
+        text_add(t, "\n");
+        return;
+    }
+    text_add(t, "\n             times and mfu are those of balanced routing");
+    if (p->rounds && p->expert_rows < 1)
+        text_add(t, ", which takes %.0f rounds: times have one of them", ceil(1 / p->expert_rows));
+    else if (p->rounds)
+        text_add(t, ", without further rounds");
+    text_add(t, "\n");
+}
+
 static void head_text(const SimulationReport *s, Text *t)
 {
     const JobSettings *set = s->settings;
@@ -36,6 +61,7 @@ static void head_text(const SimulationReport *s, Text *t)
     text_add(t, "  mesh       ");
     mesh_view_text(t, s->mesh, VIEW_DENSE);
     text_add(t, ": %d rank%s\n", s->mesh->world, s->mesh->world == 1 ? "" : "s");
+    experts_text(s, t);
     tp_text(s->all.shared, t);
     units_text(s->all.shared, t);
     if (!set->parallel.units && !set->parallel.zero_weights)

@@ -118,14 +118,25 @@ static Err count_classes(Facts *f, Arena *arena)
     return OK;
 }
 
-/* tokens * (6 N + 12 L d T) / ranks, with the tokens that all ranks have room for. */
+/* Parameters of experts that a token does not choose. */
+static double unchosen(const ModelConfig *c)
+{
+    const ExpertConfig *x = &c->experts;
+    double layers = 0;
+    for (int64_t i = 0; i < c->n_layers; i++) layers += layer_has_experts(c, i);
+    return layers * (double)(x->n - x->chosen) * 3 * (double)(x->width * c->width);
+}
+
+/* tokens * (6 N + 12 L d T) / ranks, with the tokens that all ranks have room for. N leaves out the
+ * experts that a token does not choose. */
 static double formula(const Facts *f)
 {
     const ModelConfig *c = f->model;
     const BatchSplit split = batch_split(f->job);
-    const double per_token = 6.0 * (double)model_param_count(&f->job->model) +
-                             12.0 * c->n_layers * (double)(c->n_heads * c->head_size) *
-                                 (double)f->job->settings.batch.seq_len;
+    const double params = (double)model_param_count(&f->job->model) - unchosen(c);
+    const double per_token = 6.0 * params + 12.0 * c->n_layers *
+                                                (double)(c->n_heads * c->head_size) *
+                                                (double)f->job->settings.batch.seq_len;
     return per_token * (double)(batch_room(&split) * f->job->settings.batch.seq_len) /
            f->job->mesh.world;
 }
