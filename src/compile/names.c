@@ -191,6 +191,27 @@ static bool is_kept(const Program *p, int t)
     return false;
 }
 
+/* True if t is made by an op that is never computed again. */
+static bool is_routed(const Program *p, int32_t t)
+{
+    for (int i = p->first[PHASE_F]; i < p->first[PHASE_I]; i++)
+        for (int k = 0; k < p->instr[i].n_out; k++)
+            if (p->instr[i].out[k] == p->tensor[t].shows)
+                return op_info(p->instr[i].op)->class == CLASS_ROUTE;
+    return false;
+}
+
+/* True if the pattern names what a router has made. */
+static bool names_routed(const NamesTarget *target, NamePattern one)
+{
+    for (int k = 0; k < target->n; k++)
+        for (int t = 0; t < target->program[k].n_tensors; t++)
+            if (matches(one, target->program[k].tensor[t].name) &&
+                is_kept(&target->program[k], t) && is_routed(&target->program[k], t))
+                return true;
+    return false;
+}
+
 /* An exception has an effect if the value is kept. */
 static bool has_effect(const Program *p, NamePattern one, NamesEffect effect, bool but)
 {
@@ -221,14 +242,15 @@ static bool is_listed(const Program *p, int t)
     return false;
 }
 
-/* The names of all kept values, each after a space: " mlp.act mid". */
-static Err list_kept(const NamesTarget *target, Arena *temp, const char **out)
+/* The names of all kept values that the effect may change, each after a space: " mlp.act mid". */
+static Err list_kept(const NamesTarget *target, NamesEffect effect, Arena *temp, const char **out)
 {
     Text t = text_in(temp);
     for (int k = 0; k < target->n; k++) {
         const Program *p = &target->program[k];
         for (int i = 0; i < p->n_tensors; i++)
-            if (is_kept(p, i) && !is_listed(p, i))
+            if (is_kept(p, i) && !is_listed(p, i) &&
+                !(effect == NAMES_RECOMPUTED && is_routed(p, i)))
                 text_add(&t, " %.*s", plain_length(p->tensor[i].name), p->tensor[i].name);
     }
     return text_done(&t, out);
@@ -244,12 +266,18 @@ Err names_check_effect(const char *key, const char *patterns, NamesEffect effect
         for (int k = 0; k < target->n; k++)
             found = found || has_effect(&target->program[k], one, effect, names_all_but(patterns));
         if (found) continue;
-        TRY(list_kept(target, temp, &list));
+        TRY(list_kept(target, effect, temp, &list));
         if (!*list)
             return err_fail(ERR_CONFIG,
                             "%s=%.*s: with parallel.recompute=%.80s nothing is kept for the "
                             "backward phases, so it would change nothing; remove one of the two",
                             key, shown(one), one.at, target->recompute);
+        if (effect == NAMES_RECOMPUTED && names_routed(target, one))
+            return err_fail(
+                ERR_CONFIG,
+                "%s=%.*s: what a router chooses is kept, as other experts might be chosen again, "
+                "so it would change nothing; remove it; others that are kept:%s",
+                key, shown(one), one.at, list);
         return err_fail(
             ERR_CONFIG,
             "%s=%.*s: no value of that name is kept for the backward phases, so it would change "

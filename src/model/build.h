@@ -70,6 +70,8 @@ void head_out(Graph *g, const ModelBuilder *b, Value x, Value w);
 /* experts.c: the mixture of experts of a layer, [T, D] -> [T, D]; and which layers have one. */
 Value mixture_of_experts(Graph *g, const ModelBuilder *b, Value a);
 bool layer_has_experts(const ModelConfig *c, int64_t layer);
+/* Local. True if some layer has. */
+bool model_has_experts(const ModelConfig *c);
 
 /* Declare a parameter: a weight [out, in] with normal initialization, or a vector [n]. */
 Value weight2(Graph *g, const char *name, int64_t out, int64_t in, double std);

@@ -218,6 +218,17 @@ static Err check_limits(const Row *row, const Entry *e)
     return OK;
 }
 
+/* A list of a config.json; elsewhere its items, with commas. */
+static Err check_list(const Row *row, const Entry *e)
+{
+    if (e->kind == V_LIST) return OK;
+    if (e->level == 0 || e->kind == V_BOOL || e->kind == V_NULL || strchr(e->text, '['))
+        return refuse(e, "must be a list (%s); %s", row->meaning,
+                      e->level ? "write its items with commas, without brackets, as 0,1"
+                               : "write it in brackets");
+    return OK;
+}
+
 static Err store(const Row *row, const Entry *e, bool trains, Draft *d)
 {
     void *member = (char *)d + row->member;
@@ -241,10 +252,11 @@ static Err store(const Row *row, const Entry *e, bool trains, Draft *d)
         *(bool *)member = e->truth;
         return OK;
     case ROW_TEXT:
+        if (e->kind != V_TEXT) return refuse(e, "must be a text (%s)", row->meaning);
+        *(const char **)member = e->text;
+        return OK;
     case ROW_LIST:
-        if (e->kind != (row->kind == ROW_TEXT ? V_TEXT : V_LIST))
-            return refuse(e, "must be a %s (%s)", row->kind == ROW_TEXT ? "text" : "list",
-                          row->meaning);
+        TRY(check_list(row, e));
         *(const char **)member = e->text;
         return OK;
     }

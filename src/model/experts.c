@@ -115,3 +115,10 @@ bool layer_has_experts(const ModelConfig *c, int64_t layer)
     if (x->n == 0 || layer < x->dense_first || is_listed(x->dense_layers, layer)) return false;
     return x->sparse_step <= 1 || (layer + 1) % x->sparse_step == 0;
 }
+
+bool model_has_experts(const ModelConfig *c)
+{
+    for (int64_t i = 0; i < c->n_layers; i++)
+        if (layer_has_experts(c, i)) return true;
+    return false;
+}

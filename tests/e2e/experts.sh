@@ -151,6 +151,20 @@ for key in optim.aux_loss=0.1 optim.z_loss=0.1 optim.aux_level=global optim.bala
     ok "$key on a dense model" refused "is for a mixture of experts" \
         "$sheaf" explain data.train="$top/text" data.seq_len=24 model.name=llama-tiny $key
 done
+ok "a key of experts without a layer that has some" refused "has no layer with experts; remove it" "$sheaf" explain \
+    data.train="$top/text" data.seq_len=24 model.name=qwen3-moe-tiny model.decoder_sparse_step=5 optim.aux_loss=0.1
+dense() { # value: layers without experts
+    "$sheaf" explain data.train="$top/text" data.seq_len=24 model.name=qwen3-moe-tiny "model.mlp_only_layers=$1" >"$top/out"
+}
+ok "layers without experts" sh -c "'$sheaf' explain data.train='$top/text' data.seq_len=24 model.name=qwen3-moe-tiny \
+    model.mlp_only_layers=0,2 | grep -q 'not in layers 0,2$'"
+ok "one such layer" dense 1
+ok "a layer that is not there" refused "numbers of layers, from 0 to 2, are possible" dense 0,7
+ok "a list in brackets" refused "write its items with commas, without brackets, as 0,1" dense "[0,1]"
+for name in moe.experts moe.gates; do
+    ok "recomputing $name" refused "$name: what a router chooses is kept, .*: attn.in .* mlp.in moe.logits moe.rows" \
+        "$sheaf" explain "${common[@]}" parallel.recompute=$name
+done
 ok "slices with a balance loss" refused "counted over a whole micro-batch" \
     "$sheaf" explain data.train="$top/text" data.seq_len=24 model.name=mixtral-tiny optim.aux_loss=0.1 \
     parallel.schedule=seq1f1b parallel.slices=2

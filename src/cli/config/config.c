@@ -59,7 +59,9 @@ static Err add_field(Loader *l, const char *name, const WrittenValue *value)
         if (l->fields[i].level == l->level && strcmp(l->fields[i].key, name) == 0)
             return twice(value->origin, "model", name, l->fields[i].origin);
     if (value->sequence)
-        return err_fail(ERR_CONFIG, "%s: model.%s: a list, and the key takes one value",
+        return err_fail(ERR_CONFIG,
+                        "%s: model.%s: a list, and the key takes one value: items with commas, as "
+                        "0,1",
                         value->origin, name);
     if (!*value->text)
         return err_fail(ERR_CONFIG, "%s: model.%s: no value; write one or remove the key",
@@ -303,7 +305,7 @@ static Err check_room(const Config *c)
     return err_fail(ERR_CONFIG,
                     "%s: parallel.expert_rows=%g: even balanced routing needs room for %g times "
                     "the even share of rows, so the first step would end the run; set "
-                    "parallel.expert_rows=2, 0: room for any routing, or "
+                    "parallel.expert_rows=2 or more (0 is room for any routing), or "
                     "parallel.overflow=rounds",
                     c->origin[KEY_parallel_expert_rows], rows, least);
 }
@@ -328,12 +330,13 @@ static Err set_experts(const Config *c, ModelConfig *m)
         {KEY_mesh_ep, "mesh.ep", c->mesh_ep > 1},
         {KEY_mesh_etp, "mesh.etp", c->mesh_etp > 1},
     };
-    for (size_t i = 0; i < sizeof settings / sizeof *settings && m->experts.n == 0; i++)
+    for (size_t i = 0; i < sizeof settings / sizeof *settings && !model_has_experts(m); i++)
         if (settings[i].set)
             return err_fail(ERR_CONFIG,
-                            "%s: %s is for a mixture of experts, and %s has no experts; "
+                            "%s: %s is for a mixture of experts, and %s has no %s; "
                             "remove it",
-                            c->origin[settings[i].key], settings[i].name, m->name);
+                            c->origin[settings[i].key], settings[i].name, m->name,
+                            m->experts.n > 0 ? "layer with experts" : "experts");
     TRY(check_overflow(c));
     TRY(check_room(c));
     if (c->parallel_drop != DROP_BY_POSITION && c->parallel_capacity <= 0)

@@ -27,7 +27,7 @@ static void flops_text(const Facts *f, Text *t)
     const ExpertConfig *x = &f->model->experts;
     text_add(t, "    tokens per step, N parameters, L layers, d total width of the heads, T tokens "
                 "per sequence;\n    work that ranks along tp repeat counts once\n");
-    if (x->n > 0)
+    if (model_has_experts(f->model))
         text_add(t, "    N has %lld of the %lld experts of a layer%s\n", (long long)x->chosen,
                  (long long)x->n,
                  job_shards_experts(&f->job->settings.parallel.mesh)

@@ -174,14 +174,14 @@ static void nodes_text(const PlanRow *best, Text *t)
              1e3 * best->links_s, 1e3 * best->unordered_s);
 }
 
-/* The bound on the rows of experts, if a routing may break it: then the run ends, or takes more time
- * than the plan says. */
+/* The bound on the rows of experts, if a routing may break it: then the run ends, or takes more
+ * time than the plan says. */
 static void routing_text(const PlanReport *r, const PlanRow *best, Text *t)
 {
     const Config *c = r->config;
     const ExpertConfig *x = &r->model->experts;
     const int ep = best->point.mesh.ep;
-    if (x->n > 0) text_add(t, "  routing       taken to be balanced\n");
+    if (model_has_experts(r->model)) text_add(t, "  routing       taken to be balanced\n");
     if (ep <= 1 || x->capacity > 0) return;
     const double most = (double)min_i64(x->chosen, x->n / ep) * ep / (double)x->chosen;
     if (c->parallel_expert_rows <= 0 || c->parallel_expert_rows >= most) return;

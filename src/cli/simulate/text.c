@@ -32,7 +32,7 @@ static void experts_text(const SimulationReport *s, Text *t)
 {
     const ParallelSettings *p = &s->settings->parallel;
     const ExpertConfig *x = &s->settings->config->experts;
-    if (x->n == 0) return;
+    if (!model_has_experts(s->settings->config)) return;
     text_add(t, "  experts    %lld of %lld for each token", (long long)x->chosen, (long long)x->n);
     if (job_shards_experts(&p->mesh)) {
         text_add(t, "; ");

@@ -147,12 +147,13 @@ static void datasheet_text(const TrainSession *s, char *out, size_t bytes)
 enum { EXPERTS_TEXT = 96 };
 
 /* "; of experts 3 rows a token": the rows that balanced routing makes, not the room for them. */
-static const char *experts_text(const ExpertConfig *x, char out[EXPERTS_TEXT])
+static const char *experts_text(const ModelConfig *c, char out[EXPERTS_TEXT])
 {
+    const ExpertConfig *x = &c->experts;
     const bool drops = x->capacity > 0 && x->capacity < 1;
     const double rows = (double)x->chosen * (drops ? x->capacity : 1);
     out[0] = '\0';
-    if (x->n > 0)
+    if (model_has_experts(c))
         snprintf(out, EXPERTS_TEXT, "; of experts %g row%s a token", rows, rows == 1 ? "" : "s");
     return out;
 }
@@ -164,9 +165,8 @@ static void report_peak(const TrainSession *s)
     datasheet_text(s, sheet, sizeof sheet);
     printf("mfu = flops of GEMMs and attention (%s pairs%s) / (seconds x measured GEMM peak); "
            "GEMM peak %sflop/s%s, %s%s%s%s\n",
-           run->job.config->full_mask ? "all" : "causal",
-           experts_text(&run->job.config->experts, experts), text_count(run->device_peak, rate),
-           s->launch.ranks > 1 ? " a rank" : "",
+           run->job.config->full_mask ? "all" : "causal", experts_text(run->job.config, experts),
+           text_count(run->device_peak, rate), s->launch.ranks > 1 ? " a rank" : "",
            run->peak_is_new ? "measured now" : "measured before",
            run->peak_cache ? ", kept in " : "", run->peak_cache ? run->peak_cache : "", sheet);
 }
