@@ -119,6 +119,18 @@ static int64_t room_rows(const RoutePass *r, const Node *assign)
     return min_i64(most, (int64_t)ceil(factor * (double)choices / r->parts));
 }
 
+/* Rows have i32 numbers. */
+static Err check_rooms(const RoutePass *r, int64_t room)
+{
+    const int64_t rooms = (int64_t)r->parts * r->copies;
+    if (room <= INT32_MAX / rooms) return OK;
+    return err_fail(ERR_CONFIG,
+                    "a rank of experts has room for %lld rows from each of %lld ranks: more than "
+                    "%d in all, the limit of 32-bit row numbers; set a smaller "
+                    "parallel.expert_rows, batch.micro or data.seq_len",
+                    (long long)room, (long long)rooms, INT32_MAX);
+}
+
 static Err open_exchanges(RoutePass *r)
 {
     Graph *g = r->g;
@@ -129,6 +141,7 @@ static Err open_exchanges(RoutePass *r)
         const Node *a = &g->node[i];
         if (a->op != OP_assign_rows) continue;
         const int64_t room = room_rows(r, a);
+        TRY(check_rooms(r, room));
         RowExchange *x = &r->exchange[r->n_exchanges++];
         *x = (RowExchange){.at = a->out[0], .offsets = a->out[1], .rooms = r->parts * room};
         x->attr.exchange.ep = r->parts;

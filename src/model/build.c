@@ -111,6 +111,19 @@ static Err build_kinds(const ModelBuilder *b, DType dtype, Arena *arena, ModelKi
     return OK;
 }
 
+/* Rows of experts have i32 numbers too. */
+static Err check_choices(const ModelConfig *c, BatchShape batch)
+{
+    const int64_t tokens = batch.sequences * batch.seq_len;
+    if (!model_has_experts(c) || tokens <= INT32_MAX / c->experts.chosen) return OK;
+    return err_fail(ERR_CONFIG,
+                    "a micro-batch of %lld sequences of %lld tokens, with %lld experts for each: "
+                    "more than %d rows of experts, the limit of 32-bit row numbers; set a smaller "
+                    "batch.micro or data.seq_len",
+                    (long long)batch.sequences, (long long)batch.seq_len,
+                    (long long)c->experts.chosen, INT32_MAX);
+}
+
 /* Positions and key ranges are i32 row numbers, so a micro-batch has at most INT32_MAX rows. */
 static Err check_batch(const ModelConfig *c, BatchShape batch)
 {
@@ -123,6 +136,7 @@ static Err check_batch(const ModelConfig *c, BatchShape batch)
                         "a micro-batch of %lld sequences of %lld tokens: more than %d tokens, the "
                         "limit of 32-bit positions; set a smaller batch.micro or data.seq_len",
                         (long long)batch.sequences, (long long)batch.seq_len, INT32_MAX);
+    TRY(check_choices(c, batch));
     if (c->frames && batch.seq_len != c->max_positions)
         return err_fail(ERR_CONFIG, "data.seq_len=%lld: a clip of %s has %lld tokens",
                         (long long)batch.seq_len, c->name, (long long)c->max_positions);

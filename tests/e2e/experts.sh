@@ -161,6 +161,13 @@ ok "layers without experts" sh -c "'$sheaf' explain data.train='$top/text' data.
 ok "one such layer" dense 1
 ok "a layer that is not there" refused "numbers of layers, from 0 to 2, are possible" dense 0,7
 ok "a list in brackets" refused "write its items with commas, without brackets, as 0,1" dense "[0,1]"
+long="model.max_position_embeddings=1048576 data.seq_len=1048576 batch.global=2048 batch.micro=600 data.train=LICENSE"
+# shellcheck disable=SC2086
+ok "more choices than rows have numbers" refused "with 4 experts for each: more than 2147483647 rows of experts" \
+    "$sheaf" explain examples/mixture.yaml $long model.num_experts_per_tok=4
+# shellcheck disable=SC2086
+ok "more room than rows have numbers" refused "room for 629145600 rows from each of 4 ranks: more than 2147483647" \
+    "$sheaf" explain examples/mixture.yaml $long parallel.expert_rows=0 model.num_experts_per_tok=2
 for name in moe.experts moe.gates; do
     ok "recomputing $name" refused "$name: what a router chooses is kept, .*: attn.in .* mlp.in moe.logits moe.rows" \
         "$sheaf" explain "${common[@]}" parallel.recompute=$name
