@@ -96,6 +96,35 @@ static inline double best_mixed(SmallSpace *t, const KnownList *l, double limit,
     return HUGE_VAL;
 }
 
+/* The plan with the units that the run would have: their GEMMs in FP8 are the run's. */
+static inline PlanPoint as_run(SmallSpace *t, const PlanPoint *p)
+{
+    UnitOptions *unit;
+    PlanPoint q = *p;
+    DO(ARENA_NEW(&t->arena, p->n_units, &unit));
+    for (int u = 0; u < p->n_units; u++) {
+        unit[u] = p->unit[u];
+        unit[u].fp8_names = job_unit_options(t->s.space.base, u).fp8_names;
+    }
+    q.unit = unit;
+    return q;
+}
+
+/* The found plan needs what the planner says, and takes what it says. */
+static inline void check_found(SmallSpace *t, const MixedPlan *m)
+{
+    const PlanPoint run = as_run(t, &m->point);
+    CoarseTime time;
+    double bytes;
+    DO(plan_time(&t->s, &run, &time));
+    DO(plan_link(&t->s, &run, &bytes));
+    if (bytes != m->memory_bytes)
+        fail_msg("the plan is said to need %.0f bytes, its run needs %.0f", m->memory_bytes, bytes);
+    if (time.step_s != m->time.step_s)
+        fail_msg("the plan is said to take %.9g s, its run takes %.9g", m->time.step_s,
+                 time.step_s);
+}
+
 /* The planner's answer is the optimum of brute force or within its gap, and fits. Returns the
  * number of limits at which plans whose layers differ are faster. */
 static inline int check_mixed(int n, const PlanFixed *given)
@@ -125,6 +154,7 @@ static inline int check_mixed(int n, const PlanFixed *given)
         const double answer = m.found ? m.time.step_s : alike;
         if (i == 0) most = bytes;
         if (m.found) assert_true(m.memory_bytes <= limit && answer < alike);
+        if (m.found) check_found(&known, &m);
         if (m.bound_s > best * (1 + 1e-12))
             fail_msg("space %d, limit %g: bound %.9g s, but a plan takes %.9g s", n, limit,
                      m.bound_s, best);

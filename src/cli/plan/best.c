@@ -50,7 +50,8 @@ static bool same_units(const JobSettings *a, const JobSettings *b)
         const UnitOptions x = job_unit_options(a, u), y = job_unit_options(b, u);
         if (x.zero != y.zero || !same_text(x.zero_weights, y.zero_weights) ||
             x.recompute != y.recompute || x.sequence != y.sequence ||
-            x.keep_gathered != y.keep_gathered || !x.offload_names != !y.offload_names)
+            x.keep_gathered != y.keep_gathered || !x.offload_names != !y.offload_names ||
+            !same_text(x.fp8_names, y.fp8_names))
             return false;
     }
     return true;

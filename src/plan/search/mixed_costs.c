@@ -43,6 +43,14 @@ double stage_before(const SumWeights *w, const MixedStage *stage)
 
 /* ---- choices ---- */
 
+UnitOptions choice_options(const MixedCosts *c, const UnitChoice *choice, int unit)
+{
+    const JobSettings job = plan_job(&c->s->space, &c->point);
+    UnitOptions o = choice->options;
+    o.fp8_names = job_unit_options(&job, unit).fp8_names;
+    return o;
+}
+
 typedef struct {
     int micros, room; /* room: most choices of a class */
     bool merged, overlaps;

@@ -34,7 +34,7 @@ extern const SumWeights mixed_weights[N_WEIGHTS];
 
 /* One choice of a class of units. */
 typedef struct {
-    UnitOptions options;
+    UnitOptions options; /* without GEMMs in FP8, which no choice changes: choice_options */
     UnitSummary summary; /* with bounds of gathers and reductions */
     double sum[N_SUMS];
     double still_bytes, frame_i, frame_w; /* all step; of a micro-batch to I, and to W or B */
@@ -85,6 +85,9 @@ Err mixed_open(PlanSearch *s, const PlanPoint *family, ChoiceRange range, MixedC
 double choice_bytes(const StageGroup *g, const UnitChoice *c);
 double choice_seconds(const SumWeights *w, const UnitChoice *c);
 double stage_before(const SumWeights *w, const MixedStage *stage);
+/* Local. The options of a unit of the class under a choice. Its GEMMs in FP8 are those of the run:
+ * the first and the last layer may have none. */
+UnitOptions choice_options(const MixedCosts *c, const UnitChoice *choice, int unit);
 /* Local. What the choices of a stage may need, by choice_bytes, if its rank has limit_bytes. */
 double stage_limit(const MixedCosts *c, int stage, double limit_bytes);
 

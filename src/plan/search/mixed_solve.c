@@ -35,9 +35,9 @@ const SumWeights mixed_weights[N_WEIGHTS] = {
 typedef struct {
     const MixedCosts *c;
     const SumWeights *w;
-    const Frontier **stage; /* [stages] */
-    double *limit;          /* [stages]: of the bytes of its units */
-    UnitOptions *unit;      /* [units] */
+    const Frontier **stage;  /* [stages] */
+    double *limit;           /* [stages]: of the bytes of its units */
+    const UnitChoice **unit; /* [units] */
     const UnitSummary **summary;
     int *count; /* [MAX_STAGE_GROUPS][MAX_UNIT_CHOICES] */
     Arena *temp;
@@ -135,8 +135,8 @@ static void assign(const Solver *v, const MixedStage *s, bool spread)
         for (int i = 0; i < group->n; i++) {
             const int k = next_choice(count, used, i, group->n, spread);
             used[k]++;
-            v->unit[group->first + i] = v->c->choice[group->class][k].options;
-            v->summary[group->first + i] = &v->c->choice[group->class][k].summary;
+            v->unit[group->first + i] = &v->c->choice[group->class][k];
+            v->summary[group->first + i] = &v->unit[group->first + i]->summary;
         }
     }
 }
@@ -199,7 +199,7 @@ static Err try_order(const Solver *v, double limit_bytes, bool spread, PlanPoint
     UnitOptions *unit;
     const int n = c->base.n_units;
     TRY(ARENA_NEW(s->arena, n, &unit));
-    memcpy(unit, v->unit, (size_t)n * sizeof *unit);
+    for (int u = 0; u < n; u++) unit[u] = choice_options(c, v->unit[u], u);
     *best_time = time;
     *best_counted = counted;
     *best = c->point;
