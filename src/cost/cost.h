@@ -179,6 +179,8 @@ double cost_tile_waste(const CostTiles *t, double experts, double m, double n, d
 double cost_curve_at(const CostCurve *c, double x);
 /* Local. The rate of a GEMM's flops with whole tiles. */
 double cost_grid_at(const CostGrid *g, const CostTiles *t, double m, double n, double k);
+/* Local. The largest of these rates. */
+double cost_grid_most(const CostGrid *g, const CostTiles *t);
 
 /* ---- transfers ---- */
 

@@ -90,3 +90,12 @@ double cost_grid_at(const CostGrid *g, const CostTiles *t, double m, double n, d
     }
     return exp(sum);
 }
+
+double cost_grid_most(const CostGrid *g, const CostTiles *t)
+{
+    double most = 0;
+    for (int i = 0; i < g->n_m; i++)
+        for (int j = 0; j < g->n_n; j++)
+            for (int l = 0; l < g->n_k; l++) most = fmax(most, rate_at(g, t, (int[]){i, j, l}));
+    return most;
+}

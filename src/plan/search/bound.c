@@ -270,17 +270,28 @@ static double stage_seconds(const Bounder *b, int stage, const PartBound *s,
     return t;
 }
 
+/* Of the fastest hop to the next stage, between their first ranks. Without numbers of single pairs
+ * this is the first one: no other is inside of a narrower block. */
+static double hop_seconds(const CostRates *r, const PlanPoint *p, double bytes)
+{
+    const int stride = plan_dp(p) * p->mesh.cp * p->mesh.tp;
+    double least = (double)INFINITY;
+    for (int i = 0; i < (r->pairs ? p->mesh.pp - 1 : 1); i++) {
+        const int32_t pair[] = {i * stride, (i + 1) * stride};
+        const CostGroup g = cost_group(r, (RankList){2, pair});
+        least = smaller(least, cost_transfer_seconds(r, COMM_SEND, g, bytes));
+    }
+    return least;
+}
+
 static double send_seconds(const BoundInput *in)
 {
-    const CostRates *r = &in->space->cluster->rates;
-    const PlanPoint *p = in->point;
-    const int stride = plan_dp(p) * p->mesh.cp * p->mesh.tp;
     double bytes = (double)INFINITY;
     for (int k = 0; k < in->layout->n; k++)
         if (in->layout->class[k].y_bytes > 0) bytes = smaller(bytes, in->layout->class[k].y_bytes);
     if (!isfinite(bytes)) bytes = 0; /* not known */
-    if (p->mesh.pp == 1) return 0;
-    return cost_transfer_seconds(r, COMM_SEND, cost_group_strided(r, 2, stride), bytes);
+    if (in->point->mesh.pp == 1) return 0;
+    return hop_seconds(&in->space->cluster->rates, in->point, bytes);
 }
 
 static Bounder open_bounder(const BoundInput *in)

@@ -193,6 +193,8 @@ Err plan_settle(PlanSearch *s, PlanPoint *p, bool *differs)
 
 /* ---- compilation ---- */
 
+static Err refused(void) { return err_fail(ERR_CONFIG, "the compiler refuses this layout"); }
+
 /* Micro-batches of a step: one, or several, which add to the gradients of the first. */
 static int some_micros(const PlanSearch *s, const PlanPoint *p)
 {
@@ -268,9 +270,14 @@ Err cache_units(PlanSearch *s, const PlanPoint *point, const LayoutUnits **out)
 
 static double smaller(double a, double b) { return a < b ? a : b; }
 
-/* Elements of the experts of a layer, at least; without biases. */
-static double expert_elements(const ModelConfig *c)
+/* Elements of the experts of a class of units, at least; without biases. */
+static double expert_elements(const PlanSearch *s, int class)
 {
+    const ModelConfig *c = s->space.base->config;
+    int unit = 0;
+    while (s->cache->class_of[unit] != class) unit++;
+    const bool layer = unit > 0 && unit <= c->n_layers;
+    if (!layer || !layer_has_experts(c, unit - 1)) return 0;
     return (double)c->experts.n * 3 * (double)c->width * (double)c->experts.width;
 }
 
@@ -285,7 +292,7 @@ static LayoutBound scaled(const PlanSearch *s, const LayoutBound *one, const Lay
         u->pack = pack->class[k].pack / p->mesh.tp;
         u->coded = pack->class[k].coded / p->mesh.tp;
         if (p->mesh.ep > 1) {
-            const double all = expert_elements(s->space.base->config);
+            const double all = expert_elements(s, k);
             u->coded_experts = smaller(all, pack->class[k].coded);
             u->experts = smaller(all - u->coded_experts, pack->class[k].pack);
             u->coded = (pack->class[k].coded - u->coded_experts) / p->mesh.tp;
@@ -342,9 +349,13 @@ Err cache_ideal(PlanSearch *s, const PlanPoint *p, LayoutBound *out)
     return OK;
 }
 
-Err cache_scaled(PlanSearch *s, const PlanPoint *p, LayoutBound *out)
+Err cache_scaled(PlanSearch *s, const PlanPoint *point, LayoutBound *out)
 {
     const LayoutBound *flops, *pack;
+    PlanPoint settled = *point, *p = &settled;
+    bool differs;
+    TRY(plan_settle(s, p, &differs));
+    if (!differs) return refused();
     PlanPoint plain = *p;
     /* Parts of one sequence may be larger than an equal share of those of several. */
     if (p->tp_weights && s->space.base->batch.seq_len % (p->mesh.tp * p->mesh.cp) != 0)
@@ -362,7 +373,7 @@ Err cache_scaled(PlanSearch *s, const PlanPoint *p, LayoutBound *out)
         if (err != OK && err != ERR_CONFIG) return err;
         e->value = err == OK ? bound : NULL;
     }
-    if (!e->value) return err_fail(ERR_CONFIG, "the compiler refuses this layout");
+    if (!e->value) return refused();
     *out = scaled(s, e->value, pack, p, 1);
     return OK;
 }

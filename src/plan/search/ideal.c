@@ -1,10 +1,9 @@
-/* ideal.c -- the ideal machine, and the phases of a unit on one of its ranks. */
+/* ideal.c -- the ideal machine: no price there is above that of the machine, for any size. */
 #include "plan/search/ideal.h"
 
 #include <math.h>
 #include <string.h>
-#include "ir/pairs.h"
-#include "schedule/traffic.h"
+#include "plan/clock/alone.h"
 
 /* A line through the origin that is below all points of the table. */
 static CostTable below(const CostTable *t)
@@ -19,20 +18,27 @@ static CostTable below(const CostTable *t)
     return out;
 }
 
-/* All pairs are as fast as the fastest. */
+/* All pairs are as fast as the fastest; those that were not measured have the rate of a level. */
 static void set_pairs(CostRates *r)
 {
     double most = 0;
     const int n = r->pairs ? r->pairs->n * (r->pairs->n - 1) / 2 : 0;
     for (int i = 0; i < n; i++) most = fmax(most, (double)r->pairs->Bps[i]);
-    for (int l = 0; l < r->n_levels && n > 0; l++) r->level[l].pair_Bps = most;
+    for (int i = 0; i < r->n_levels && n > 0; i++) {
+        CostLink *l = &r->level[i];
+        const double own = l->pair_Bps > 0    ? l->pair_Bps
+                           : l->shared_by > 1 ? l->Bps / l->shared_by
+                                              : l->Bps;
+        l->pair_Bps = fmax(most, own);
+    }
     r->pairs = NULL;
 }
 
 static Err set_transfers(CostRates *r, Arena *arena)
 {
     CostTable *table;
-    for (int i = 0; i < r->n_levels; i++) r->level[i].latency_s = 0;
+    for (int i = 0; i < r->n_levels; i++) r->level[i].latency_s = r->level[i].pair_latency_s = 0;
+    r->nodes = NULL; /* links between nodes are no faster than their level */
     set_pairs(r);
     if (r->n_tables == 0) return OK;
     TRY(ARENA_NEW(arena, r->n_tables, &table));
@@ -59,8 +65,7 @@ Err ideal_cluster(const Cluster *c, Arena *arena, Cluster *out)
         double *rate[] = {&r->flops_per_s[WORK_GEMM][t], &r->flops_per_s[WORK_ATTENTION][t]};
         const CostGrid *g = r->gemm[t];
         const CostCurve *a = r->attention[t];
-        for (int i = 0; g && i < g->n_m * g->n_n * g->n_k; i++)
-            if (g->rate[i] > *rate[0]) *rate[0] = g->rate[i];
+        if (g) *rate[0] = fmax(*rate[0], cost_grid_most(g, &r->tiles));
         for (int i = 0; a && i < a->n; i++)
             if (a->y[i] > *rate[1]) *rate[1] = a->y[i];
         raise_keyed(r->keyed[t], rate[1]);
@@ -73,96 +78,23 @@ Err ideal_cluster(const Cluster *c, Arena *arena, Cluster *out)
     r->memory = NULL;
     r->launch_s = r->pair_bytes = r->epilogue = out->host_launch_s = 0;
     r->tiles = (CostTiles){0};
-    out->slow_work = out->slow_transfer = 0;
+    out->host_member_s = out->slow_work = out->slow_transfer = 0;
+    out->share_links = false; /* flows that are under way together on other machines may not be */
     return set_transfers(r, arena);
-}
-
-/* ---- one phase on one rank ---- */
-
-enum { MAX_GROUPS = 16 };
-
-typedef struct {
-    const Cluster *c;
-    double now;
-    double *end, *seconds; /* [tensors]: of the transfer that makes the tensor */
-    RankList group[MAX_GROUPS];
-    double free[MAX_GROUPS]; /* end of the group's last transfer */
-    int n_groups;
-} IdealRank;
-
-static bool same_group(RankList a, RankList b)
-{
-    return a.n == b.n && memcmp(a.rank, b.rank, (size_t)a.n * sizeof *a.rank) == 0;
-}
-
-/* Transfers of one group run one after another; of more than MAX_GROUPS groups, each by itself. */
-static double *group_free(IdealRank *r, RankList group)
-{
-    int i = 0;
-    while (i < r->n_groups && !same_group(r->group[i], group)) i++;
-    if (i == MAX_GROUPS) return NULL;
-    if (i == r->n_groups) {
-        r->group[r->n_groups++] = group;
-        r->free[i] = 0;
-    }
-    return &r->free[i];
-}
-
-static void begin(IdealRank *r, const Transfer *t, int tensor)
-{
-    const CostRates *rates = &r->c->rates;
-    const Ref *whole = t->kind == COMM_ALL_GATHER || t->kind == COMM_RECV ? &t->to : &t->from;
-    const double bytes = (double)whole->count * (double)dtype_bytes(whole->dtype);
-    double *free = group_free(r, t->group), start = r->now;
-    r->seconds[tensor] = cost_transfer_seconds(rates, t->kind, cost_group(rates, t->group), bytes);
-    if (free && *free > start) start = *free;
-    r->end[tensor] = start + r->seconds[tensor];
-    if (free) *free = r->end[tensor];
-}
-
-static void wait(IdealRank *r, int tensor)
-{
-    if (!r->c->overlaps)
-        r->now += r->seconds[tensor];
-    else if (r->end[tensor] > r->now)
-        r->now = r->end[tensor];
-}
-
-static Err play_phase(const Cluster *c, const Program *p, int phase, Arena *temp, double *out)
-{
-    const size_t mark = arena_mark(temp);
-    IdealRank r = {.c = c};
-    TRY(ARENA_NEW(temp, p->n_tensors + 1, &r.end));
-    TRY(ARENA_NEW(temp, p->n_tensors + 1, &r.seconds));
-    for (int i = p->first[phase]; i < p->first[phase + 1]; i++) {
-        const Instr *in = &p->instr[i];
-        if (in->op == OP_wait) {
-            wait(&r, in->in[0]);
-        } else if (op_transfers(in->op)) {
-            const Transfer t = instr_transfer(p, in);
-            begin(&r, &t, in->out[0]);
-        } else if (in->queue != QUEUE_D2H && in->queue != QUEUE_H2D) {
-            CostWork w = cost_instr_work(p, in);
-            if (op_attends(in->op)) w.heavy = in->flops;
-            r.now += cost_work_seconds(&c->rates, &w);
-        }
-    }
-    arena_rewind(temp, mark);
-    *out = r.now;
-    return OK;
 }
 
 Err ideal_layout(const JobSettings *settings, const Cluster *ideal, Arena *temp, LayoutBound *out)
 {
     const size_t mark = arena_mark(temp);
+    double(*run_s)[N_PHASES];
     Job *job;
     TRY(ARENA_NEW(temp, 1, &job));
     TRY(job_compile(settings, temp, job));
     TRY(bound_check_classes(job->programs.n_classes));
     *out = (LayoutBound){.n = job->programs.n_classes};
-    for (int k = 0; k < out->n; k++)
-        for (int phase = 0; phase < N_PHASES; phase++)
-            TRY(play_phase(ideal, &job->program[k], phase, temp, &out->class[k].run_s[phase]));
+    TRY(ARENA_NEW(temp, out->n, &run_s));
+    TRY(clock_runs_alone(job, ideal, temp, run_s));
+    for (int k = 0; k < out->n; k++) memcpy(out->class[k].run_s, run_s[k], sizeof run_s[k]);
     arena_rewind(temp, mark);
     return OK;
 }

@@ -2,8 +2,9 @@
  *
  * On an ideal machine GEMMs and attention run at their best rates, transfers have no latency, and
  * all else takes no time. Seconds there are linear in the sequences of a micro-batch, so those of
- * one sequence bound those of any number; and recomputation only adds to them. One rank is played:
- * its transfers begin when it does, and other ranks can only delay them. */
+ * one sequence bound those of any number; and recomputation only adds to them. One rank is played,
+ * by the clock: its transfers begin when it does, and other ranks can only delay them. Its events
+ * are those of the machine, in their order, and no price is higher, so none is later. */
 #ifndef PLAN_SEARCH_IDEAL_H
 #define PLAN_SEARCH_IDEAL_H
 
