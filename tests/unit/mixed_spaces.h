@@ -39,7 +39,7 @@ static inline void know_units(SmallSpace *t, PlanPoint *p, UnitOptions *o, int u
         assert_true(l->n < l->cap);
         DO(ARENA_NEW(&t->arena, p->n_units, &copy));
         memcpy(copy, o, (size_t)p->n_units * sizeof *o);
-        *k = (KnownMixed){*p, time.step_s, (double)time.peak_bytes / search_peak_error(&t->s, p)};
+        *k = (KnownMixed){*p, time.step_s, (double)time.least_bytes};
         k->point.unit = copy;
         l->n++;
         return;

@@ -300,6 +300,7 @@ static void add_up(const CoarseClock *c, CoarseTime *out)
         most = later(most, busy);
         if (g->peak_bytes > out->peak_bytes) out->peak_stage = i;
         if (g->peak_bytes > out->peak_bytes) out->peak_bytes = g->peak_bytes;
+        if (g->least_bytes > out->least_bytes) out->least_bytes = g->least_bytes;
     }
 }
 

@@ -53,6 +53,10 @@ typedef struct {
      * bytes of the linked program. Link a plan before relying on its memory. */
     size_t peak_bytes;
     int peak_stage;
+    /* A bound: no linked program needs less. State, gradients that live all step, and the frames of
+     * a stage at the end of an F; without gathered packs and gradients that are reduced each time,
+     * which may be gone by then, and values that may have been sent. */
+    size_t least_bytes;
 } CoarseTime;
 
 /* Local. `temp` is rewound. ERR_CONFIG if chunks and units do not match, ERR_CHECK names the stages

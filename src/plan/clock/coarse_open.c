@@ -74,6 +74,7 @@ static Err open_chunks(CoarseClock *c, Arena *temp)
         k->end = first[i + 1];
         TRY(sum_runs(c, temp, k));
         sum_bytes(c, k);
+        coarse_least_chunk(c, k);
         for (int u = k->first; u < k->end; u++) {
             const UnitSummary *unit = c->unit[u];
             k->prepacks = k->prepacks || unit->prepack_s > 0;
@@ -132,6 +133,7 @@ static void open_bytes(const CoarseClock *c, int stage, CoarseStage *g)
         for (int u = c->chunk[k].first; s->stage_of[k] == stage && u < c->chunk[k].end; u++) {
             const UnitSummary *unit = c->unit[u];
             g->live_bytes += (double)unit->state_bytes + (double)unit->grad_bytes;
+            coarse_least_unit(unit, g);
             pack = larger(pack, (double)unit->pack_bytes);
             grads = larger(grads, (double)unit->work_grad_bytes);
             g->norm_s += unit->norm_s;

@@ -147,4 +147,5 @@ void coarse_count(CoarseClock *c, int stage, const Action *a)
     const double most = g->live_bytes + k->scratch_bytes[a->phase];
     if (most > (double)g->peak_bytes) g->peak_bytes = (size_t)most;
     if (a->phase != PHASE_F) g->live_bytes += k->frame_bytes[a->phase];
+    coarse_least_run(&k->least, (Phase)a->phase, g);
 }

@@ -23,6 +23,13 @@ typedef struct {
     CoarseFlight flight;          /* once both ends have begun it */
 } CoarseCell;
 
+/* Bytes of the first rank (coarse_least.c). */
+typedef struct {
+    double change[N_PHASES]; /* by which the phase changes the live bytes */
+    double beside[N_PHASES]; /* beside them at some time of the phase */
+    double after_i;          /* and beside what is left of them at the end of I */
+} CoarseLeast;
+
 typedef struct {
     int first, end;        /* units */
     const RunSummary *sum; /* [slices][N_PHASES]: of all its units */
@@ -32,6 +39,7 @@ typedef struct {
     int writes[2];                /* RUNs so far: F, which writes the head's gradients; W or B */
     double frame_bytes[N_PHASES]; /* by which the phase changes the live bytes */
     double scratch_bytes[N_PHASES];
+    CoarseLeast least;
 } CoarseChunk;
 
 /* A pack that is gathered before RUN `first` of the stage (RUNs of units) and kept. */
@@ -56,8 +64,8 @@ typedef struct {
     CoarseTime spent; /* work_s to update_s */
     double quantize_s, norm_s, update_s;
     double scale_cells[MAX_SCALES];
-    double live_bytes;
-    size_t peak_bytes;
+    double live_bytes, least_live_bytes;
+    size_t peak_bytes, least_bytes;
 } CoarseStage;
 
 /* A unit's packs that are gathered at the same time, while the step is played. */
@@ -80,6 +88,10 @@ typedef struct {
 
 /* Local. Allocates and fills the tables. */
 Err coarse_open(CoarseClock *c, Arena *temp);
+/* Local. Adds up the least bytes: of a chunk; of a unit of the stage, all step; after a RUN. */
+void coarse_least_chunk(const CoarseClock *c, CoarseChunk *k);
+void coarse_least_unit(const UnitSummary *unit, CoarseStage *g);
+void coarse_least_run(const CoarseLeast *l, Phase phase, CoarseStage *g);
 /* Local. Seconds of the exchanges of loss and norm. */
 double coarse_norm_seconds(const CoarseClock *c);
 

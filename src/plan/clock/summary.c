@@ -268,65 +268,6 @@ static Err add_actions(Summarizer *s, const Job *job, int unit, UnitSummary *u)
     return OK;
 }
 
-static size_t greater(size_t a, size_t b) { return a > b ? a : b; }
-
-static void add_program(const Program *p, UnitSummary *u)
-{
-    for (int r = 0; r < N_OWN_REGIONS; r++)
-        u->region_bytes[r] = greater(u->region_bytes[r], p->bytes[r]);
-    for (int phase = 0; phase < N_PHASES; phase++)
-        u->scratch_bytes[phase] = greater(u->scratch_bytes[phase], p->scratch_bytes[phase]);
-    u->y_bytes = u->region_bytes[REGION_Y];
-    u->dx_bytes = u->region_bytes[REGION_DX];
-}
-
-/* Bytes of a pack on a rank, as link/memory_static.c places it. */
-static void add_pack_memory(const Job *job, int pack, UnitSummary *u)
-{
-    const LinkedProgram *lp = &job->linked;
-    const PackSwitches *row = &job->switches[pack];
-    const PackMemory *m = &lp->pack[pack];
-    const PackTypes type = lp->model->pack[pack].type;
-    const size_t narrow = dtype_bytes(type.use), wide = dtype_bytes(type.wide);
-    const size_t home = (size_t)m->counts[m->me], all = (size_t)m->mine.pack_count;
-    const bool per_use = row->sharded && row->gather == GATHER_USE;
-    const int copies = lp->n_moments + (wide != narrow && !lp->no_master);
-    const size_t state = (per_use ? home : all) * narrow + (size_t)copies * home * wide;
-    u->state_bytes += state;
-    u->grad_bytes += (m->grad_sums == NO_BASE ? home : all) * wide;
-    if (per_use) u->pack_bytes += all * narrow;
-    if (m->grad_sums == NO_BASE) u->work_grad_bytes += all * wide;
-    const bool expert = lp->model->pack[pack].view == VIEW_EXPERT;
-    if (expert) u->expert_bytes += state;
-    if (!pack_is_coded(&lp->model->pack[pack])) return;
-    if (expert)
-        u->coded_expert_bytes += state;
-    else
-        u->coded_bytes += state;
-}
-
-/* The unit's memory besides frames: the greatest of its ranks. */
-static void add_memory(const Job *job, int unit, UnitSummary *u)
-{
-    const LinkedProgram *lp = &job->linked;
-    const Unit *of = &lp->model->unit[unit];
-    const Program *p = linked_program(lp, unit, 0, 0);
-    const size_t wide = dtype_bytes(dtype_wide(lp->model->dtype));
-    UnitSummary here = {.grad_bytes = (size_t)lp->unit[unit].tied_count * wide};
-    for (int i = 0; i < p->n_prepacked; i++)
-        if (lp->unit[unit].prepacked[i] != NO_BASE)
-            here.grad_bytes += align_up(p->prepacked[i].bytes);
-    for (int i = of->first_pack; i < of->first_pack + of->n_packs; i++)
-        add_pack_memory(job, i, &here);
-    u->state_bytes = greater(u->state_bytes, here.state_bytes);
-    u->expert_bytes = greater(u->expert_bytes, here.expert_bytes);
-    u->coded_bytes = greater(u->coded_bytes, here.coded_bytes);
-    u->coded_expert_bytes = greater(u->coded_expert_bytes, here.coded_expert_bytes);
-    u->grad_bytes = greater(u->grad_bytes, here.grad_bytes);
-    u->pack_bytes = greater(u->pack_bytes, here.pack_bytes);
-    u->work_grad_bytes = greater(u->work_grad_bytes, here.work_grad_bytes);
-}
-
 static double cells_of(const LinkedProgram *lp, int unit)
 {
     const Unit *of = &lp->model->unit[unit];
@@ -393,16 +334,21 @@ static bool reads_packs(const Unit *of, const PackSet *set)
 static Err summarize_unit(Summarizer *s, int unit, UnitSummary *u)
 {
     const Job *job = NULL;
+    UnitSummary *alone = NULL; /* the first rank's */
     for (int i = 0; i < s->clock.n_tapes; i++) {
         if (!is_here(s, i, unit)) continue;
         const LinkedProgram *lp = &s->rank[i]->linked;
         job = s->rank[i];
-        for (int q = 0; q < lp->slices; q++) add_program(linked_program(lp, unit, 0, q), u);
-        add_memory(job, unit, u);
+        clock_add_bytes(job, unit, u);
+        if (!alone) {
+            TRY(ARENA_NEW(s->arena, 1, &alone));
+            clock_add_bytes(job, unit, alone);
+        }
         add_scales(lp, unit, u);
         TRY(add_weights(s, lp, unit, u));
         u->norm_cells = larger(u->norm_cells, cells_of(lp, unit));
     }
+    if (!clock_same_bytes(u, alone)) u->first = alone;
     const UnitPacks *packs;
     TRY(packs_of_model(&job->model, &job->programs, s->temp, &packs));
     for (int phase = 0; phase < N_PHASES; phase++)
@@ -426,25 +372,34 @@ static Err copy_group(Summarizer *s, RankList from, RankList *out)
     return OK;
 }
 
+/* Classes of the units of all stages, by kind. A rank's table has some for units of other stages
+ * too, but only their streams are right there (job/programs.c). */
+static Err find_classes(Summarizer *s)
+{
+    const Job *job = s->rank[0];
+    LayoutSummary *out = s->out;
+    int16_t *class_of;
+    TRY(ARENA_NEW(s->arena, out->n_units, &class_of));
+    for (int k = 0; k < job->model.n_kinds; k++)
+        for (int u = 0; u < out->n_units; u++) {
+            if (job->model.unit[u].kind != k) continue;
+            class_of[u] = job->alike[u] == u ? (int16_t)out->n_classes++ : class_of[job->alike[u]];
+        }
+    out->class_of = class_of;
+    return ARENA_NEW(s->arena, out->n_classes, &out->class);
+}
+
 static Err summarize(Summarizer *s)
 {
     LayoutSummary *out = s->out;
     const LinkedProgram *lp = &s->rank[0]->linked;
-    const ProgramTable *t = &lp->programs;
-    int16_t *class_of;
-    *out = (LayoutSummary){.n_classes = t->n_classes,
-                           .slices = lp->slices,
+    *out = (LayoutSummary){.slices = lp->slices,
                            .n_units = lp->model->n_units,
                            .stage_ranks = s->mesh.world / s->job.parallel.mesh.pp,
                            .live = s->job.parallel.live ? s->job.parallel.live : 2};
-    TRY(ARENA_NEW(s->arena, out->n_units, &class_of));
-    TRY(ARENA_NEW(s->arena, t->n_classes, &out->class));
-    out->class_of = class_of;
-    for (int u = 0; u < out->n_units; u++) {
-        UnitSummary *class = &out->class[t->class_of[u]];
-        class_of[u] = (int16_t)t->class_of[u];
-        if (!class->run) TRY(summarize_unit(s, u, class));
-    }
+    TRY(find_classes(s));
+    for (int u = 0; u < out->n_units; u++)
+        if (s->rank[0]->alike[u] == u) TRY(summarize_unit(s, u, &out->class[out->class_of[u]]));
     TRY(copy_group(s, lp->scalar[TOTALS].group, &out->totals));
     TRY(copy_group(s, lp->scalar[BLOCKS].group, &out->blocks));
     TRY(copy_group(s, lp->scalar[STATS].group, &out->stats));

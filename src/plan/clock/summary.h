@@ -41,7 +41,7 @@ typedef struct {
     double count; /* elements on a rank, gathered */
 } WeightSummary;
 
-typedef struct {
+typedef struct UnitSummary {
     const char *kind;
     const RunSummary *run; /* [slices][N_PHASES]; a phase without instructions has 0 seconds */
     uint8_t reads;         /* bit p: phase p reads the unit's packs */
@@ -57,6 +57,7 @@ typedef struct {
     double scale_cells[MAX_SCALES]; /* of these weights, which ranks exchange then */
     double norm_cells;        /* sums of squares that the ranks exchange, of all members together */
     size_t y_bytes, dx_bytes; /* sent to the next stage, and to the one before */
+    uint8_t x_read, y_read;   /* as in Program: by the unit; x is y of the unit before */
     size_t region_bytes[N_OWN_REGIONS]; /* of (unit, micro-batch, slice), as Program.bytes */
     size_t scratch_bytes[N_PHASES];     /* while the phase runs */
     size_t state_bytes;  /* kept from step to step: weights, master weights, moments */
@@ -68,6 +69,9 @@ typedef struct {
     size_t work_grad_bytes; /* of gradients that are reduced several times a step; 0: none */
     const WeightSummary *weight; /* [n_weights] */
     int n_weights;
+    /* The bytes above are the most of all ranks, and the sum of two such numbers may be more than
+     * any rank has. Those of the first rank of the stage, and nothing else; NULL: the same. */
+    const struct UnitSummary *first;
 } UnitSummary;
 
 typedef struct {
@@ -90,6 +94,12 @@ typedef struct {
  * ERR_CONFIG for jobs with parallel.evict or in_order. About 10 ms for a model of 128 units, and as
  * much for each further rank along cp. */
 Err clock_summarize(const ClockInput *in, Arena *arena, Arena *temp, LayoutSummary *out);
+/* Local. Raises the unit's bytes to those that it has on the job's rank; true if two have the same.
+ */
+void clock_add_bytes(const Job *job, int unit, UnitSummary *u);
+bool clock_same_bytes(const UnitSummary *a, const UnitSummary *b);
+/* Local. Gives the unit the bytes of the first rank of its stage: sums of them are bounds. */
+void clock_take_first(UnitSummary *u);
 /* Local. True if one stage has the first and the last unit: it is the only one, or chunks turn
  * back at the last stage. Of schedules in files it is not known: false. */
 Err clock_ends_meet(const JobSettings *job, Arena *temp, bool *out);

@@ -346,8 +346,10 @@ Err layout_bound(const LayoutSummary *s, DType dtype, int n_moments, LayoutBound
     TRY(bound_check_classes(s->n_classes));
     *out = (LayoutBound){.n = s->n_classes};
     for (int k = 0; k < s->n_classes; k++) {
-        const UnitSummary *u = &s->class[k];
+        UnitSummary first = s->class[k];
+        const UnitSummary *u = &first;
         UnitBound *to = &out->class[k];
+        clock_take_first(&first);
         for (int phase = 0; phase < N_PHASES; phase++) to->run_s[phase] = u->run[phase].seconds;
         to->experts = (double)(u->expert_bytes - u->coded_expert_bytes) / each;
         to->coded_experts = (double)u->coded_expert_bytes / of_coded;

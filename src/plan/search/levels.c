@@ -7,11 +7,6 @@
 #include "plan/fit.h"
 #include "schedule/gen/generate.h"
 
-double search_peak_error(const PlanSearch *s, const PlanPoint *p)
-{
-    return s->space.base->config->tied && p->mesh.pp > 1 ? 1.25 : 1.1;
-}
-
 static Err bound_of(PlanSearch *s, BoundInput in, PlanBound *out)
 {
     const PlanPoint *p = in.point;
@@ -57,6 +52,7 @@ static Err with_packs(const PlanSearch *s, const PlanPoint *p, const LayoutUnits
         const PackBound b = pack_bound(&s->space, p, &units->bound.class[k]);
         UnitSummary *u = &class[k];
         *u = units->summary->class[k];
+        clock_take_first(u);
         for (int when = 0; when < 2; when++) {
             u->gather_s[when] = b.gather_s[when];
             u->reduce[when] = (ReduceSummary){.begun_s = b.reduce_s[when]};
@@ -249,8 +245,7 @@ static Err raise_level(PlanSearch *s, PlanNode *node)
         TRY(plan_play(s, &node->point, &time));
         note_excess(s, node->key_s, time.step_s);
         node->key_s = time.step_s;
-        node->memory_bytes = larger(node->memory_bytes,
-                                    (double)time.peak_bytes / search_peak_error(s, &node->point));
+        node->memory_bytes = larger(node->memory_bytes, (double)time.least_bytes);
         node->level = LEVEL_PLAYED;
         return OK;
     case LEVEL_PLAYED:
@@ -258,8 +253,7 @@ static Err raise_level(PlanSearch *s, PlanNode *node)
         TRY(plan_time(s, &node->point, &time));
         note_excess(s, node->key_s, time.step_s);
         node->key_s = time.step_s;
-        node->memory_bytes = larger(node->memory_bytes,
-                                    (double)time.peak_bytes / search_peak_error(s, &node->point));
+        node->memory_bytes = larger(node->memory_bytes, (double)time.least_bytes);
         node->level = LEVEL_TIMED;
         return add_time(s, &time, &node->time);
     case LEVEL_TIMED:

@@ -18,12 +18,9 @@ double choice_bytes(const StageGroup *g, const UnitChoice *c)
     return g->top ? bytes + (double)u->scratch_bytes[PHASE_F] + (double)u->pack_bytes : bytes;
 }
 
-/* Copies of tied gradients are counted on both of their stages. */
 double stage_limit(const MixedCosts *c, int stage, double limit_bytes)
 {
-    const bool tied = c->s->space.base->config->tied && c->stages > 1;
-    return (tied ? search_peak_error(c->s, &c->point) : 1) * limit_bytes +
-           c->stage[stage].sent_bytes;
+    return limit_bytes + c->stage[stage].sent_bytes;
 }
 
 double choice_seconds(const SumWeights *w, const UnitChoice *c)
@@ -93,7 +90,7 @@ static void fill_choice(const ChoiceTerms *t, UnitChoice *c)
     fill_sums(t, c);
     c->still_bytes = (double)u->state_bytes + (double)u->grad_bytes;
     c->frame_i = (double)u->region_bytes[REGION_FRAME_I];
-    c->frame_w = (double)u->region_bytes[REGION_FRAME_W] + (double)u->y_bytes;
+    c->frame_w = (double)u->region_bytes[REGION_FRAME_W];
 }
 
 /* Adds a choice to a class, or to all of them if `only` is negative. */
@@ -160,6 +157,25 @@ static Err add_splits(MixedCosts *c, const ChoiceTerms *t, int class, int unit, 
                     TRY(add_choice(c, t, &o, class));
                 }
     return OK;
+}
+
+/* Adds y to the frames: up to the last phase in which the unit, or any choice of the next, reads
+ * it. */
+static void add_streams(MixedCosts *c)
+{
+    unsigned by = ~0u;
+    for (int k = 0; k < c->n_classes; k++)
+        for (int i = 0; i < c->n[k]; i++)
+            if (c->choice[k][i].summary.x_read) by &= c->choice[k][i].summary.x_read;
+    for (int k = 0; k < c->n_classes; k++)
+        for (int i = 0; i < c->n[k]; i++) {
+            UnitChoice *u = &c->choice[k][i];
+            const unsigned all = by | u->summary.y_read;
+            if (all >> PHASE_W & 1)
+                u->frame_w += (double)u->summary.y_bytes;
+            else if (all >> PHASE_I & 1)
+                u->frame_i += (double)u->summary.y_bytes;
+        }
 }
 
 static Err add_choices(MixedCosts *c, const ChoiceTerms *t, ChoiceRange range)
@@ -320,6 +336,7 @@ Err mixed_open(PlanSearch *s, const PlanPoint *family, ChoiceRange range, MixedC
                            .merged = plan_is_merged(family) && !s->space.base->split,
                            .overlaps = cluster->overlaps && !(cluster->serial >> TRANSFER_DP & 1)};
     TRY(add_choices(out, &t, range));
+    add_streams(out);
     TRY(cache_chunks(s, &out->point, out->moves->chunks, &out->first_unit, &out->class_of));
     return open_stages(out, &t);
 }

@@ -34,10 +34,6 @@ Err cache_chunks(PlanSearch *s, const PlanPoint *p, int chunks, const int16_t **
 /* Local. The schedule of the point over chunks, with sends and receives; NULL: refused. */
 Err cache_moves(PlanSearch *s, const PlanPoint *p, const Schedule **out);
 
-/* Local. The factor by which the coarse clock's memory may be above that of linked programs: it
- * counts gathered packs and unreduced gradients as if they were alive at the peak, and gradients of
- * tied weights on both of their stages. test_plan_bound compares them. */
-double search_peak_error(const PlanSearch *s, const PlanPoint *p);
 /* Local. The summary of a layout without dp, with bounds in place of what dp and ZeRO add to it;
  * class: [MAX_BOUND_CLASSES], which *out points to. ERR_CONFIG: the compiler refuses the layout. */
 Err search_pack_bounds(PlanSearch *s, const PlanPoint *p, UnitSummary *class, LayoutSummary *out);
