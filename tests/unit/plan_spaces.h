@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "clock_cases.h"
+#include "plan/search/limits.h"
 #include "plan/search/search.h"
 
 typedef struct {
@@ -141,6 +142,48 @@ static inline double check_limit(SmallSpace *t, const KnownPlans *known, double 
     return node->memory_bytes;
 }
 
+/* The best plans of falling limits. */
+typedef struct {
+    SmallSpace *t;
+    KnownPlan plan[200];
+    int n;
+} WalkedPlans;
+
+static inline Err search_walked(void *context, double limit, double *bytes, bool *found)
+{
+    WalkedPlans *w = context;
+    PlanRanking r;
+    TRY(plan_search(&w->t->s, limit, 1, false, &r));
+    *found = r.n > 0;
+    if (!*found) return OK;
+    const PlanNode *node = &w->t->s.node[r.node[0]];
+    *bytes = node->memory_bytes;
+    w->plan[w->n++] = (KnownPlan){node->key_s, node->memory_bytes};
+    return OK;
+}
+
+/* They answer for every limit: for the bytes of each plan, and a byte less. */
+static inline void check_every_limit(SmallSpace *t, const KnownPlans *known)
+{
+    WalkedPlans w = {.t = t};
+    const LimitWalk walk = {.from_bytes = 1e12,
+                            .most = sizeof w.plan / sizeof *w.plan,
+                            .search = search_walked,
+                            .context = &w};
+    bool cut;
+    DO(plan_walk_limits(&walk, &cut));
+    assert_true(!cut && w.n > 1);
+    for (int i = 0; i < 2 * known->n; i++) {
+        const double limit = known->plan[i / 2].bytes - i % 2,
+                     best = best_known(known->plan, known->n, limit);
+        int at = 0;
+        while (at < w.n && w.plan[at].bytes > limit) at++;
+        const double listed = at < w.n ? w.plan[at].step_s : 0;
+        if (listed != best)
+            fail_msg("limit %.0f: the list has %.9g s, all plans %.9g s", limit, listed, best);
+    }
+}
+
 static inline int by_bytes(const void *a, const void *b)
 {
     const double x = ((const KnownPlan *)a)->bytes, y = ((const KnownPlan *)b)->bytes;
@@ -170,6 +213,9 @@ static inline void check_space(int n, const PlanFixed *fixed)
         check_limit(&t, &known, limit - 1);
         check_limit(&t, &known, limit);
     }
+    close_small(&t);
+    open_small(&t, n, fixed);
+    check_every_limit(&t, &known);
     close_small(&t);
     close_small(&all);
 }

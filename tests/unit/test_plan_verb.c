@@ -59,6 +59,67 @@ static void json_has_the_certificate(void **state)
     json_decref(all);
 }
 
+/* The best plan within a byte less than this row needs: the next row of its number of ranks. */
+static void check_row(const json_t *row, const json_t *next)
+{
+    char memory[48], gpus[16];
+    const json_int_t ranks = number(row, "ranks");
+    const double limit = (double)number(row, "memory_bytes") - 1;
+    snprintf(memory, sizeof memory, "--memory=%.17g", limit / 0x1p30);
+    snprintf(gpus, sizeof gpus, "--gpus=%lld", (long long)ranks);
+    if (!next || number(next, "ranks") != ranks) {
+        assert_int_equal(sheaf_verb(2, "plan", cluster, gpus, "--json", memory, "--alike", NULL),
+                         2);
+        assert_printed("no plan for");
+        return;
+    }
+    assert_true(real(next, "step_ms") > real(row, "step_ms"));
+    assert_true((double)number(next, "limit_bytes") == limit);
+    assert_int_equal(sheaf_verb(1, "plan", cluster, gpus, "--json", memory, "--alike", NULL), 0);
+    json_t *all = parsed();
+    assert_true(real(json_object_get(all, "best"), "step_ms") == real(next, "step_ms"));
+    json_decref(all);
+}
+
+/* For each number of ranks the frontier has the best plan of every limit. */
+static void the_frontier_has_all_limits(void **state)
+{
+    int most = 0, least = 0;
+    (void)state;
+    assert_int_equal(
+        sheaf_verb(1, "plan", cluster, "--gpus=1..2", "--json", "--frontier", "--alike", NULL), 0);
+    json_t *all = parsed();
+    const json_t *rows = json_object_get(all, "frontier");
+    const size_t n = json_array_size(rows);
+    assert_true(json_is_true(json_object_get(all, "frontier_complete")));
+    assert_int_equal(number(all, "frontier_step_bytes"), 0);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *row = json_array_get(rows, i), *next = json_array_get(rows, i + 1);
+        const bool ends = !next || number(next, "ranks") != number(row, "ranks");
+        least += number(row, "ranks") == 1;
+        most += number(row, "ranks") == 2;
+        if (ends || i % 4 == 0) check_row(row, next);
+    }
+    assert_true(least > 3 && most > 3);
+    json_decref(all);
+    /* Layers that differ: limits in steps. */
+    assert_int_equal(sheaf_verb(1, "plan", cluster, "--gpus=2", "--json", "--frontier",
+                                "--memory=0.006", "mesh.dp=2", "model.num_hidden_layers=6", NULL),
+                     0);
+    all = parsed();
+    rows = json_object_get(all, "frontier");
+    const double step = (double)number(all, "frontier_step_bytes");
+    assert_true(json_array_size(rows) > 3 && fabs(step * 32 / (0.006 * 0x1p30) - 1) < 1e-4);
+    for (size_t i = 1; i < json_array_size(rows); i++) {
+        const json_t *row = json_array_get(rows, i), *last = json_array_get(rows, i - 1);
+        const double limit = (double)number(row, "limit_bytes");
+        assert_true(real(row, "step_ms") > real(last, "step_ms"));
+        assert_true((double)number(row, "memory_bytes") <= limit &&
+                    limit < (double)number(last, "memory_bytes"));
+    }
+    json_decref(all);
+}
+
 /* A limit between two recomputations of all layers: some layers recompute. The gap of the
  * certificate is that of the bound, and other verbs read the plan. */
 static void layers_may_differ(void **state)
@@ -220,7 +281,7 @@ static void workspace_counts(void **state)
     }
     assert_true(bytes[1] == bytes[2] && bytes[1] > bytes[0] + (32 << 20));
     assert_int_equal(on_device("plan", device[2], cluster, "--gpus=2", "--memory=0.03", NULL), 2);
-    assert_int_equal(on_device("plan", device[0], cluster, "--gpus=2", "--memory=0.03", NULL), 0);
+    assert_int_equal(on_device("plan", device[0], cluster, "--gpus=2", "--memory=0.0625", NULL), 0);
 }
 
 static void fixed_keys_and_choices(void **state)
@@ -397,6 +458,7 @@ static void unwritable_files(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(json_has_the_certificate),
+                                       cmocka_unit_test(the_frontier_has_all_limits),
                                        cmocka_unit_test(layers_may_differ),
                                        cmocka_unit_test(nodes_are_ordered),
                                        cmocka_unit_test(saves_count_in_host_memory),

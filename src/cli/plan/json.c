@@ -2,7 +2,8 @@
  * set.
  *
  *     version, sheaf, model, cluster, ranks, batch, limit_bytes, best, bound_ms, gap, certificate,
- *     alike, search_s, link_s, searched, plans, measured, frontier, choice
+ *     alike, search_s, link_s, searched, plans, measured, frontier, frontier_step_bytes,
+ *     frontier_complete, choice
  *
  * best: step_ms, clock_ms, memory_bytes, words, time, plan (the text of the plan file). */
 #include "cli/explain/json.h"
@@ -135,6 +136,8 @@ static Err fill(const PlanReport *r, Arena *temp, json_t *o)
     set(o, "measured", measured_json(r));
     TRY(rows_json(r->frontier, r->n_frontier, true, temp, &frontier));
     set(o, "frontier", frontier);
+    set(o, "frontier_step_bytes", json_integer((json_int_t)r->frontier_step));
+    set(o, "frontier_complete", json_boolean(!r->is_frontier_cut));
     if (r->n_choice > 0) TRY(row_json(&r->with_choice, temp, &choice));
     set(o, "choice", choice ? choice : json_null());
     if (r->choice && r->n_choice == 0) set_text(o, "no_choice", r->no_choice);

@@ -47,7 +47,9 @@ typedef struct {
     Objective objective;
     int n_rows, n_frontier;
     PlanRow row[MAX_PLAN_ROWS]; /* of the chosen number of ranks, the best first */
-    PlanRow frontier[MAX_PLAN_ROWS];
+    PlanRow *frontier;          /* [n_frontier]: of each number of ranks, by falling memory */
+    double frontier_step;       /* their limits are multiples of it; 0: any */
+    bool is_frontier_cut;    /* less memory than that of the last plan of some number is left out */
     int meshes, meshes_left; /* of the space; of these, not among the rows */
     double left_s;           /* a bound of the meshes that are not among the rows */
     int points;              /* of the space of the chosen number of ranks */

@@ -4,8 +4,10 @@
 
 #include "base/clock.h"
 #include "cli/plan/verb.h"
+#include "plan/search/limits.h"
 
-enum { FRONTIER_STEPS = 10 };
+/* Plans of a number of ranks; and, if layers differ, limits: then nearly each limit has a plan. */
+enum { MAX_FRONTIER_PLANS = 64, FRONTIER_STEPS = 32 };
 
 static void show_progress(void *context, const SearchCounts *counts)
 {
@@ -127,22 +129,6 @@ static Err search_limit(PlanVerb *v, PlanSearch *s, double limit, PlanRow *out, 
     return search_mixed(v, s, limit, out, found);
 }
 
-static Err search_frontier(PlanVerb *v, PlanSearch *s)
-{
-    PlanReport *r = &v->report;
-    for (int i = FRONTIER_STEPS - 1; i > 0 && r->n_frontier < MAX_PLAN_ROWS; i--) {
-        const double limit = r->limit_bytes * i / FRONTIER_STEPS;
-        const PlanRow *before = &r->frontier[r->n_frontier - 1];
-        PlanRow row;
-        bool found;
-        if (before->memory_bytes <= limit) continue; /* the plan before fits here too */
-        TRY(search_limit(v, s, limit, &row, &found));
-        if (!found) return OK;
-        r->frontier[r->n_frontier++] = row;
-    }
-    return OK;
-}
-
 /* The rows of a number of ranks: the best plan, then those of other meshes. */
 static void set_rows(const PlanSearch *s, const PlanRow *best, const PlanRanking *ranking,
                      PlanVerb *v)
@@ -168,6 +154,54 @@ static void loosen(const PlanSearch *s, PlanRow *row, bool *loose)
     row->alike_bound_s = row->alike_bound_s / s->excess;
 }
 
+typedef struct {
+    PlanVerb *v;
+    PlanSearch *s;
+    int first; /* row of the frontier */
+} FrontierWalk;
+
+/* Adds a row. A search of layers that differ has a gap: a plan that is no slower than those of
+ * higher limits takes their place. */
+static void add_to_frontier(PlanReport *r, int first, PlanRow row)
+{
+    while (r->n_frontier > first && r->frontier[r->n_frontier - 1].time.step_s >= row.time.step_s)
+        row.limit_bytes = r->frontier[--r->n_frontier].limit_bytes;
+    r->frontier[r->n_frontier++] = row;
+}
+
+static Err search_below(void *context, double limit, double *bytes, bool *found)
+{
+    const FrontierWalk *w = context;
+    bool loose;
+    PlanRow row;
+    TRY(search_limit(w->v, w->s, limit, &row, found));
+    if (!*found) return OK;
+    *bytes = row.memory_bytes;
+    loosen(w->s, &row, &loose);
+    add_to_frontier(&w->v->report, w->first, row);
+    return OK;
+}
+
+/* The best plans below the memory of the frontier's last row. */
+static Err search_frontier(PlanVerb *v, PlanSearch *s)
+{
+    PlanReport *r = &v->report;
+    FrontierWalk all = {v, s, r->n_frontier - 1};
+    const bool mixes = !v->flag.alike && plan_mixes(&s->space);
+    const double step = mixes ? r->limit_bytes / FRONTIER_STEPS : 0,
+                 below = r->frontier[all.first].memory_bytes - 1;
+    const LimitWalk walk = {.from_bytes = step > 0 ? floor(below / step) * step : below,
+                            .step_bytes = step,
+                            .most = MAX_FRONTIER_PLANS - 1,
+                            .search = search_below,
+                            .context = &all};
+    bool cut;
+    TRY(plan_walk_limits(&walk, &cut));
+    r->frontier_step = step;
+    r->is_frontier_cut = r->is_frontier_cut || cut;
+    return OK;
+}
+
 /* The best plans of one number of ranks; those of the best number become the rows. */
 static Err search_ranks(PlanVerb *v, int ranks)
 {
@@ -180,7 +214,7 @@ static Err search_ranks(PlanVerb *v, int ranks)
     bool found = ranking.n > 0, loose = false;
     if (found) best = row_of(&s, &ranking, 0, r->limit_bytes);
     TRY(search_mixed(v, &s, r->limit_bytes, &best, &found));
-    if (found && r->n_frontier < MAX_PLAN_ROWS) {
+    if (found) {
         loosen(&s, &best, &loose);
         r->frontier[r->n_frontier++] = best;
         if (r->n_rows == 0 || plan_objective(r, &best) < plan_objective(r, &r->row[0])) {
@@ -236,7 +270,8 @@ Err plan_search_all(PlanVerb *v)
     PlanReport *r = &v->report;
     const double start = now_s();
     r->n_rows = r->n_frontier = 0;
-    r->mixes = false;
+    r->mixes = r->is_frontier_cut = false;
+    TRY(ARENA_NEW(v->arena, v->n_ranks * MAX_FRONTIER_PLANS, &r->frontier));
     v->refused = NULL;
     v->line = progress_begin("planning", r->model->name, 0);
     Err err = OK;

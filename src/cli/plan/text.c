@@ -258,6 +258,7 @@ static Err measured_text(const PlanReport *r, Arena *temp, Text *out)
 static Err frontier_text(const PlanReport *r, Arena *temp, Text *out)
 {
     TextTable t;
+    char step[24];
     if (r->n_frontier < 2) return OK;
     TRY(table_open(&t, 6, r->n_frontier + 1, temp));
     for (int i = 0; i < 4; i++) table_right(&t, i);
@@ -282,8 +283,15 @@ static Err frontier_text(const PlanReport *r, Arena *temp, Text *out)
             table_cell(&t, "within %.1f%%", 100 * (1 - row->bound_s / row->time.step_s));
         table_cell(&t, "%s", words);
     }
-    text_add(out, "\nFRONTIER, the best plan for each limit of memory and number of ranks\n");
+    text_add(out,
+             "\nFRONTIER, the best plan from its memory up to a limit, for each number of ranks\n");
     table_text(&t, "  ", out);
+    if (r->frontier_step > 0)
+        text_add(
+            out,
+            "  limits in steps of %s; those of plans whose layers are alike, --alike, are exact\n",
+            text_bytes((int64_t)r->frontier_step, step));
+    if (r->is_frontier_cut) text_add(out, "  less memory than in the last rows is left out\n");
     return OK;
 }
 
