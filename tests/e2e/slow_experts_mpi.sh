@@ -25,6 +25,7 @@ keys() {
     for word in $1; do
         case $word in
         mixed | operators) ;;
+        tp_weights) keys+=("parallel.tp_weights=*.o_proj.*=whole") ;;
         rounds) keys+=(parallel.overflow=rounds) ;;
         sequence) keys+=(parallel.sequence=true) ;;
         dp_replicate=* | dp_shard=* | dp=* | tp=* | cp=* | pp=*) ranks=$((ranks * ${word#*=})) && keys+=("mesh.$word") ;;
