@@ -11,7 +11,7 @@ typedef enum { TRANSFER_TP, TRANSFER_CP, TRANSFER_DP, TRANSFER_PP } TransferAxis
 typedef struct {
     const char *name;
     CostRates rates;
-    double memory_bytes; /* of one device */
+    double memory_bytes; /* of one device, of those that have most */
     /* That memory is the host's, as a CPU's: it also holds offloaded frames and the copies that
      * checkpoints are written from. */
     bool host_memory;
@@ -40,6 +40,19 @@ typedef struct {
 static inline double cluster_launch_s(const Cluster *c, int members)
 {
     return c->host_launch_s + c->host_member_s * (members - 1);
+}
+
+/* Local. True if some nodes have devices of their own. */
+static inline bool cluster_has_devices(const Cluster *c)
+{
+    return c->rates.nodes && c->rates.nodes->n_devices > 0;
+}
+
+/* Local. The memory of a rank's device. */
+static inline double cluster_memory_bytes(const Cluster *c, int rank)
+{
+    const double own = cost_device(&c->rates, rank).memory_bytes;
+    return own > 0 ? own : c->memory_bytes;
 }
 
 #endif

@@ -32,13 +32,21 @@ typedef struct {
     const char *name; /* "node"; NULL: it has none */
 } CostLink;
 
-/* Nodes of a machine whose links are not all alike and their order. Nodes are blocks of level 0. */
+/* The devices of a node that differ from those of the fastest one. */
+typedef struct {
+    double speed;        /* work takes its seconds / speed: in (0, 1] */
+    double memory_bytes; /* of one device; 0: as of the cluster */
+} CostDevice;
+
+/* Nodes of a machine that are not all alike and their order. Nodes are blocks of level 0. */
 enum { MAX_CLUSTER_NODES = 256 };
 typedef struct {
     int n, n_links;       /* n: nodes that a link names; those after them have the levels' links */
     const CostLink *link; /* [n_links]: no faster than the level that connects their nodes */
     const uint8_t
-        *between; /* [n][n]: 1 + index of the link between two nodes; 0: that of the level */
+        *between;  /* [n][n]: 1 + index of the link between two nodes; 0: that of the level */
+    int n_devices; /* nodes after these have speed 1 */
+    const CostDevice *device; /* [n_devices]: of one node each */
     int n_at;
     const int *at; /* [n_at]: the node on which the i-th block of ranks is; NULL: the i-th */
 } CostNodes;
@@ -181,6 +189,11 @@ double cost_curve_at(const CostCurve *c, double x);
 double cost_grid_at(const CostGrid *g, const CostTiles *t, double m, double n, double k);
 /* Local. The largest of these rates. */
 double cost_grid_most(const CostGrid *g, const CostTiles *t);
+
+/* Local. The device of a rank, by the order of the nodes. */
+CostDevice cost_device(const CostRates *r, int rank);
+/* Local. The sum of the speeds of ranks 0 to ranks - 1. */
+double cost_speeds(const CostRates *r, int ranks);
 
 /* ---- transfers ---- */
 

@@ -1,4 +1,4 @@
-/* nodes.c -- links between single nodes, and the order of the nodes.
+/* nodes.c -- links between single nodes, their devices, and the order of the nodes.
  *
  *     blocks of ranks    0     1     2     3         ranks 0-7, 8-15, ...
  *     at                 0     2     1     3         the second block runs on node 2
@@ -9,6 +9,22 @@ static int node_of(const CostRates *r, int rank)
 {
     const int block = rank / r->level[0].ranks;
     return r->nodes->at && block < r->nodes->n_at ? r->nodes->at[block] : block;
+}
+
+CostDevice cost_device(const CostRates *r, int rank)
+{
+    const CostDevice plain = {.speed = 1};
+    if (!r->nodes || r->nodes->n_devices == 0) return plain;
+    const int node = node_of(r, rank);
+    return node < r->nodes->n_devices ? r->nodes->device[node] : plain;
+}
+
+double cost_speeds(const CostRates *r, int ranks)
+{
+    double sum = 0;
+    if (!r->nodes || r->nodes->n_devices == 0) return ranks;
+    for (int i = 0; i < ranks; i++) sum += cost_device(r, i).speed;
+    return sum;
 }
 
 int64_t cost_position(const CostRates *r, int rank)

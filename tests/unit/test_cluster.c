@@ -71,7 +71,9 @@ static const char full[] =
     "  - {kind: all-gather, members: 8, level: world, inside: 4, bytes: [1, 10], us: [20, 30]}\n"
     "pairs: {ranks: 3, latency_us: [3, 4, 5], gbps: [8, 9, 7]}\n"
     "node_links:\n  - {nodes: [4, 0], latency_us: 3, gbps: 1}\n"
-    "  - {islands: [[0], [1, 3]], latency_us: 4, gbps: 2}\n";
+    "  - {islands: [[0], [1, 3]], latency_us: 4, gbps: 2}\n"
+    "node_devices:\n  - {nodes: [5, 2], speed: 0.25, memory_gib: 1.5}\n"
+    "  - {nodes: [0], speed: 0.5}\n";
 
 static void check_full(const Cluster *c)
 {
@@ -110,8 +112,16 @@ static double node_gbps(const CostNodes *n, int a, int b)
     return link ? 1e-9 * n->link[link - 1].Bps : 0;
 }
 
+static bool has_device(const CostNodes *n, int node, double speed, double gib)
+{
+    return n->device[node].speed == speed && n->device[node].memory_bytes == gib * 0x1p30;
+}
+
 static void check_nodes(const CostNodes *n)
 {
+    assert_int_equal(n->n_devices, 6);
+    assert_true(has_device(n, 0, 0.5, 0) && has_device(n, 1, 1, 0) && has_device(n, 4, 1, 0));
+    assert_true(has_device(n, 2, 0.25, 1.5) && has_device(n, 5, 0.25, 1.5));
     assert_int_equal(n->n, 5);
     assert_true(node_gbps(n, 0, 4) == 1 && node_gbps(n, 0, 1) == 2 && node_gbps(n, 3, 0) == 2);
     assert_true(node_gbps(n, 1, 3) == 0 && node_gbps(n, 0, 2) == 0 && node_gbps(n, 4, 1) == 0);
@@ -174,7 +184,17 @@ static void faults_of_optional_keys_are_refused(void **state)
         {"[[0], [1, 3]]", "[0, 1]", "is not a list of nodes"},
         {"latency_us: 4, gbps: 2", "latency_us: 4, gbps: 14", "is faster than that of their level"},
         {"latency_us: 4, gbps: 2", "latency_us: 1, gbps: 2", "is faster than that of their level"},
-        {"latency_us: 4, gbps: 2", "gbps: 2", "node_links has no latency_us; add it"}};
+        {"latency_us: 4, gbps: 2", "gbps: 2", "node_links has no latency_us; add it"},
+        {"speed: 0.25", "speed: 1.25",
+         "speed 1.25 is above 1, that of the fastest nodes; write the rates of the fastest in"},
+        {"speed: 0.25", "speed: 0", "speed: \"0\" is not a number above 0"},
+        {"speed: 0.25, ", "", "node_devices has no speed; add it"},
+        {"memory_gib: 1.5", "memory_gib: 2.5", "memory_gib 2.5 is above the 2 of `device`"},
+        {"memory_gib: 1.5", "memory_gb: 1.5", "the key \"memory_gb\""},
+        {"nodes: [0], speed", "nodes: [2], speed", "node_devices: node 2 is there twice"},
+        {"nodes: [0], speed", "nodes: [0.5], speed", "node_devices: 0.5 is no node"},
+        {"nodes: [0], speed", "nodes: 0, speed", "node_devices: is not a list of nodes"},
+        {"nodes: [0], speed", "speed", "node_devices has no nodes; add it"}};
     (void)state;
     for (size_t i = 0; i < sizeof fault / sizeof *fault; i++)
         expect_refused_in(full, fault[i][0], fault[i][1], fault[i][2]);
@@ -184,7 +204,7 @@ static void faults_of_optional_keys_are_refused(void **state)
 static void expect_refused_in(const char *whole, const char *from, const char *to,
                               const char *message)
 {
-    char text[2048];
+    char text[4096];
     Arena arena;
     Cluster c = {.name = "untouched"};
     const char *at = strstr(whole, from);
@@ -314,12 +334,12 @@ static void documented_files_are_read(void **state)
     const char *first = strstr(text, "{ranks: 8");
     assert_non_null(first);
     text_add(&t, "%.*s{level: node, %s", (int)(first - text), text, first + 1);
-    rest = add_block(rest, &t);
-    add_block(rest, &t);
+    for (int i = 0; i < 3; i++) rest = add_block(rest, &t);
     DO(text_done(&t, &text));
     DO(read_text(text, &arena, &c));
     assert_int_equal(c.rates.n_tables, 1);
     assert_int_equal(c.rates.nodes->n_links, 2);
+    assert_int_equal(c.rates.nodes->n_devices, 8);
     arena_close(&arena);
 }
 

@@ -180,16 +180,16 @@ static Err read_slowdown(const ClusterReader *r, const yaml_node_t *map, Cluster
 
 static Err read_root(const ClusterReader *r, Cluster *c)
 {
-    static const char *const keys[] = {"name",        "overlap",    "device",
-                                       "links",       "slowdown",   "collectives",
-                                       "share_links", "node_links", "pairs"};
+    static const char *const keys[] = {"name",     "overlap",     "device",      "links",
+                                       "slowdown", "collectives", "share_links", "node_links",
+                                       "pairs",    "node_devices"};
     const yaml_node_t *root = yaml_document_get_root_node(r->doc);
     if (!root)
         return err_fail(ERR_CONFIG,
                         "%s: is empty; a cluster file has name, overlap, device "
                         "and links",
                         r->path);
-    TRY(cluster_keys(r, root, "the file", keys, 4, 5));
+    TRY(cluster_keys(r, root, "the file", keys, 4, 6));
     const yaml_node_t *share = cluster_value(r, root, "share_links");
     const char *name = cluster_scalar(cluster_value(r, root, "name"));
     if (!name || !*name)
@@ -202,6 +202,7 @@ static Err read_root(const ClusterReader *r, Cluster *c)
     TRY(read_slowdown(r, cluster_value(r, root, "slowdown"), c));
     TRY(cluster_pairs(r, cluster_value(r, root, "pairs"), &c->rates));
     TRY(cluster_node_links(r, cluster_value(r, root, "node_links"), &c->rates));
+    TRY(cluster_node_devices(r, cluster_value(r, root, "node_devices"), c));
     return cluster_collectives(r, cluster_value(r, root, "collectives"), &c->rates);
 }
 

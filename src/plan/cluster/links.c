@@ -12,30 +12,38 @@ typedef struct {
     int n; /* nodes that are named */
 } LinkReader;
 
-static Err node_number(LinkReader *l, const yaml_node_t *n, int *out)
+static Err node_number(const ClusterReader *r, const yaml_node_t *n, const char *where, int *out)
 {
     double x = 0;
     ClusterNumber number = {.key = "a node", .unit = 1, .to = &x, .may_be_zero = true};
-    TRY(cluster_number(l->file, n, &number));
+    TRY(cluster_number(r, n, &number));
     *out = (int)x;
     if (x != (double)*out || *out >= MAX_CLUSTER_NODES)
-        return err_fail(ERR_CONFIG, "%s:%d: node_links: %g is no node; nodes are 0 to %d",
-                        l->file->path, (int)n->start_mark.line + 1, x, MAX_CLUSTER_NODES - 1);
-    if (*out >= l->n) l->n = *out + 1;
+        return err_fail(ERR_CONFIG, "%s:%d: %s: %g is no node; nodes are 0 to %d", r->path,
+                        (int)n->start_mark.line + 1, where, x, MAX_CLUSTER_NODES - 1);
     return OK;
 }
 
-/* The nodes of a list. */
-static Err node_list(LinkReader *l, const yaml_node_t *list, int node[MAX_CLUSTER_NODES], int *n)
+Err cluster_nodes(const ClusterReader *r, const yaml_node_t *list, const char *where,
+                  int node[MAX_CLUSTER_NODES], int *n)
 {
     if (list->type != YAML_SEQUENCE_NODE)
-        return cluster_refuse(l->file, list, "node_links", "is not a list of nodes, as [0, 1]");
+        return cluster_refuse(r, list, where, "is not a list of nodes, as [0, 1]");
     const yaml_node_item_t *first = list->data.sequence.items.start;
     const int64_t count = list->data.sequence.items.top - first;
     if (count < 1 || count > MAX_CLUSTER_NODES)
-        return cluster_refuse(l->file, list, "node_links", "a list has 1 to 256 nodes");
+        return cluster_refuse(r, list, where, "a list has 1 to 256 nodes");
     for (*n = 0; *n < (int)count; ++*n)
-        TRY(node_number(l, yaml_document_get_node(l->file->doc, first[*n]), &node[*n]));
+        TRY(node_number(r, yaml_document_get_node(r->doc, first[*n]), where, &node[*n]));
+    return OK;
+}
+
+/* The nodes of a list, which a link names. */
+static Err node_list(LinkReader *l, const yaml_node_t *list, int node[MAX_CLUSTER_NODES], int *n)
+{
+    TRY(cluster_nodes(l->file, list, "node_links", node, n));
+    for (int i = 0; i < *n; i++)
+        if (node[i] >= l->n) l->n = node[i] + 1;
     return OK;
 }
 

@@ -4,6 +4,7 @@
  *     node.c       numbers, lists and maps of YAML, with errors that name file and line
  *     tables.c     tables of kernels and collectives
  *     links.c      links between single nodes
+ *     devices.c    devices of single nodes
  *     write.c      the text of a file */
 #ifndef PLAN_CLUSTER_PARTS_H
 #define PLAN_CLUSTER_PARTS_H
@@ -60,5 +61,10 @@ Err cluster_collectives(const ClusterReader *r, const yaml_node_t *list, CostRat
 Err cluster_pairs(const ClusterReader *r, const yaml_node_t *map, CostRates *rates);
 /* Local. Links between nodes that are slower than their level; list may be NULL. */
 Err cluster_node_links(const ClusterReader *r, const yaml_node_t *list, CostRates *rates);
+/* Local. Devices of nodes that are slower than `device`; list may be NULL. */
+Err cluster_node_devices(const ClusterReader *r, const yaml_node_t *list, Cluster *c);
+/* Local. A list of 1 to MAX_CLUSTER_NODES numbers of nodes; `where` is its key. */
+Err cluster_nodes(const ClusterReader *r, const yaml_node_t *list, const char *where,
+                  int node[MAX_CLUSTER_NODES], int *n);
 
 #endif

@@ -175,6 +175,31 @@ static void node_links_text(Text *t, const CostNodes *n)
         }
 }
 
+static bool same_device(const CostDevice *a, const CostDevice *b)
+{
+    return a->speed == b->speed && a->memory_bytes == b->memory_bytes;
+}
+
+/* A line for each kind of device. */
+static void node_devices_text(Text *t, const CostNodes *n)
+{
+    const CostDevice plain = {.speed = 1};
+    bool any = false;
+    for (int i = 0; n && i < n->n_devices; i++) {
+        const CostDevice *d = &n->device[i];
+        bool is_new = !same_device(d, &plain);
+        for (int k = 0; k < i && is_new; k++) is_new = !same_device(d, &n->device[k]);
+        if (!is_new) continue;
+        text_add(t, "%s  - {nodes: [%d", any ? "" : "node_devices:\n", i);
+        for (int k = i + 1; k < n->n_devices; k++)
+            if (same_device(d, &n->device[k])) text_add(t, ", %d", k);
+        text_add(t, "], speed: %.6g", d->speed);
+        if (d->memory_bytes > 0) text_add(t, ", memory_gib: %.6g", d->memory_bytes / 0x1p30);
+        text_add(t, "}\n");
+        any = true;
+    }
+}
+
 void cluster_text(const Cluster *c, Text *t)
 {
     const CostRates *r = &c->rates;
@@ -190,5 +215,6 @@ void cluster_text(const Cluster *c, Text *t)
     for (int i = 0; i < r->n_levels; i++) link_text(t, &r->level[i], i == r->n_levels - 1);
     pairs_text(t, r->pairs);
     node_links_text(t, r->nodes);
+    node_devices_text(t, r->nodes);
     collectives_text(t, r);
 }
