@@ -66,6 +66,7 @@ typedef struct {
 /* A tape while it is played. */
 typedef struct {
     const ClockTape *tape;
+    double speed; /* of the rank's device */
     int at;
     double now_s, host_s; /* of the device's compute queue; of the host, which launches */
     double spent[N_TIMES], path[N_TIMES];
@@ -106,7 +107,7 @@ Err clock_price(StepClock *c, const ClockPrice *p, int32_t *out);
 int clock_find_work(const StepClock *c, const CostWork *work);
 /* Local. The collectives that a transfer of the channel is made of. */
 double clock_calls(const StepClock *c, const ClockChannel *k);
-/* Local. The seconds of all prices on a cluster. */
+/* Local. The seconds of all prices on a cluster, work on a device of speed 1. */
 void clock_price_all(const StepClock *c, const Cluster *cluster, double *seconds);
 /* Local. The axes along which ranks have equal shapes. */
 unsigned clock_equal_axes(const ClockInput *in);
@@ -115,6 +116,8 @@ unsigned clock_equal_axes(const ClockInput *in);
 Err clock_assign(StepClock *c, unsigned shared);
 /* Local. Appends the events of a rank's step. `temp` holds the program and is used for tables. */
 Err clock_record(StepClock *c, const LinkedProgram *lp, Arena *temp, ClockTape *tape);
+/* Local. The seconds of an event's work or transfer on the player's device. */
+double clock_seconds(const StepClock *c, const TapePlayer *p, const ClockEvent *e);
 /* Local. After a play: sets the shares of all channels for the next. */
 Err clock_find_shares(StepClock *c);
 /* Local. Reports spans of the tape that is played, if the clock is watched. */

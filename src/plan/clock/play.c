@@ -80,7 +80,7 @@ static Err play_begin(StepClock *c, TapePlayer *p, const ClockEvent *e)
 {
     ClockChannel *k = &c->channel[e->channel];
     const bool hides = overlaps(c, k);
-    double seconds = c->seconds[e->price];
+    double seconds = clock_seconds(c, p, e);
     TRY(reserve_flight(c, k, e->number));
     if (e->number >= k->n) k->n = e->number + 1;
     ClockFlight *f = &k->flight[e->number];
@@ -164,7 +164,7 @@ static Err play_wait(const StepClock *c, TapePlayer *p, const ClockEvent *e)
 /* A kernel starts after the one before it, and after its launch. */
 static Err play_work(const StepClock *c, TapePlayer *p, const ClockEvent *e)
 {
-    const double seconds = c->seconds[e->price];
+    const double seconds = clock_seconds(c, p, e);
     const int launches = 1 + (e->time == TIME_ATTENTION ? c->in->attention_launches : 0);
     p->host_s += launches * c->cluster->host_launch_s;
     const double late = p->host_s > p->now_s ? p->host_s - p->now_s : 0;
@@ -239,7 +239,9 @@ static void rewind_channels(StepClock *c)
 static Err play_once(StepClock *c)
 {
     rewind_channels(c);
-    for (int i = 0; i < c->n_tapes; i++) c->player[i] = (TapePlayer){.tape = &c->tape[i]};
+    for (int i = 0; i < c->n_tapes; i++)
+        c->player[i] = (TapePlayer){
+            .tape = &c->tape[i], .speed = cost_device(&c->cluster->rates, c->tape[i].rank).speed};
     for (bool done = false; !done;) {
         bool moved = false;
         done = true;

@@ -71,6 +71,12 @@ static double transfer_seconds(const StepClock *c, const CostRates *r, const Clo
     return calls * cost_transfer_seconds(r, p->kind, group, bytes * p->bytes / calls);
 }
 
+double clock_seconds(const StepClock *c, const TapePlayer *p, const ClockEvent *e)
+{
+    const bool works = c->price[e->price].channel < 0; /* copies to and from the host, too */
+    return works ? c->seconds[e->price] / p->speed : c->seconds[e->price];
+}
+
 void clock_price_all(const StepClock *c, const Cluster *cluster, double *seconds)
 {
     for (int i = 0; i < c->n_prices; i++) {

@@ -28,7 +28,7 @@ static Err report(const StepClock *c, const ClockSpan *s)
 /* A kernel that has just ended; before it, the queue waited for its launch. */
 Err clock_span_work(const StepClock *c, const TapePlayer *p, const ClockEvent *e, double late_s)
 {
-    const double start = p->now_s - c->seconds[e->price];
+    const double start = p->now_s - clock_seconds(c, p, e);
     if (!c->watch) return OK;
     ClockSpan s = span_of(p, e), late = s;
     s.op = (int)c->price[e->price].work.op;
