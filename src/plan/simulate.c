@@ -56,11 +56,22 @@ static Err add_up(Simulation *s)
     return OK;
 }
 
+/* Classes are sorted by their first ranks: puts their numbers in place of these. */
+static void number_classes(Simulation *s)
+{
+    int n = 0;
+    for (int rank = 0; s->class_of && rank < s->mesh->world; rank++) {
+        const int first = s->class_of[rank];
+        s->class_of[rank] = first == rank ? n++ : s->class_of[first];
+    }
+}
+
 Err simulate(const SimulateInput *in, Arena *arena, Arena *temp, Simulation *out)
 {
     Simulation s = {.mesh = in->mesh};
     TRY(simulate_classes(in, arena, temp, &s));
     qsort(s.class, (size_t)s.n, sizeof *s.class, by_first);
+    number_classes(&s);
     TRY(add_up(&s));
     *out = s;
     return OK;

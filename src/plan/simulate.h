@@ -57,6 +57,7 @@ typedef struct {
     int n;
     RankClass *class; /* [n], by first rank */
     int greatest;     /* index of the class that needs most memory */
+    int *class_of;    /* [world]: the class of each rank; NULL: not asked for */
     Traffic traffic;  /* by all ranks together */
     double flops, flops_recomputed;
     int64_t compiled; /* number of programs compiled for this */
@@ -68,6 +69,7 @@ typedef struct {
     /* The first of several replicas saves, so it is a class of its own. */
     SaveMemory save;
     bool validates; /* run.valid_every > 0 */
+    bool each_rank; /* fills Simulation.class_of */
     /* Called after each stage; NULL: not called. */
     void (*progress)(void *context, int stages_done, int stages);
     void *context;
@@ -78,7 +80,8 @@ Err count_rank(const LinkedProgram *lp, RankCount *out);
 /* Local. Counts all ranks of the mesh. The result is in `arena`; `temp` is another arena and is
  * rewound. */
 Err simulate(const SimulateInput *in, Arena *arena, Arena *temp, Simulation *out);
-/* Local. Finds and counts the classes: out->class, out->n, out->compiled (simulate_classes.c). */
+/* Local. Finds and counts the classes: out->class, out->n, out->compiled (simulate_classes.c).
+ * out->class_of has the first rank of each rank's class. */
 Err simulate_classes(const SimulateInput *in, Arena *arena, Arena *temp, Simulation *out);
 
 #endif

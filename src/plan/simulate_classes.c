@@ -44,6 +44,8 @@ typedef struct {
 typedef struct {
     int first, last; /* lowest and highest rank, with coordinate 0 on the axes not refined yet */
     int64_t ranks;   /* product over the refined axes */
+    const uint64_t *key[MAX_AXES]; /* of each coordinate of a refined axis; NULL: size 1 */
+    uint64_t is[MAX_AXES];         /* of the coordinates that are in the set */
 } RankSet;
 
 static uint64_t mix(uint64_t hash, uint64_t value)
@@ -318,6 +320,15 @@ static Err count_one(const Classifier *c, int rank, RankCount *out)
     return OK;
 }
 
+static bool has_rank(const Classifier *c, const RankSet *set, int rank)
+{
+    for (int axis = 0; axis < c->view->n_axes; axis++)
+        if (set->key[axis] &&
+            set->key[axis][mesh_part(c->in->mesh, VIEW_DENSE, 1u << axis, rank)] != set->is[axis])
+            return false;
+    return true;
+}
+
 static Err add_class(Classifier *c, const RankSet *set)
 {
     Simulation *s = c->out;
@@ -331,6 +342,8 @@ static Err add_class(Classifier *c, const RankSet *set)
     }
     RankClass *k = &s->class[s->n++];
     *k = (RankClass){.first = set->first, .last = set->last, .ranks = set->ranks};
+    for (int rank = 0; s->class_of && rank < c->in->mesh->world; rank++)
+        if (has_rank(c, set, rank)) s->class_of[rank] = set->first;
     TRY(count_one(c, k->first, &k->count));
     if (k->last == k->first) return OK;
     TRY(count_one(c, k->last, &last));
@@ -376,6 +389,8 @@ static Err refine(Classifier *c, int taken, const RankSet *set)
         next.first = mesh_move(mesh, VIEW_DENSE, 1u << axis, at, set->first);
         next.last = mesh_move(mesh, VIEW_DENSE, 1u << axis, last, set->last);
         next.ranks *= n;
+        next.key[axis] = key;
+        next.is[axis] = key[at];
         TRY(refine(c, taken + 1, &next));
         if (taken == 0 && c->in->progress) c->in->progress(c->in->context, at + 1, size);
     }
@@ -411,5 +426,6 @@ Err simulate_classes(const SimulateInput *in, Arena *arena, Arena *temp, Simulat
     TRY(ARENA_NEW(arena, c.cap_known, &c.known));
     TRY(share(&c));
     out->shared = c.shared;
-    return refine(&c, 0, &(RankSet){0, 0, 1});
+    if (in->each_rank) TRY(ARENA_NEW(arena, in->mesh->world, &out->class_of));
+    return refine(&c, 0, &(RankSet){.ranks = 1});
 }

@@ -50,7 +50,8 @@ static Simulation simulated(Fixture *fixture, const JobSettings *set, Mesh *mesh
 {
     Simulation s;
     must(mesh_sized(&set->parallel.mesh, mesh));
-    const SimulateInput in = {.job = set, .mesh = mesh, .save = SAVE_MEMORY_SNAPSHOT};
+    const SimulateInput in = {
+        .job = set, .mesh = mesh, .save = SAVE_MEMORY_SNAPSHOT, .each_rank = true};
     must(simulate(&in, &fixture->arena, &fixture->temp, &s));
     return s;
 }
@@ -93,6 +94,7 @@ static void check_every_rank(Fixture *fixture, const JobSettings *set)
             if (counts_alike(&s.class[i].count, &count)) at = i; /* the first equal class */
         if (at < 0) fail_msg("rank %d of %d is like no class", rank, mesh.world);
         found[at]++;
+        assert_true(counts_alike(&s.class[s.class_of[rank]].count, &count));
         flops += count.flops;
         if (most < count.total_bytes) most = count.total_bytes;
         for (int i = 0; i < count.traffic.n; i++)

@@ -145,6 +145,52 @@ static void time_on_a_cluster(void **state)
     assert_printed("other stages: bubble, transfers");
 }
 
+/* Two stages on nodes of one rank; the second node is slower, and has room for the first stage
+ * alone in the second case. */
+static void nodes_have_devices(void **state)
+{
+    static const char file[] = "build/test_simulate_devices.yaml";
+    static const char *const runs[] = {"mesh.nodes=0,1", "mesh.nodes=1,0"};
+    double gib[2], step[2];
+    (void)state;
+    for (int i = 0; i < 4; i++) { /* alike, to read the memory of both stages; then not */
+        char line[512];
+        FILE *from = fopen("share/clusters/a100-sxm.yaml", "r"), *to = fopen(file, "w");
+        assert_true(from && to);
+        while (fgets(line, sizeof line, from)) {
+            char *ranks = strstr(line, "{ranks: 8,");
+            if (ranks) ranks[strlen("{ranks: ")] = '1';
+            fputs(line, to);
+        }
+        fputs("node_devices:\n", to);
+        if (i < 2) /* the memory of one node is tiny, so `fullest` is its rank */
+            fprintf(to, "  - {nodes: [%d], speed: 1, memory_gib: 1e-6}\n", i);
+        else
+            fprintf(to, "  - {nodes: [1], speed: 0.5, memory_gib: %.12g}\n",
+                    0.5 * (gib[0] + gib[1]));
+        assert_true(!fclose(from) && !fclose(to));
+        assert_int_equal(run_simulate(1, "--json", "--cluster", file, "mesh.pp=2",
+                                      "parallel.split=1,4", runs[i > 2], NULL),
+                         0);
+        json_t *all = parsed();
+        if (i < 2) {
+            assert_int_equal(number(all, "fullest"), i);
+            gib[i] = (double)number(all, "peak_bytes") / 0x1p30;
+        } else {
+            step[i - 2] = real(all, "step_ms");
+            assert_true(json_is_true(json_object_get(all, "fits")) == (i == 3));
+            assert_int_equal(number(all, "fullest"), i == 3 ? 0 : 1);
+        }
+        json_decref(all);
+    }
+    assert_true(gib[0] < 0.8 * gib[1] && step[1] < 0.9 * step[0]);
+    assert_int_equal(
+        run_simulate(1, "--cluster", file, "mesh.pp=2", "parallel.split=1,4", runs[0], NULL), 0);
+    assert_printed("does NOT fit");
+    assert_printed("too much on rank 1");
+    remove(file);
+}
+
 /* A file that a test reads back and removes. */
 static char *take_file(const char *path)
 {
@@ -294,6 +340,7 @@ int main(void)
         cmocka_unit_test(validation_counts),
         cmocka_unit_test(tables_add_up),
         cmocka_unit_test(time_on_a_cluster),
+        cmocka_unit_test(nodes_have_devices),
         cmocka_unit_test(trace_of_a_step),
         cmocka_unit_test(picture_of_a_step),
         cmocka_unit_test(work_follows_the_tokens),

@@ -1,12 +1,13 @@
 /* json.c -- a simulation as one JSON object, keys in the order in which they are set.
  *
  *     version, sheaf, model, mesh, ranks, context, classes, greatest, sent, flops,
- *     flops_recomputed, cluster, step_ms, tokens_per_s, mfu, peak_bytes, fits, breakdown,
- *     critical_path
+ *     flops_recomputed, cluster, step_ms, tokens_per_s, mfu, peak_bytes, fits, fullest,
+ *     breakdown, critical_path
  *
  * A class has: first, last, ranks, memory, sent, flops, flops_recomputed. Numbers are integers.
  * cluster and the keys after it are there with --cluster only; mfu is null if the cluster has no
- * peak. breakdown and critical_path are milliseconds by kind of time, which add up to step_ms. */
+ * peak. On a cluster with node_devices, fullest is the rank that has the least memory left, and
+ * peak_bytes are its own. breakdown and critical_path are milliseconds by kind of time, which add up to step_ms. */
 #include <jansson.h>
 #include "cli/context_text.h"
 #include "cli/explain/explain.h"
@@ -87,12 +88,14 @@ static json_t *times_json(const double *seconds)
 static void add_time(json_t *o, const SimulationReport *s)
 {
     const double mfu = simulated_mfu(s);
+    const SimulatedFit fit = simulated_fit(s);
     set(o, "cluster", json_string(s->cluster->name));
     set(o, "step_ms", json_real(1e3 * s->time.step_s));
     set(o, "tokens_per_s", json_real((double)s->time.tokens / s->time.step_s));
     set(o, "mfu", mfu < 0 ? json_null() : json_real(mfu));
-    set_bytes(o, "peak_bytes", (size_t)(simulated_excess(s) + s->cluster->memory_bytes));
-    set(o, "fits", json_boolean(simulated_excess(s) <= 0));
+    set_bytes(o, "peak_bytes", (size_t)fit.bytes);
+    set(o, "fits", json_boolean(fit.bytes <= fit.limit_bytes));
+    if (s->all.class_of) set_count(o, "fullest", fit.rank);
     set(o, "breakdown", times_json(s->time.spent_s));
     set(o, "critical_path", times_json(s->time.path_s));
 }

@@ -84,9 +84,13 @@ static Err simulate_config(Config *config, const SimulateFlags *flags, Arena *ar
     TRY(job_mesh(&settings, &mesh));
     TRY(count_parameters(&settings, temp, &s.parameters));
     ProgressLine line = progress_begin("simulating", model.name, 0);
-    const SimulateInput in = {
-        &settings,      &mesh, save_memory(config->run_save_every), config->run_valid_every > 0,
-        progress_parts, &line};
+    const SimulateInput in = {.job = &settings,
+                              .mesh = &mesh,
+                              .save = save_memory(config->run_save_every),
+                              .validates = config->run_valid_every > 0,
+                              .each_rank = s.cluster && cluster_has_devices(s.cluster),
+                              .progress = progress_parts,
+                              .context = &line};
     const Err err = simulate(&in, arena, temp, &s.all);
     progress_end(&line);
     TRY(err);

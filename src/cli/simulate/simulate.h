@@ -16,11 +16,15 @@ typedef struct {
     StepTime time;
 } SimulationReport;
 
-/* Local. mfu: model flops over the peak of all devices; negative if the cluster gives no peak. */
+/* Local. mfu: model flops over the peak of all devices, each times its speed; negative if the
+ * cluster gives no peak. */
 double simulated_mfu(const SimulationReport *s);
-/* Local. Bytes of the rank that needs most beyond the memory of a device; at most 0: it fits. Host
- * memory does not count. */
-double simulated_excess(const SimulationReport *s);
+/* The rank that needs most beyond the memory of its device. Host memory does not count. */
+typedef struct {
+    int rank;
+    double bytes, limit_bytes; /* bytes <= limit_bytes: each rank fits */
+} SimulatedFit;
+SimulatedFit simulated_fit(const SimulationReport *s);
 void simulate_time_text(const SimulationReport *s, Text *out); /* time.c */
 
 /* Local. Play the step again and write it to a new file: as a timeline, as a picture. */

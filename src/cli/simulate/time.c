@@ -1,32 +1,44 @@
 /* time.c -- the predicted time of a step as text. */
 #include "cli/simulate/simulate.h"
 
-#include "base/math.h"
+#include <math.h>
 
 double simulated_mfu(const SimulationReport *s)
 {
     const double peak = s->cluster->peak_flops_per_s[s->settings->dtype];
     if (peak <= 0) return -1;
-    return s->time.model_flops / (s->time.step_s * peak * s->mesh->world);
+    return s->time.model_flops /
+           (s->time.step_s * peak * cost_speeds(&s->cluster->rates, s->mesh->world));
 }
 
-double simulated_excess(const SimulationReport *s)
+SimulatedFit simulated_fit(const SimulationReport *s)
 {
-    size_t most = 0;
-    for (int i = 0; i < s->all.n; i++)
-        most = max_size(most, rank_count_bytes(&s->all.class[i].count, s->cluster->host_memory));
-    return (double)most - s->cluster->memory_bytes;
+    const Cluster *c = s->cluster;
+    SimulatedFit worst = {.limit_bytes = (double)INFINITY};
+    const int n = s->all.class_of ? s->mesh->world : s->all.n;
+    for (int i = 0; i < n; i++) {
+        const RankClass *k = &s->all.class[s->all.class_of ? s->all.class_of[i] : i];
+        const int rank = s->all.class_of ? i : k->first;
+        const SimulatedFit fit = {rank, (double)rank_count_bytes(&k->count, c->host_memory),
+                                  cluster_memory_bytes(c, rank)};
+        if (fit.bytes - fit.limit_bytes > worst.bytes - worst.limit_bytes) worst = fit;
+    }
+    return worst;
 }
 
+/* On devices that differ, the rank that has the least memory left. */
 static void fit_text(const SimulationReport *s, Text *t)
 {
-    const double excess = simulated_excess(s);
+    const SimulatedFit fit = simulated_fit(s);
+    const double excess = fit.bytes - fit.limit_bytes;
     char a[24], b[24], c[24];
-    text_bytes((int64_t)(excess + s->cluster->memory_bytes), a);
-    text_bytes((int64_t)s->cluster->memory_bytes, b);
+    text_bytes((int64_t)fit.bytes, a);
+    text_bytes((int64_t)fit.limit_bytes, b);
     text_bytes((int64_t)(excess > 0 ? excess : -excess), c);
-    text_add(t, "  %-16s %12s of %s: %s, %s %s\n", "memory", a, b,
+    text_add(t, "  %-16s %12s of %s: %s, %s %s", "memory", a, b,
              excess > 0 ? "does NOT fit" : "fits", c, excess > 0 ? "too much" : "free");
+    if (s->all.class_of) text_add(t, " on rank %d", fit.rank);
+    text_add(t, "\n");
 }
 
 /* A kind of time is printed if it is more than nothing. */
