@@ -2,32 +2,48 @@
  *
  * Two dynamic programs over (chunks left, first unit left): the first finds the least possible cost
  * of the most expensive chunk, the second the least sum of squares among all splits within that
- * cost. An even split is a split by cost in which a layer costs 1. */
+ * cost. A chunk costs the sum of its units over its speed, and may have a limit of units. An even
+ * split is a split by cost in which a layer costs 1. */
 #include "schedule/chunks.h"
 
+#include <math.h>
 #include <string.h>
 #include "schedule/action.h"
 
 typedef struct {
     int units, chunks;
     const double *before; /* [units + 1]: the cost of all units before this one */
+    const double *speed;  /* [chunks]; NULL: 1 */
+    const int16_t *most;  /* [chunks]; NULL: any */
     double *best;         /* [chunks + 1][units + 1]: least cost or sum of the units from here on */
     int16_t *end;         /* [chunks + 1][units + 1]: the end of the first of these chunks */
 } ChunkSearch;
 
-static double sum(const ChunkSearch *s, int from, int to)
+/* The cost of the first of `left` chunks. */
+static double sum(const ChunkSearch *s, int left, int from, int to)
 {
-    return s->before[to] - s->before[from];
+    const double cost = s->before[to] - s->before[from];
+    return s->speed ? cost / s->speed[s->chunks - left] : cost;
 }
 
-/* The last end of a chunk from `from` on, of those from `first` to `last`, that costs at most
- * `most`; below `first` if none does. Costs grow with the end. */
-static int last_within(const ChunkSearch *s, int from, int first, int last, double most)
+/* The last end that the first of `left` chunks may have; from: none, since the last chunk has all
+ * units that are left. */
+static int last_end(const ChunkSearch *s, int left, int from)
 {
+    const int room = s->units - (left - 1);
+    if (!s->most || room - from <= s->most[s->chunks - left]) return room;
+    return left == 1 ? from : from + s->most[s->chunks - left];
+}
+
+/* The last end of the first of `left` chunks, of those from `first` to `last`, that costs at most
+ * `most`; below `first` if none does. Costs grow with the end. */
+static int last_within(const ChunkSearch *s, int left, int from, int last, double most)
+{
+    const int first = left == 1 ? last : from + 1;
     int low = first - 1, high = last + 1; /* low costs at most `most`; high costs more */
     while (high - low > 1) {
         const int middle = (low + high) / 2;
-        if (sum(s, from, middle) <= most)
+        if (sum(s, left, from, middle) <= most)
             low = middle;
         else
             high = middle;
@@ -35,22 +51,40 @@ static int last_within(const ChunkSearch *s, int from, int first, int last, doub
     return low;
 }
 
+/* The same by trying all ends: with speeds, what is left may cost more if it has fewer units, since
+ * a slow chunk must have one. */
+static double least_of_all(const ChunkSearch *s, int left, int from, int last)
+{
+    const double *others = &s->best[(left - 1) * (s->units + 1)];
+    double best = (double)INFINITY;
+    for (int end = from + 1; end <= last; end++) {
+        const double cost = sum(s, left, from, end);
+        const double most = cost > others[end] ? cost : others[end];
+        if (most < best) best = most;
+    }
+    return best;
+}
+
 /* The least cost of the most expensive of `left` chunks from `from` on. A longer first chunk costs
- * more and leaves less, so the best end is where the two cross: O(log units). */
+ * more and leaves less, so the best end is where the two cross: O(log units). INFINITY: there is
+ * none. */
 static double least_most(const ChunkSearch *s, int left, int from)
 {
-    const int last = s->units - (left - 1);
-    if (left == 1) return sum(s, from, last);
+    const int last = last_end(s, left, from);
+    if (last == from) return (double)INFINITY;
+    if (left == 1) return sum(s, left, from, last);
     const double *others = &s->best[(left - 1) * (s->units + 1)];
+    if (s->speed || s->most) return least_of_all(s, left, from, last);
     int low = from + 1, high = last; /* the chunk up to high costs at least as much as the others */
     while (low < high) {
         const int middle = (low + high) / 2;
-        if (sum(s, from, middle) >= others[middle])
+        if (sum(s, left, from, middle) >= others[middle])
             high = middle;
         else
             low = middle + 1;
     }
-    double best = sum(s, from, high) > others[high] ? sum(s, from, high) : others[high];
+    const double cost = sum(s, left, from, high);
+    double best = cost > others[high] ? cost : others[high];
     if (high - 1 > from && others[high - 1] < best) best = others[high - 1];
     return best;
 }
@@ -70,10 +104,11 @@ static double search(ChunkSearch *s, double most)
                 *best = least_most(s, left, from);
                 continue;
             }
-            const int room = s->units - (left - 1), first = left == 1 ? room : from + 1;
-            const int last = last_within(s, from, first, room, most);
-            for (int end = last; end >= first; end--) { /* on a tie the longest first chunk wins */
-                const double cost = sum(s, from, end);
+            const int room = last_end(s, left, from), first = left == 1 ? room : from + 1;
+            const int last = room == from ? from : last_within(s, left, from, room, most);
+            for (int end = last; end >= first && end > from;
+                 end--) { /* on a tie the longest wins */
+                const double cost = sum(s, left, from, end);
                 const double others = left == 1 ? 0 : s->best[(left - 1) * row + end];
                 if (others < 0) continue;
                 const double bad = cost * cost + others;
@@ -85,23 +120,45 @@ static double search(ChunkSearch *s, double most)
     return s->best[s->chunks * row];
 }
 
-static Err split_by_cost(const ChunkRequest *r, const double *cost, Arena *arena, int16_t *out)
+/* Fills out[1..chunks]; out[0] is 0. */
+static Err deal(const ChunkDeal *d, Arena *arena, int16_t *out, bool *found)
 {
     double *before;
-    ChunkSearch s = {.units = r->units, .chunks = r->chunks};
-    const int64_t cells = (int64_t)(r->chunks + 1) * (r->units + 1);
-    TRY(ARENA_NEW(arena, r->units + 1, &before));
+    ChunkSearch s = {.units = d->units, .chunks = d->chunks, .speed = d->speed, .most = d->most};
+    const int64_t cells = (int64_t)(d->chunks + 1) * (d->units + 1);
+    TRY(ARENA_NEW(arena, d->units + 1, &before));
     TRY(ARENA_NEW(arena, cells, &s.best));
     TRY(ARENA_NEW(arena, cells, &s.end));
-    for (int u = 0; u < r->units; u++) {
-        const double layer = u > 0 && u < r->units - 1;
-        before[u + 1] = before[u] + (cost ? cost[u] : layer);
+    for (int u = 0; u < d->units; u++) {
+        const double layer = u > 0 && u < d->units - 1;
+        before[u + 1] = before[u] + (d->cost ? d->cost[u] : layer);
     }
     s.before = before;
-    search(&s, search(&s, -1));
-    for (int c = 0; c < r->chunks; c++)
-        out[c + 1] = s.end[(r->chunks - c) * (r->units + 1) + out[c]];
+    const double least = search(&s, -1);
+    *found = !isinf(least);
+    if (!*found) return OK;
+    search(&s, least);
+    for (int c = 0; c < d->chunks; c++)
+        out[c + 1] = s.end[(d->chunks - c) * (d->units + 1) + out[c]];
     return OK;
+}
+
+Err schedule_deal(const ChunkDeal *d, Arena *arena, const int16_t **first_unit, bool *found)
+{
+    int16_t *out;
+    TRY(ARENA_NEW(arena, d->chunks + 1, &out));
+    const size_t mark = arena_mark(arena);
+    TRY(deal(d, arena, out, found));
+    arena_rewind(arena, mark);
+    *first_unit = out;
+    return OK;
+}
+
+static Err split_by_cost(const ChunkRequest *r, const double *cost, Arena *arena, int16_t *out)
+{
+    bool found;
+    return deal(&(ChunkDeal){.units = r->units, .chunks = r->chunks, .cost = cost}, arena, out,
+                &found);
 }
 
 /* Parses "3,2,2" into counts. Returns how many there are, or -1 if the text is no such list. */

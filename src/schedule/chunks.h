@@ -7,6 +7,7 @@
 #ifndef SCHEDULE_CHUNKS_H
 #define SCHEDULE_CHUNKS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include "base/arena.h"
 
@@ -25,5 +26,17 @@ typedef struct {
  * If the chunks cannot be equal, the first ones are larger. first_unit is [chunks + 1], as in a
  * Schedule. ERR_CONFIG names parallel.split, the sum that it gives and the sum needed. */
 Err schedule_chunks(const ChunkRequest *r, Arena *arena, const int16_t **first_unit);
+
+/* Chunks of stages that differ. A chunk takes the sum of its costs over its speed. */
+typedef struct {
+    int units, chunks;   /* at most as many chunks as units */
+    const double *cost;  /* [units] */
+    const double *speed; /* [chunks]; NULL: 1 */
+    const int16_t *most; /* [chunks]: units that it may have; NULL: any number */
+} ChunkDeal;
+
+/* Local. As `cost`: the chunk that takes longest as short as possible, then all as equal as
+ * possible. *found is false if the chunks may not have as many units. */
+Err schedule_deal(const ChunkDeal *d, Arena *arena, const int16_t **first_unit, bool *found);
 
 #endif

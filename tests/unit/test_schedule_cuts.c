@@ -69,23 +69,47 @@ static void chunks_match_the_request(void **state)
         assert_string_equal(chunk_sizes(*state, &row[i].r), row[i].sizes);
 }
 
-/* The largest chunk and the sum of squares of every split, by trying them all. */
-static void try_all(const double *cost, int units, int chunks, double *least, double *square)
+/* The chunk that takes longest and the sum of squares of every split, by trying them all. */
+static void try_all(const ChunkDeal *d, double *least, double *square)
 {
     for (int pass = 0; pass < 2; pass++)
-        for (unsigned cuts = 0; cuts < 1u << (units - 1); cuts++) {
-            if (__builtin_popcount(cuts) != chunks - 1) continue;
+        for (unsigned cuts = 0; cuts < 1u << (d->units - 1); cuts++) {
+            if (__builtin_popcount(cuts) != d->chunks - 1) continue;
             double most = 0, squares = 0, sum = 0;
-            for (int u = 0; u < units; u++) {
-                sum += cost[u];
-                if (u + 1 < units && !(cuts >> u & 1)) continue;
+            bool allowed = true;
+            for (int u = 0, c = 0, n = 0; u < d->units; u++) {
+                sum += d->cost[u];
+                n++;
+                if (u + 1 < d->units && !(cuts >> u & 1)) continue;
+                allowed = allowed && (!d->most || n <= d->most[c]);
+                if (d->speed) sum /= d->speed[c];
                 if (most < sum) most = sum;
                 squares += sum * sum;
-                sum = 0;
+                sum = n = 0;
+                c++;
             }
+            if (!allowed) continue;
             if (pass == 0 && most < *least) *least = most;
             if (pass == 1 && most <= *least && squares < *square) *square = squares;
         }
+}
+
+/* Compares a split with the best of all. Costs and speeds are exact in binary. */
+static void check_best(const ChunkDeal *d, const int16_t *first)
+{
+    double least = 1e300, square = 1e300, most = 0, squares = 0;
+    try_all(d, &least, &square);
+    for (int c = 0; c < d->chunks; c++) {
+        double sum = 0;
+        for (int u = first[c]; u < first[c + 1]; u++) sum += d->cost[u];
+        assert_true(first[c + 1] > first[c]);
+        assert_true(!d->most || first[c + 1] - first[c] <= d->most[c]);
+        if (d->speed) sum /= d->speed[c];
+        if (most < sum) most = sum;
+        squares += sum * sum;
+    }
+    assert_int_equal(first[d->chunks], d->units);
+    assert_true(most == least && squares == square);
 }
 
 static void chunks_by_cost_are_the_best(void **state)
@@ -94,21 +118,44 @@ static void chunks_by_cost_are_the_best(void **state)
     uint64_t draw = 0;
     for (int trial = 0; trial < 300; trial++) {
         const int units = 3 + trial % 9, chunks = 1 + trial % 5;
-        double cost[12], least = 1e300, square = 1e300, most = 0, squares = 0;
+        double cost[12];
         const int16_t *first;
         if (chunks > units) continue;
         for (int u = 0; u < units; u++) cost[u] = (double)(random_bits(&random, draw++) % 8);
-        try_all(cost, units, chunks, &least, &square);
         DO(schedule_chunks(&(ChunkRequest){"cost", units, chunks, cost}, *state, &first));
-        for (int c = 0; c < chunks; c++) {
-            double sum = 0;
-            for (int u = first[c]; u < first[c + 1]; u++) sum += cost[u];
-            assert_true(first[c + 1] > first[c]);
-            if (most < sum) most = sum;
-            squares += sum * sum;
-        }
-        assert_true(most == least && squares == square);
+        check_best(&(ChunkDeal){.units = units, .chunks = chunks, .cost = cost}, first);
     }
+}
+
+/* Chunks with speeds and limits, some of which leave no split. */
+static void dealt_chunks_are_the_best(void **state)
+{
+    const Random random = random_named(8, "deal");
+    uint64_t draw = 0;
+    int none = 0, some = 0;
+    for (int trial = 0; trial < 600; trial++) {
+        ChunkDeal d = {.units = 3 + trial % 9, .chunks = 1 + trial % 5};
+        double cost[12], speed[5];
+        int16_t most[5];
+        const int16_t *first;
+        bool found;
+        int room = 0;
+        if (d.chunks > d.units) continue;
+        for (int u = 0; u < d.units; u++) cost[u] = (double)(random_bits(&random, draw++) % 8);
+        for (int c = 0; c < d.chunks; c++) {
+            speed[c] = 1 / (double)(1 << random_bits(&random, draw++) % 4);
+            most[c] = (int16_t)(1 + random_bits(&random, draw++) % (trial % 2 ? 4 : 9));
+            room += most[c];
+        }
+        d.cost = cost;
+        d.speed = trial % 7 ? speed : NULL;
+        d.most = trial % 3 ? most : NULL;
+        DO(schedule_deal(&d, *state, &first, &found));
+        assert_true(found == (!d.most || room >= d.units));
+        if (found) check_best(&d, first);
+        *(found ? &some : &none) += 1;
+    }
+    assert_true(some > 200 && none > 50);
 }
 
 static SlicePlan equal_slices(Arena *a, SliceCost c, int64_t tokens, int64_t multiple, int slices)
@@ -256,6 +303,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chunks_match_the_request),
         cmocka_unit_test(chunks_by_cost_are_the_best),
+        cmocka_unit_test(dealt_chunks_are_the_best),
         cmocka_unit_test(equal_slices_by_hand),
         cmocka_unit_test(equal_slices_take_the_same_time),
         cmocka_unit_test(planned_slices_are_the_best),
