@@ -120,6 +120,57 @@ static void slower_is_never_shorter(void **state)
     assert_true(2 * longer > all);
 }
 
+/* One rank stands for those that have the same devices at all other coordinates. */
+static void ranks_with_like_devices_are_played_once(void **state)
+{
+    int fewer = 0;
+    (void)state;
+    srand(7);
+    for (int i = 0; i < 4 * N_CASES; i++) {
+        const Cluster plain = slow_cluster(i % 3 != 0);
+        Machine m;
+        Fixture f;
+        open_machine(&m, &plain);
+        open_case(&f, &cases[i / 4]);
+        if (i % 2) make_even(&f);
+        const int nodes = (f.mesh.world + 1) / 2, runs = 1 + rand() % 3;
+        for (int k = 0; k < nodes; k++) m.device[k].speed = 1 - 0.3 * (k * runs / nodes);
+        if (i % 5 == 0) m.device[rand() % nodes].speed = 0.2;
+        const ClockInput in = {
+            .cluster = &m.cluster, .job = &f.set, .mesh = &f.mesh, .keeps_order = true};
+        StepTime t;
+        DO(clock_step(&in, &f.arena, &f.temp, &t));
+        const StepTime all = played(&f, &m.cluster);
+        if (!close_to(t.step_s, all.step_s) || !close_to(t.model_flops, all.model_flops))
+            fail_msg("case %d: %.9g s, %.9g s by every rank", i, t.step_s, all.step_s);
+        for (int k = 0; k < N_TIMES && cases[i / 4].zero == 0; k++) /* no homes of other sizes */
+            assert_true(fabs(t.spent_s[k] - all.spent_s[k]) <= 1e-9 * all.step_s);
+        fewer += t.played < all.played;
+        close_case(&f);
+    }
+    assert_true(fewer > 20);
+}
+
+/* Two slow ranks of eight: means count each rank once, whatever tapes are played. */
+static void means_are_over_ranks(void **state)
+{
+    const Cluster plain = slow_cluster(true);
+    Machine m;
+    Fixture f;
+    StepTime t;
+    (void)state;
+    open_machine(&m, &plain);
+    m.device[1].speed = 0.5;
+    open_case(&f, &(ClockCase){.mesh = {.dp_shard = 8}, .micros = 2, .schedule = "1f1b"});
+    const ClockInput in = {
+        .cluster = &m.cluster, .job = &f.set, .mesh = &f.mesh, .keeps_order = true};
+    DO(clock_step(&in, &f.arena, &f.temp, &t));
+    const StepTime all = played(&f, &m.cluster);
+    assert_int_equal(t.played, 2);
+    for (int k = 0; k < N_TIMES; k++) assert_true(fabs(t.spent_s[k] - all.spent_s[k]) < 1e-12);
+    close_case(&f);
+}
+
 /* All nodes slower by 2, and free links: each second of work is twice as long. */
 static void all_slower_is_twice_as_long(void **state)
 {
@@ -140,8 +191,9 @@ static void all_slower_is_twice_as_long(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(two_nodes_by_hand),
-                                       cmocka_unit_test(slower_is_never_shorter),
-                                       cmocka_unit_test(all_slower_is_twice_as_long)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(two_nodes_by_hand), cmocka_unit_test(slower_is_never_shorter),
+        cmocka_unit_test(ranks_with_like_devices_are_played_once),
+        cmocka_unit_test(means_are_over_ranks), cmocka_unit_test(all_slower_is_twice_as_long)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

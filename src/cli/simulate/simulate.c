@@ -46,7 +46,8 @@ static Err predict_time(SimulationReport *s, const SimulateFlags *flags, Arena *
 {
     StepClock *clock;
     if (!s->cluster) return OK;
-    const ClockInput in = {.cluster = s->cluster, .job = s->settings, .mesh = s->mesh};
+    const ClockInput in = {
+        .cluster = s->cluster, .job = s->settings, .mesh = s->mesh, .keeps_order = true};
     TRY(clock_open(&in, arena, temp, &clock));
     TRY(clock_play(clock, s->cluster, &s->time));
     if (flags->trace) TRY(simulate_trace(s, clock, flags->trace, temp));

@@ -14,9 +14,9 @@
  * theirs; on a cluster with share_links, flows of a rank at one level share that (shares.c).
  * Ranks that differ only along dp run the same tape, with the longest updates at coordinate 0, so
  * one of them is played for all; and so do ranks along tp if it divides all shapes. If the axes cut
- * across the machine's nodes (tp=3 on nodes of 8), or links between nodes or ranks or the devices
- * of nodes differ, every rank is played. Work takes its seconds over the speed of the rank's
- * device. */
+ * across the machine's nodes (tp=3 on nodes of 8), or links between nodes or ranks differ, every
+ * rank is played. Work takes its seconds over the speed of the rank's device: one rank is played for
+ * those that have the same devices at all other coordinates. */
 #ifndef PLAN_CLOCK_CLOCK_H
 #define PLAN_CLOCK_CLOCK_H
 
@@ -57,7 +57,8 @@ typedef struct {
     const Cluster *cluster;
     const JobSettings *job; /* the rank is filled in */
     const Mesh *mesh;
-    bool every_rank; /* plays each rank; for tests */
+    bool every_rank;  /* plays each rank; for tests */
+    bool keeps_order; /* every cluster that is played has the nodes of this one */
     /* Ranks that send one part each of a message between stages, which all of them hold, and gather
      * it behind the link; 0: 1, as Sheaf's programs do. */
     int send_parts;
@@ -77,7 +78,7 @@ typedef struct StepClock StepClock;
  * move. */
 Err clock_open(const ClockInput *in, Arena *arena, Arena *temp, StepClock **out);
 /* Local. Plays the tapes on a cluster whose levels have the sizes that they were made for. Tapes of
- * a cluster with rates.nodes play any order of the nodes.
+ * a cluster with rates.nodes play any order of the nodes, unless keeps_order is set.
  * ERR_CHECK names the ranks if they wait for each other. */
 Err clock_play(StepClock *c, const Cluster *cluster, StepTime *out);
 /* ---- seconds that were measured ---- */

@@ -86,6 +86,7 @@ struct StepClock {
     int table_size;
     int n_tapes;
     ClockTape *tape;
+    double *parts;      /* [n_tapes]: all ranks over those that the tape stands for */
     double model_flops; /* of the tapes */
     double *measured;   /* [n_prices]: seconds; 0: not measured. NULL: none are */
 

@@ -216,8 +216,8 @@ static void add_up(const StepClock *c, const TapePlayer *player, StepTime *out)
             memcpy(out->path_s, player[i].path, sizeof out->path_s);
         }
     for (int i = 0; i < c->n_tapes; i++) {
-        for (int k = 0; k < N_TIMES; k++) out->spent_s[k] += player[i].spent[k] / c->n_tapes;
-        out->spent_s[TIME_IDLE] += (out->step_s - player[i].now_s) / c->n_tapes;
+        for (int k = 0; k < N_TIMES; k++) out->spent_s[k] += player[i].spent[k] / c->parts[i];
+        out->spent_s[TIME_IDLE] += (out->step_s - player[i].now_s) / c->parts[i];
     }
     out->played = c->n_tapes;
     out->model_flops = c->model_flops * c->in->mesh->world / c->n_tapes;
