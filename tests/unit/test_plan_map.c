@@ -12,6 +12,7 @@ typedef struct {
     Cluster cluster;
     CostNodes nodes;
     CostLink link[2];
+    CostDevice device[MAX_TEST_NODES];
     uint8_t between[MAX_TEST_NODES * MAX_TEST_NODES];
     int n;
 } Machine;
@@ -36,18 +37,24 @@ static void open_mesh(Fixture *f, MeshSizes mesh, int zero)
     open_case(f, &c);
 }
 
-static NodeMap mapped(Fixture *f, const Machine *m, int max_plays)
+static NodeMap mapped_in(Fixture *f, const Machine *m, const double *need, int max_plays)
 {
     NodeMap map;
     const ClockInput in = {.cluster = &m->cluster, .job = &f->set, .mesh = &f->mesh};
-    DO(plan_map(&in, max_plays, &f->arena, &f->temp, &map));
+    DO(plan_map(&in, need, max_plays, &f->arena, &f->temp, &map));
     bool used[MAX_TEST_NODES] = {false};
     assert_int_equal(map.n, m->n);
+    if (isinf(map.step_s)) return map;
     for (int i = 0; i < map.n; i++) {
         assert_true(map.at[i] >= 0 && map.at[i] < m->n && !used[map.at[i]]);
         used[map.at[i]] = true;
     }
     return map;
+}
+
+static NodeMap mapped(Fixture *f, const Machine *m, int max_plays)
+{
+    return mapped_in(f, m, NULL, max_plays);
 }
 
 /* ---- all orders ---- */
@@ -56,6 +63,7 @@ typedef struct {
     Fixture *f;
     StepClock *clock;
     const Machine *machine;
+    const double *need; /* as in plan_map */
     int at[MAX_TEST_NODES];
     double best_s, worst_s;
 } BruteForce;
@@ -80,15 +88,15 @@ static void all_orders(BruteForce *b, int i)
     for (int node = 0; node < b->machine->n; node++) {
         bool used = false;
         for (int k = 0; k < i; k++) used = used || b->at[k] == node;
-        if (used) continue;
+        if (used || (b->need && b->need[i] > b->machine->device[node].memory_bytes)) continue;
         b->at[i] = node;
         all_orders(b, i + 1);
     }
 }
 
-static BruteForce brute_force(Fixture *f, const Machine *m)
+static BruteForce brute_force_in(Fixture *f, const Machine *m, const double *need)
 {
-    BruteForce b = {.f = f, .machine = m};
+    BruteForce b = {.f = f, .machine = m, .need = need};
     ClockInput *in; /* of the clock, which outlives this call */
     DO(ARENA_NEW(&f->arena, 1, &in));
     *in = (ClockInput){.cluster = &m->cluster, .job = &f->set, .mesh = &f->mesh};
@@ -96,6 +104,8 @@ static BruteForce brute_force(Fixture *f, const Machine *m)
     all_orders(&b, 0);
     return b;
 }
+
+static BruteForce brute_force(Fixture *f, const Machine *m) { return brute_force_in(f, m, NULL); }
 
 /* ---- tests ---- */
 
@@ -205,6 +215,40 @@ static void like_nodes_are_tried_once(void **state)
     close_case(&f);
 }
 
+/* Random links, speeds and memory: the answer is the best of the orders whose nodes have room. */
+static void nodes_have_room(void **state)
+{
+    int limited = 0, none = 0;
+    (void)state;
+    srand(17);
+    for (int i = 0; i < 24; i++) {
+        Fixture f;
+        Machine m;
+        double need[4];
+        open_machine(&m, 4);
+        m.nodes.n_devices = 4;
+        m.nodes.device = m.device;
+        for (int a = 0; a < 4; a++) {
+            m.device[a] = (CostDevice){1 - 0.2 * (rand() % 3), 1e6 * (1 + rand() % 4)};
+            need[a] = 1e6 * (1 + rand() % 3 * (rand() % 2)) - 1;
+            for (int b = 0; b < a; b++) connect_nodes(&m, a, b, rand() % 3);
+        }
+        open_mesh(&f, i % 2 ? (MeshSizes){.pp = 4, .tp = 2} : (MeshSizes){.pp = 2, .dp_shard = 4},
+                  1);
+        const BruteForce any = brute_force(&f, &m), all = brute_force_in(&f, &m, need);
+        const NodeMap map = mapped_in(&f, &m, need, 10000);
+        assert_true(map.complete && isinf(map.step_s) == (all.best_s == 0));
+        none += all.best_s == 0;
+        if (all.best_s > 0) {
+            assert_true(fabs(map.step_s - all.best_s) <= 1e-9 * all.best_s);
+            for (int b = 0; b < 4; b++) assert_true(need[b] <= m.device[map.at[b]].memory_bytes);
+            limited += all.best_s > any.best_s * (1 + 1e-9);
+        }
+        close_case(&f);
+    }
+    assert_true(limited > 3 && none > 0);
+}
+
 static void odd_ranks_are_refused(void **state)
 {
     Fixture f;
@@ -214,7 +258,7 @@ static void odd_ranks_are_refused(void **state)
     open_machine(&m, 4);
     open_mesh(&f, (MeshSizes){.dp_shard = 3}, 0);
     const ClockInput in = {.cluster = &m.cluster, .job = &f.set, .mesh = &f.mesh};
-    expect_error("3 ranks", plan_map(&in, 10, &f.arena, &f.temp, &map), ERR_CONFIG,
+    expect_error("3 ranks", plan_map(&in, NULL, 10, &f.arena, &f.temp, &map), ERR_CONFIG,
                  "3 ranks are no whole number of nodes of 2 ranks");
     close_case(&f);
 }
@@ -226,6 +270,7 @@ int main(void)
                                        cmocka_unit_test(slow_pairs_are_avoided),
                                        cmocka_unit_test(too_few_plays_leave_a_bound),
                                        cmocka_unit_test(like_nodes_are_tried_once),
+                                       cmocka_unit_test(nodes_have_room),
                                        cmocka_unit_test(odd_ranks_are_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -28,7 +28,7 @@ static Err place_row(PlanVerb *v, const Cluster *linked, PlanRow *row)
     NodeMap map;
     TRY(mesh_sized(&job.parallel.mesh, &mesh));
     const ClockInput in = {.cluster = linked, .job = &job, .mesh = &mesh};
-    TRY(plan_map(&in,
+    TRY(plan_map(&in, NULL,
                  plays > MAX_PLAYS   ? MAX_PLAYS
                  : plays < MIN_PLAYS ? MIN_PLAYS
                                      : plays,

@@ -163,9 +163,11 @@ static int ranks_alike(const PlanSpace *s, const PlanPoint *p)
     return even ? tp : 1;
 }
 
-/* Links ranks until one needs more than most_bytes. Along dp the first rank has the largest home;
- * along tp and cp shapes may differ. */
-static Err link_up_to(PlanSearch *s, const PlanPoint *point, double most_bytes, double *bytes)
+/* Links ranks until one needs more than most_bytes: *bytes are those of the rank that needs most,
+ * stage_bytes [pp], if it is not NULL, of that of each stage. Along dp the first rank has the
+ * largest home; along tp and cp shapes may differ. */
+static Err link_up_to(PlanSearch *s, const PlanPoint *point, double most_bytes, double *bytes,
+                      double *stage_bytes)
 {
     PlanPoint settled = *point, *p = &settled;
     bool differs;
@@ -181,16 +183,48 @@ static Err link_up_to(PlanSearch *s, const PlanPoint *point, double most_bytes, 
     Err err = job_share(&set, s->temp, &job[0]);
     set.kind = JOB_LOSS;
     if (err == OK && s->validates) err = job_share(&set, s->temp, &job[1]);
-    for (int i = 0; i < p->mesh.pp; i++)
-        for (int k = 0; k < inner && err == OK && *bytes <= most_bytes; k += alike)
-            err = link_rank(s, &job[0], s->validates ? &job[1] : NULL, i * stage + k, bytes);
+    for (int i = 0; i < p->mesh.pp; i++) {
+        double here = 0;
+        for (int k = 0; k < inner && err == OK && here <= most_bytes; k += alike)
+            err = link_rank(s, &job[0], s->validates ? &job[1] : NULL, i * stage + k, &here);
+        if (here > *bytes) *bytes = here;
+        if (stage_bytes) stage_bytes[i] = here;
+        if (*bytes > most_bytes) break;
+    }
     arena_rewind(s->temp, mark);
     return err;
 }
 
 Err plan_link(PlanSearch *s, const PlanPoint *p, double *bytes)
 {
-    return link_up_to(s, p, (double)INFINITY, bytes);
+    return link_up_to(s, p, (double)INFINITY, bytes, NULL);
+}
+
+Err plan_link_stages(PlanSearch *s, const PlanPoint *p, double *bytes)
+{
+    double most;
+    return link_up_to(s, p, (double)INFINITY, &most, bytes);
+}
+
+Err plan_least_work(PlanSearch *s, double *seconds)
+{
+    const PlanPoint one = {
+        .mesh = {.dp_replicate = 1, .dp_shard = 1, .tp = 1, .pp = 1, .cp = 1, .ep = 1, .etp = 1},
+        .micro = 1,
+        .schedule = "1f1b"};
+    const int units = (int)s->space.base->config->n_layers + 2;
+    const int16_t *first, *class_of;
+    LayoutBound flops;
+    TRY(cache_ideal(s, &one, &flops));
+    TRY(cache_chunks(s, &one, 1, &first, &class_of));
+    *seconds = 0;
+    for (int u = 0; u < units; u++) {
+        const double *run_s = flops.class[class_of[u]].run_s;
+        const double halves = run_s[PHASE_I] + run_s[PHASE_W];
+        *seconds += run_s[PHASE_F] + (run_s[PHASE_B] < halves ? run_s[PHASE_B] : halves);
+    }
+    *seconds *= (double)s->space.global;
+    return OK;
 }
 
 static Err add_time(PlanSearch *s, const CoarseTime *time, int *out)
@@ -258,7 +292,7 @@ static Err raise_level(PlanSearch *s, PlanNode *node)
         return add_time(s, &time, &node->time);
     case LEVEL_TIMED:
         s->counts.linked++;
-        TRY(link_up_to(s, &node->point, s->limit_bytes, &bytes));
+        TRY(link_up_to(s, &node->point, s->limit_bytes, &bytes, NULL));
         node->memory_bytes = larger(node->memory_bytes, bytes);
         if (bytes > s->limit_bytes) return OK; /* of the ranks linked so far: still a bound */
         node->memory_bytes = bytes;

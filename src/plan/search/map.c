@@ -11,7 +11,8 @@ typedef struct {
     StepClock *clock;
     Cluster cluster; /* its order is nodes.at */
     CostNodes nodes;
-    bool prunes; /* partial orders have bounds */
+    const double *need; /* [n]: bytes of a rank of each block; NULL: any node has them */
+    bool prunes;        /* partial orders have bounds */
     int n, max_plays, plays;
     int *at;               /* [n]: the order that is played; NOT_PLACED + i: block i has no node */
     bool *used;            /* [n]: nodes */
@@ -56,6 +57,48 @@ static void keep_if_best(MapSearch *s, double step_s)
     memcpy(s->best, s->at, (size_t)s->n * sizeof *s->at);
 }
 
+/* ---- memory ---- */
+
+static double node_bytes(const Cluster *c, int node)
+{
+    const CostNodes *n = c->rates.nodes;
+    const bool own = n && node < n->n_devices && n->device[node].memory_bytes > 0;
+    return own ? n->device[node].memory_bytes : c->memory_bytes;
+}
+
+/* True if the node has the memory that block i needs. */
+static bool has_room(const MapSearch *s, int i, int node)
+{
+    return !s->need || s->need[i] <= node_bytes(&s->cluster, node);
+}
+
+static bool all_fit(const MapSearch *s)
+{
+    bool fit = true;
+    for (int i = 0; i < s->n; i++) fit = fit && has_room(s, i, s->at[i]);
+    return fit;
+}
+
+/* Gives each block the first node of s->at that has room, blocks that need most first: each node
+ * that has room for them has room for the others. False: no order fits. */
+static bool make_fit(MapSearch *s)
+{
+    int order[MAX_CLUSTER_NODES];
+    bool placed[MAX_CLUSTER_NODES] = {false}, used[MAX_CLUSTER_NODES] = {false};
+    if (all_fit(s)) return true;
+    memcpy(order, s->at, (size_t)s->n * sizeof *order);
+    for (int k = 0; k < s->n; k++) {
+        int block = -1, from = 0;
+        for (int i = 0; i < s->n; i++)
+            if (!placed[i] && (block < 0 || s->need[i] > s->need[block])) block = i;
+        while (from < s->n && (used[from] || !has_room(s, block, order[from]))) from++;
+        if (from == s->n) return false;
+        placed[block] = used[from] = true;
+        s->at[block] = order[from];
+    }
+    return true;
+}
+
 /* ---- nodes that are alike ---- */
 
 /* The narrowest level that connects two nodes, and the link of their own. */
@@ -70,8 +113,15 @@ static int link_of(const CostRates *r, int a, int b)
     return level * 256 + (a < n->n && b < n->n ? n->between[a * n->n + b] : 0);
 }
 
+static CostDevice device_of(const CostNodes *n, int node)
+{
+    return node < n->n_devices ? n->device[node] : (CostDevice){.speed = 1};
+}
+
 static bool are_alike(const CostRates *r, int n, int a, int b)
 {
+    const CostDevice x = device_of(r->nodes, a), y = device_of(r->nodes, b);
+    if (x.speed != y.speed || x.memory_bytes != y.memory_bytes) return false;
     for (int c = 0; c < n; c++)
         if (c != a && c != b && link_of(r, a, c) != link_of(r, b, c)) return false;
     return true;
@@ -106,6 +156,7 @@ static Err try_swaps(MapSearch *s, double *step_s, bool *better)
         for (int j = 0; j < i && s->plays < s->max_plays; j++) {
             double with_s;
             if (s->class[s->at[i]] == s->class[s->at[j]]) continue;
+            if (!has_room(s, i, s->at[j]) || !has_room(s, j, s->at[i])) continue;
             swap(&s->at[i], &s->at[j]);
             TRY(play(s, &with_s));
             if (with_s < *step_s * (1 - 1e-12)) {
@@ -140,6 +191,7 @@ static Err search_locally(MapSearch *s, double bound_s)
             state = state * 6364136223846793005u + 1442695040888963407u;
             swap(&s->at[i], &s->at[(state >> 33) % (uint64_t)(i + 1)]);
         }
+        if (!make_fit(s)) return OK;
         TRY(descend(s));
         if (s->best_s <= bound_s * (1 + 1e-12)) return OK;
     }
@@ -164,7 +216,7 @@ static Err place_from(MapSearch *s, int i, double bound_s)
         bool is_first = !s->used[node]; /* of its class, among those that are free */
         for (int k = 0; k < node && is_first; k++)
             is_first = s->used[k] || s->class[k] != s->class[node];
-        if (!is_first) continue;
+        if (!is_first || !has_room(s, i, node)) continue;
         if (s->plays >= s->max_plays) {
             leave_open(s, bound_s);
             return OK;
@@ -191,8 +243,8 @@ static Err open_search(MapSearch *s, const ClockInput *in, Arena *temp)
 {
     const CostRates *r = &in->cluster->rates;
     const int each = r->level[0].ranks;
-    s->n = in->mesh->world / each;
-    if (r->n_levels < 2 || in->mesh->world % each != 0)
+    s->n = in->mesh->world < each ? 1 : in->mesh->world / each;
+    if (r->n_levels < 2 || (in->mesh->world > each && in->mesh->world % each != 0))
         return err_fail(ERR_CONFIG,
                         "an order of nodes: %d ranks are no whole number of nodes of %d ranks",
                         in->mesh->world, each);
@@ -230,10 +282,11 @@ static Err play_alike(MapSearch *s, double *alike_s, double *bound_s)
     return OK;
 }
 
-Err plan_map(const ClockInput *in, int max_plays, Arena *arena, Arena *temp, NodeMap *out)
+Err plan_map(const ClockInput *in, const double *need, int max_plays, Arena *arena, Arena *temp,
+             NodeMap *out)
 {
     const size_t mark = arena_mark(temp);
-    MapSearch s = {.max_plays = max_plays};
+    MapSearch s = {.max_plays = max_plays, .need = need};
     NodeMap m = {0};
     double least_s;
     TRY(open_search(&s, in, temp));
@@ -245,7 +298,7 @@ Err plan_map(const ClockInput *in, int max_plays, Arena *arena, Arena *temp, Nod
     TRY(play_alike(&s, &m.alike_s, &least_s));
     for (int i = 0; i < s.n; i++) s.at[i] = i;
     TRY(play(&s, &m.in_order_s));
-    keep_if_best(&s, m.in_order_s);
+    if (all_fit(&s)) keep_if_best(&s, m.in_order_s);
     TRY(search_locally(&s, least_s));
     m.complete = s.best_s <= least_s * (1 + 1e-12);
     if (!m.complete) TRY(search_all(&s, least_s));

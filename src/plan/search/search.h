@@ -91,6 +91,11 @@ Err plan_time(PlanSearch *s, const PlanPoint *p, CoarseTime *out);
 Err plan_play(PlanSearch *s, const PlanPoint *p, CoarseTime *out);
 /* Local. Links a point: bytes of the rank that needs most. */
 Err plan_link(PlanSearch *s, const PlanPoint *p, double *bytes);
+/* Local. The same of each stage: bytes [pp]. */
+Err plan_link_stages(PlanSearch *s, const PlanPoint *p, double *bytes);
+/* Local. Seconds that the GEMMs and the attention of a step take on one rank at their best rates. No
+ * plan does less work, so ranks of these speeds take at least the seconds over their sum. */
+Err plan_least_work(PlanSearch *s, double *seconds);
 /* Local. The bound of a point from compiled units. */
 Err plan_point_bound(PlanSearch *s, const PlanPoint *p, PlanBound *out);
 
