@@ -153,8 +153,8 @@ static void layers_may_differ(void **state)
     unlink(path);
 }
 
-/* A cluster file with nodes of two ranks and these links between nodes. */
-static void write_cluster(const char *path, const char *links)
+/* A cluster file with nodes of two ranks and these lines about nodes. */
+static void write_nodes(const char *path, const char *nodes)
 {
     char line[512];
     FILE *from = fopen(cluster + strlen("--cluster="), "r"), *to = fopen(path, "w");
@@ -164,8 +164,15 @@ static void write_cluster(const char *path, const char *links)
         if (ranks) ranks[strlen("{ranks: ")] = '2';
         fputs(line, to);
     }
-    fprintf(to, "node_links:\n  - %s\n", links);
+    fputs(nodes, to);
     assert_true(!fclose(from) && !fclose(to));
+}
+
+static void write_cluster(const char *path, const char *links)
+{
+    char text[256];
+    snprintf(text, sizeof text, "node_links:\n  - %s\n", links);
+    write_nodes(path, text);
 }
 
 static json_t *placed_plan(const char *path, const char *links, const char *out)
@@ -213,6 +220,97 @@ static void nodes_are_ordered(void **state)
     json_decref(all);
     unlink(path);
     unlink(at);
+}
+
+static json_t *uneven_plan(const char *path, const char *devices, const char *more)
+{
+    char text[256], file[64];
+    snprintf(text, sizeof text, "node_devices:\n  - {nodes: [0, 2], %s}\n", devices);
+    write_nodes(path, text);
+    snprintf(file, sizeof file, "--cluster=%s", path);
+    assert_int_equal(sheaf_verb(1, "plan", file, "--gpus=8", "--json", "--alike", "mesh.tp=1",
+                                "mesh.pp=2", "batch.micro=1", "model.num_hidden_layers=6",
+                                "parallel.recompute=none", more, NULL),
+                     0);
+    return parsed();
+}
+
+/* Nodes 0 and 2 are slower: they get one stage, with fewer layers. Other verbs read the plan. */
+static void stages_follow_devices(void **state)
+{
+    static const char layers[] = "model.num_hidden_layers=6";
+    char path[] = "/tmp/sheaf-plan-nodes-XXXXXX", at[] = "/tmp/sheaf-plan-order-XXXXXX", out[64];
+    char plan[64], file[64], memory[64];
+    int first, last;
+    (void)state;
+    assert_true(close(mkstemp(path)) == 0 && close(mkstemp(at)) == 0);
+    snprintf(out, sizeof out, "-o=%s", at);
+    snprintf(plan, sizeof plan, "--plan=%s", at);
+    snprintf(file, sizeof file, "--cluster=%s", path);
+    json_t *even = uneven_plan(path, "speed: 1", "--top=2");
+    json_t *all = uneven_plan(path, "speed: 0.4", out);
+    const json_t *best = json_object_get(all, "best");
+    const double clock = real(best, "clock_ms"), bound = real(all, "bound_ms"),
+                 even_ms = real(json_object_get(even, "best"), "step_ms");
+    assert_true(clock > even_ms && clock < 2 * even_ms && bound <= clock);
+    assert_true(bound >= real(even, "bound_ms") * (1 - 1e-9));
+    assert_int_equal(node_of(best, 0) % 2, node_of(best, 1) % 2);
+    assert_int_equal(node_of(best, 2) % 2, node_of(best, 3) % 2);
+    const char *split = strstr(json_string_value(json_object_get(best, "words")), " split=");
+    assert_non_null(split);
+    assert_int_equal(sscanf(split, " split=%d,%d", &first, &last), 2);
+    assert_true(node_of(best, 0) % 2 ? first > last : first < last);
+    assert_non_null(strstr(json_string_value(json_object_get(best, "plan")), "split: \""));
+    assert_int_equal(sheaf_verb(1, "simulate", plan, file, layers, "--json", NULL), 0);
+    json_t *again = parsed();
+    assert_true(fabs(real(again, "step_ms") / clock - 1) < 1e-9);
+    assert_true(json_is_true(json_object_get(again, "fits")));
+    json_decref(again);
+    assert_int_equal(sheaf_verb(1, "explain", plan, layers, NULL), 0);
+    /* Less memory on the slow nodes: a plan that fits them, or no plan. */
+    const double gib = (double)number(best, "memory_bytes") / 0x1p30;
+    snprintf(memory, sizeof memory, "speed: 0.4, memory_gib: %.9g", 0.8 * gib);
+    unlink(at);
+    json_t *less = uneven_plan(path, memory, out);
+    assert_int_equal(sheaf_verb(1, "simulate", plan, file, layers, "--json", NULL), 0);
+    again = parsed();
+    assert_true(json_is_true(json_object_get(again, "fits")));
+    json_decref(again);
+    json_decref(less);
+    json_decref(all);
+    json_decref(even);
+    snprintf(memory, sizeof memory,
+             "node_devices:\n  - {nodes: [0, 2], speed: 1, memory_gib: 1e-5}\n");
+    write_nodes(path, memory);
+    assert_int_equal(
+        sheaf_verb(2, "plan", file, "--gpus=8", "mesh.tp=1", "mesh.pp=2", "--alike", NULL), 2);
+    assert_printed("fits the devices of all nodes");
+    unlink(path);
+    unlink(at);
+}
+
+/* Without a pipeline each rank has the same memory: the best plan that fits the smallest device. */
+static void small_devices_count(void **state)
+{
+    char path[] = "/tmp/sheaf-plan-nodes-XXXXXX", file[64], nodes[128];
+    double bytes[2];
+    (void)state;
+    assert_true(close(mkstemp(path)) == 0);
+    snprintf(file, sizeof file, "--cluster=%s", path);
+    for (int i = 0; i < 2; i++) {
+        snprintf(nodes, sizeof nodes,
+                 "node_devices:\n  - {nodes: [1], speed: 1, memory_gib: %.9g}\n",
+                 i ? 0.9 * bytes[0] / 0x1p30 : 1);
+        write_nodes(path, nodes);
+        assert_int_equal(sheaf_verb(1, "plan", file, "--gpus=4", "--json", "--alike", "mesh.tp=1",
+                                    "mesh.pp=1", "mesh.cp=1", NULL),
+                         0);
+        json_t *all = parsed();
+        bytes[i] = (double)number(json_object_get(all, "best"), "memory_bytes");
+        json_decref(all);
+    }
+    assert_true(bytes[1] <= 0.9 * bytes[0]);
+    unlink(path);
 }
 
 /* The memory of the best plan, of one micro-batch size so that other clusters choose it too. */
@@ -461,6 +559,8 @@ int main(void)
                                        cmocka_unit_test(the_frontier_has_all_limits),
                                        cmocka_unit_test(layers_may_differ),
                                        cmocka_unit_test(nodes_are_ordered),
+                                       cmocka_unit_test(stages_follow_devices),
+                                       cmocka_unit_test(small_devices_count),
                                        cmocka_unit_test(saves_count_in_host_memory),
                                        cmocka_unit_test(workspace_counts),
                                        cmocka_unit_test(fixed_keys_and_choices),

@@ -83,6 +83,22 @@ static double device_bytes(const PlanVerb *v, const Simulation *s)
     return most;
 }
 
+/* Each rank fits its own device, if devices differ. */
+static Err check_devices(const PlanVerb *v, const Simulation *s)
+{
+    for (int rank = 0; s->class_of && rank < s->mesh->world; rank++) {
+        const double limit = cluster_memory_bytes(v->ordered, rank);
+        const size_t bytes =
+            rank_count_bytes(&s->class[s->class_of[rank]].count, v->space.cluster->host_memory);
+        if ((double)bytes > limit)
+            return err_fail(ERR_CHECK,
+                            "plan: rank %d of the best plan needs %zu bytes, and its device has "
+                            "%.0f; this is a bug of Sheaf",
+                            rank, bytes, limit);
+    }
+    return OK;
+}
+
 /* Links all ranks of the best plan and times it with the clock. */
 static Err examine(PlanVerb *v, const JobSettings *job)
 {
@@ -93,15 +109,18 @@ static Err examine(PlanVerb *v, const JobSettings *job)
     const SimulateInput in = {.job = job,
                               .mesh = &mesh,
                               .save = plan_saves(v),
-                              .validates = r->config->run_valid_every > 0};
+                              .validates = r->config->run_valid_every > 0,
+                              .each_rank = cluster_has_devices(v->ordered)};
     TRY(simulate(&in, v->arena, v->temp, &all));
     r->memory_bytes = device_bytes(v, &all);
+    TRY(check_devices(v, &all));
     if (r->memory_bytes > r->limit_bytes)
         return err_fail(ERR_CHECK,
                         "plan: the best plan needs %.0f bytes on some rank, and %.0f on the first "
                         "ranks of its stages; this is a bug of Sheaf",
                         r->memory_bytes, r->row[0].memory_bytes);
-    const ClockInput clock = {.cluster = v->ordered, .job = job, .mesh = &mesh};
+    const ClockInput clock = {
+        .cluster = v->ordered, .job = job, .mesh = &mesh, .keeps_order = true};
     return clock_step(&clock, v->arena, v->temp, &r->clock);
 }
 

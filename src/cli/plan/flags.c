@@ -10,6 +10,9 @@
 
 enum { MAX_GPUS = 1 << 20 };
 
+/* Meshes whose best plans are placed if devices differ: their order is another one then. */
+enum { UNEVEN_MESHES = 24 };
+
 static Err read_number(const char *flag, const char *text, double low, double high, double *out)
 {
     char *end;
@@ -83,10 +86,14 @@ static Err read_limits(PlanVerb *v)
         TRY(read_number("--top", v->flag.top, 1, MAX_PLAN_ROWS, &x));
         v->top = (int)x;
     }
+    v->shown = v->top;
+    if (v->linked && cluster_has_devices(v->linked) && v->top < UNEVEN_MESHES)
+        v->top = UNEVEN_MESHES;
     if (v->flag.measure) {
         TRY(read_number("--measure", v->flag.measure, 1, 16, &x));
         v->measure = (int)x;
         if (v->top < v->measure) v->top = v->measure;
+        if (v->shown < v->measure) v->shown = v->measure;
     }
     if (v->flag.launcher && !v->measure)
         return err_fail(ERR_CONFIG, "--launcher: has no effect without --measure; add --measure 3");
@@ -101,7 +108,7 @@ static Err read_limits(PlanVerb *v)
     return OK;
 }
 
-/* Searches leave out links of single nodes: their times are bounds for any order of the nodes. */
+/* Searches leave out links and devices of single nodes: their times are bounds for any order of the nodes. */
 static Err set_cluster(PlanVerb *v, const Cluster *cluster)
 {
     Cluster *alike;

@@ -23,9 +23,9 @@ typedef struct {
     bool complete;                    /* bound_s is its time */
     double alike_s, alike_bound_s; /* of plans whose layers are alike: the best, and its bound; 0:
                                     * none fits */
-    /* On a cluster whose links between nodes differ: the node of each block of ranks, and seconds
-     * by which these links make the step longer, in this order (time.step_s has them) and in that
-     * of the nodes' numbers. */
+    /* On a cluster whose nodes differ: the node of each block of ranks, and seconds by which their
+     * links and devices make the step longer, in this order (time.step_s has them) and, without a
+     * split of its own, in that of the nodes' numbers. */
     int *node_at, n_nodes;
     double links_s, unordered_s;
 } PlanRow;
@@ -55,6 +55,8 @@ typedef struct {
     int points;              /* of the space of the chosen number of ranks */
     bool loose_bound;        /* the best plan is not proven optimal only because a bound was high */
     bool is_placed;          /* the rows have an order of nodes */
+    int placed, splits;      /* if devices differ: plans that were placed, with so many splits */
+    double speeds;           /* the sum over the ranks; 0: all are 1 */
     bool mixes;              /* plans whose layers differ were searched, too: */
     int families, bounded, solved;        /* as in MixedPlan, over all searches */
     SearchCounts counts;                  /* of all searches */

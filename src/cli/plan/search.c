@@ -22,20 +22,26 @@ SaveMemory plan_saves(const PlanVerb *v)
     return save_memory(v->report.config->run_save_every);
 }
 
+PlanSearch plan_single(PlanVerb *v, int ranks, const PlanFixed *fixed)
+{
+    PlanSearch s = {.space = v->space,
+                    .validates = v->report.config->run_valid_every > 0,
+                    .save = plan_saves(v),
+                    .max_played = v->max_nodes,
+                    .max_linked = 400,
+                    .arena = v->arena,
+                    .temp = v->temp,
+                    .cache = v->cache,
+                    .progress = show_progress,
+                    .context = v};
+    s.space.ranks = ranks;
+    s.space.fixed = *fixed;
+    return s;
+}
+
 Err plan_open_search(PlanVerb *v, int ranks, const PlanFixed *fixed, PlanSearch *s)
 {
-    *s = (PlanSearch){.space = v->space,
-                      .validates = v->report.config->run_valid_every > 0,
-                      .save = plan_saves(v),
-                      .max_played = v->max_nodes,
-                      .max_linked = 400,
-                      .arena = v->arena,
-                      .temp = v->temp,
-                      .cache = v->cache,
-                      .progress = show_progress,
-                      .context = v};
-    s->space.ranks = ranks;
-    s->space.fixed = *fixed;
+    *s = plan_single(v, ranks, fixed);
     return plan_search_open(s);
 }
 
@@ -141,7 +147,48 @@ static void set_rows(const PlanSearch *s, const PlanRow *best, const PlanRanking
         if (!is_row(r, &row.point)) r->row[r->n_rows++] = row;
     }
     r->points = s->n;
-    count_meshes(s, r);
+}
+
+/* The greatest memory of a node's device below `most`; 0: none has less. */
+static double next_memory(const Cluster *c, int ranks, double most)
+{
+    double next = 0;
+    for (int rank = 0; rank < ranks; rank += c->rates.level[0].ranks) {
+        const double bytes = cluster_memory_bytes(c, rank);
+        if (bytes < most && bytes > next) next = bytes;
+    }
+    return next;
+}
+
+/* Adds a row unless one of its mesh needs no more than `limit`. */
+static void add_row(PlanReport *r, const PlanRow *row, double limit)
+{
+    for (int i = 0; i < r->n_rows; i++)
+        if (plan_same_mesh(&r->row[i].point, &row->point) && r->row[i].memory_bytes <= limit)
+            return;
+    if (r->n_rows < MAX_PLAN_ROWS) r->row[r->n_rows++] = *row;
+}
+
+/* Adds the best plans within the memory of devices that have less than others, unless a row is one
+ * of them. */
+static Err add_smaller(PlanVerb *v, PlanSearch *s)
+{
+    PlanReport *r = &v->report;
+    double limit = r->limit_bytes;
+    while (v->linked && (limit = next_memory(v->linked, s->space.ranks, limit)) > 0) {
+        PlanRanking ranking;
+        PlanRow best;
+        TRY(plan_search(s, limit, v->top, true, &ranking));
+        bool found = ranking.n > 0;
+        if (found) best = row_of(s, &ranking, 0, limit);
+        TRY(search_mixed(v, s, limit, &best, &found));
+        if (found) add_row(r, &best, limit);
+        for (int i = 0; i < ranking.n; i++) {
+            const PlanRow row = row_of(s, &ranking, i, limit);
+            add_row(r, &row, limit);
+        }
+    }
+    return OK;
 }
 
 /* A bound was too high: the certificate counts with it. */
@@ -219,6 +266,8 @@ static Err search_ranks(PlanVerb *v, int ranks)
         r->frontier[r->n_frontier++] = best;
         if (r->n_rows == 0 || plan_objective(r, &best) < plan_objective(r, &r->row[0])) {
             set_rows(&s, &best, &ranking, v);
+            TRY(add_smaller(v, &s));
+            count_meshes(&s, r);
             r->loose_bound = loose;
         }
         if (v->flag.frontier) TRY(search_frontier(v, &s));

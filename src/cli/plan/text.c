@@ -36,8 +36,9 @@ static Err point_text(const PlanPoint *p, Arena *temp, const char **out)
 }
 
 /* Where the time of a plan is longer than that of the best one: the greatest difference. */
-static void why_text(const CoarseTime *t, const CoarseTime *best, char *out, size_t bytes)
+static void why_text(const PlanRow *row, const PlanRow *best_row, char *out, size_t bytes)
 {
+    const CoarseTime *t = &row->time, *best = &best_row->time;
     const struct {
         const char *what;
         double more;
@@ -48,7 +49,8 @@ static void why_text(const CoarseTime *t, const CoarseTime *best, char *out, siz
                 {"bubble and sends between stages", t->pp_s - best->pp_s},
                 {"norm and update", t->update_s - best->update_s},
                 {"launches by the host", t->host_s - best->host_s},
-                {"idle ranks", t->idle_s - best->idle_s}};
+                {"idle ranks", t->idle_s - best->idle_s},
+                {"links and devices of nodes", row->links_s - best_row->links_s}};
     int most = 0;
     for (int i = 1; i < (int)(sizeof part / sizeof *part); i++)
         if (part[i].more > part[most].more) most = i;
@@ -70,7 +72,7 @@ static Err rows_text(const PlanReport *r, Arena *temp, Text *out)
         char memory[24], why[80] = "";
         const char *words;
         TRY(point_text(&row->point, temp, &words));
-        if (i > 0) why_text(&row->time, &best->time, why, sizeof why);
+        if (i > 0) why_text(row, best, why, sizeof why);
         table_cell(&t, "%.3f", 1e3 * row->time.step_s);
         if (i == 0)
             table_cell(&t, "best");
@@ -93,7 +95,8 @@ static Err rows_text(const PlanReport *r, Arena *temp, Text *out)
 static void limit_text(const PlanReport *r, Text *t)
 {
     text_add(t, "                %s\n",
-             r->is_placed ? "no bound has the links between nodes that are slower than others"
+             r->placed > 0  ? "no bound has the order of the nodes, whose devices differ"
+             : r->is_placed ? "no bound has the links between nodes that are slower than others"
              : r->n_measured > 0
                  ? "a plan that is faster by the calibrated rates measured slower, or "
                    "the search ended after its limit of nodes"
@@ -165,13 +168,23 @@ static void search_text(const PlanReport *r, Text *t)
             grouped_digits(r->families, a), r->bounded, r->solved);
 }
 
-static void nodes_text(const PlanRow *best, Text *t)
+static void nodes_text(const PlanReport *r, Text *t)
 {
+    const PlanRow *best = &r->row[0];
+    char a[COUNTED_BYTES], b[COUNTED_BYTES];
     if (best->n_nodes == 0) return;
     text_add(t, "  nodes        ");
     for (int i = 0; i < best->n_nodes; i++) text_add(t, " %d", best->node_at[i]);
-    text_add(t, "; slow links between them cost %.3f ms, and %.3f ms in the order of numbers\n",
-             1e3 * best->links_s, 1e3 * best->unordered_s);
+    if (r->placed == 0) {
+        text_add(t, "; slow links between them cost %.3f ms, and %.3f ms in the order of numbers\n",
+                 1e3 * best->links_s, 1e3 * best->unordered_s);
+        return;
+    }
+    text_add(t,
+             "; their devices and links cost %.3f ms, and %.3f ms in the order of numbers\n"
+             "                without a split for them; %s placed, with %s\n",
+             1e3 * best->links_s, 1e3 * best->unordered_s, text_counted(r->placed, "plan", a),
+             text_counted(r->splits, "split", b));
 }
 
 /* The bound on the rows of experts, if a routing may break it: then the run ends, or takes more
@@ -210,7 +223,8 @@ static void best_text(const PlanReport *r, Text *t)
     text_add(t, "  tokens/s      %s\n", text_count(tokens / c->step_s, n));
     if (peak > 0)
         text_add(t, "  mfu           %.1f%% of peak\n",
-                 100 * r->clock.model_flops / (c->step_s * peak * best->ranks));
+                 100 * r->clock.model_flops /
+                     (c->step_s * peak * (r->speeds > 0 ? r->speeds : best->ranks)));
     text_add(t, "  memory        %s of %s on the rank that needs most, exact\n",
              text_bytes((int64_t)r->memory_bytes, a), text_bytes((int64_t)r->limit_bytes, b));
     text_add(t,
@@ -219,7 +233,7 @@ static void best_text(const PlanReport *r, Text *t)
              1e3 * c->work_s, 1e3 * c->tp_s, 1e3 * c->cp_s, 1e3 * c->dp_s, 1e3 * c->pp_s,
              1e3 * c->update_s, 1e3 * c->host_s, 1e3 * c->idle_s);
     routing_text(r, best, t);
-    nodes_text(best, t);
+    nodes_text(r, t);
     if (r->objective == OBJECTIVE_COST)
         text_add(t, "  cost          %.6g US dollars a step\n", plan_objective(r, best));
     if (r->objective == OBJECTIVE_ENERGY)
@@ -312,7 +326,7 @@ static Err choice_text(const PlanReport *r, Arena *temp, Text *t)
              100 * (with->time.step_s / r->row[0].time.step_s - 1),
              text_bytes((int64_t)with->memory_bytes, memory));
     if (with->time.step_s <= r->row[0].time.step_s) return OK;
-    why_text(&with->time, &r->row[0].time, why, sizeof why);
+    why_text(with, &r->row[0], why, sizeof why);
     text_add(t, "  it costs      %s\n", why);
     return OK;
 }

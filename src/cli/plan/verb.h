@@ -27,10 +27,12 @@ typedef struct {
     Arena *arena, *temp;
     JobSettings job; /* the run's, of which the search changes the distribution */
     PlanSpace space;
-    const Cluster *linked; /* with links of single nodes, which searches leave out; NULL: none */
-    Cluster *ordered;      /* on which the best plan is timed */
+    /* With links and devices of single nodes, which searches leave out; NULL: nodes are alike. */
+    const Cluster *linked;
+    Cluster *ordered; /* on which the best plan is timed */
     PlanCache *cache;
     int ranks[32], n_ranks, top, max_nodes, measure;
+    int shown;           /* rows of the report: fewer than `top` if devices differ */
     const char *refused; /* why there is no plan, if the compiler refuses all of the last search */
     ProgressLine line;
     PlanReport report;
@@ -40,6 +42,8 @@ typedef struct {
 Err plan_open_space(PlanVerb *v);
 /* Local. Fills the rows and the frontier of the report. */
 Err plan_search_all(PlanVerb *v);
+/* Local. A search without its nodes: for single plans. */
+PlanSearch plan_single(PlanVerb *v, int ranks, const PlanFixed *fixed);
 /* Local. Opens a search; also for a single plan. */
 Err plan_open_search(PlanVerb *v, int ranks, const PlanFixed *fixed, PlanSearch *s);
 /* Local. Why no plan of a search has the choice of --explain-choice. */
@@ -52,7 +56,8 @@ Err plan_no_space(const PlanVerb *v, int ranks, const char **out);
 Err plan_measure(PlanVerb *v);
 /* Local. Runs a plan for a few steps; *seconds is the median of the later ones. */
 Err plan_run(PlanVerb *v, const PlanPoint *p, double *seconds);
-/* Local. Orders the nodes for each row, if the cluster's links between nodes differ. */
+/* Local. Orders the nodes for each row, if the cluster's nodes differ; deals the layers of a
+ * pipeline to its stages, if devices differ. */
 Err plan_place_nodes(PlanVerb *v);
 /* Local. The arguments without those that a plan decides. */
 Err plan_other_settings(const PlanVerb *v, const char ***out, int *n);

@@ -280,15 +280,25 @@ static Err map_links(StageSearch *s)
     return OK;
 }
 
+/* The request's plan on nodes that are alike, and in the order of the nodes' numbers, which is the
+ * best so far if it fits. */
+static Err play_given(StageSearch *s, NodeMap *map)
+{
+    bool fit;
+    memcpy(s->best.count, s->given, (size_t)s->chunks * sizeof *s->given);
+    for (int i = 0; i < s->n; i++) s->best.at[i] = i;
+    TRY(play(s, s->given, NULL, &map->alike_s));
+    TRY(play(s, s->given, s->best.at, &map->in_order_s));
+    TRY(fits(s, &s->best, &fit));
+    if (fit) s->best.step_s = map->in_order_s;
+    return OK;
+}
+
 static Err search_stages(StageSearch *s, StagePlan *out)
 {
     const double *bytes;
-    int *in_order;
-    TRY(ARENA_NEW(&s->clocks, s->n, &in_order));
-    for (int i = 0; i < s->n; i++) in_order[i] = i;
     *out = (StagePlan){.map = {.n = s->n, .at = s->best.at}};
-    TRY(play(s, s->given, NULL, &out->map.alike_s));
-    TRY(play(s, s->given, in_order, &out->map.in_order_s));
+    TRY(play_given(s, &out->map));
     TRY(list_arrangements(s));
     TRY(play_arrangements(s));
     for (int i = 0; i < s->n_choices && s->opened < s->r->max_splits && s->deals; i++)
