@@ -14,7 +14,7 @@
 
 /* Most plays of a step and most splits for one plan, by the ranks that each plays. */
 enum { MAX_PLAYS = 400, RANKS_TO_PLAY = 25600, MIN_PLAYS = 40 };
-enum { MAX_SPLITS = 400, RANKS_TO_SPLIT = 2048, MIN_SPLITS = 8 };
+enum { MAX_SPLITS = 400, RANKS_TO_SPLIT = 1024, MIN_SPLITS = 8 };
 
 static int by_ranks(int budget, int ranks, int least, int most)
 {

@@ -192,6 +192,25 @@ static Err play_arrangements(StageSearch *s)
     return OK;
 }
 
+/* Moves a unit if the step gets shorter and the stages fit. */
+static Err try_move(StageSearch *s, StageChoice *choice, int from, int to, bool *better)
+{
+    double step_s;
+    bool fit = false;
+    choice->count[from]--;
+    choice->count[to]++;
+    TRY(play(s, choice->count, choice->at, &step_s));
+    if (step_s < choice->step_s * (1 - 1e-12)) TRY(fits(s, choice, &fit));
+    if (fit) {
+        choice->step_s = step_s;
+        *better = true;
+        return OK;
+    }
+    choice->count[from]++;
+    choice->count[to]--;
+    return OK;
+}
+
 /* Moves single units between chunks while the step gets shorter. */
 static Err move_units(StageSearch *s, StageChoice *choice)
 {
@@ -199,18 +218,7 @@ static Err move_units(StageSearch *s, StageChoice *choice)
         better = false;
         for (int i = 0; i < s->chunks * s->chunks && s->opened < s->r->max_splits; i++) {
             const int from = i / s->chunks, to = i % s->chunks;
-            const double before_s = choice->step_s;
-            if (from == to || choice->count[from] == 1) continue;
-            choice->count[from]--;
-            choice->count[to]++;
-            TRY(play_choice(s, choice));
-            if (choice->step_s < before_s * (1 - 1e-12)) {
-                better = true;
-                continue;
-            }
-            choice->count[from]++;
-            choice->count[to]--;
-            choice->step_s = before_s;
+            if (from != to && choice->count[from] > 1) TRY(try_move(s, choice, from, to, &better));
         }
     }
     if (choice->step_s < s->best.step_s) copy_choice(s, choice, &s->best);
