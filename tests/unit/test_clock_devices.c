@@ -1,4 +1,4 @@
-/* test_clock_devices.c -- nodes whose devices differ: sums by hand, and properties of every mesh. */
+/* test_clock_devices.c -- nodes whose devices differ: sums by hand, properties of every mesh. */
 #include <math.h>
 #include <stdlib.h>
 

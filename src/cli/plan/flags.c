@@ -108,7 +108,8 @@ static Err read_limits(PlanVerb *v)
     return OK;
 }
 
-/* Searches leave out links and devices of single nodes: their times are bounds for any order of the nodes. */
+/* Searches leave out links and devices of single nodes: their times are bounds for any order of the
+ * nodes. */
 static Err set_cluster(PlanVerb *v, const Cluster *cluster)
 {
     Cluster *alike;

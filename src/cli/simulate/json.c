@@ -7,7 +7,8 @@
  * A class has: first, last, ranks, memory, sent, flops, flops_recomputed. Numbers are integers.
  * cluster and the keys after it are there with --cluster only; mfu is null if the cluster has no
  * peak. On a cluster with node_devices, fullest is the rank that has the least memory left, and
- * peak_bytes are its own. breakdown and critical_path are milliseconds by kind of time, which add up to step_ms. */
+ * peak_bytes are its own. breakdown and critical_path are milliseconds by kind of time, which add
+ * up to step_ms. */
 #include <jansson.h>
 #include "cli/context_text.h"
 #include "cli/explain/explain.h"

@@ -15,8 +15,8 @@
  * Ranks that differ only along dp run the same tape, with the longest updates at coordinate 0, so
  * one of them is played for all; and so do ranks along tp if it divides all shapes. If the axes cut
  * across the machine's nodes (tp=3 on nodes of 8), or links between nodes or ranks differ, every
- * rank is played. Work takes its seconds over the speed of the rank's device: one rank is played for
- * those that have the same devices at all other coordinates. */
+ * rank is played. Work takes its seconds over the speed of the rank's device: one rank is played
+ * for those that have the same devices at all other coordinates. */
 #ifndef PLAN_CLOCK_CLOCK_H
 #define PLAN_CLOCK_CLOCK_H
 

@@ -36,7 +36,7 @@
  *     node_links:                                    [+]  slower than the level, which has the rest
  *       - {nodes: [1, 6], latency_us: 40, gbps: 5}            two blocks of the first level
  *       - {islands: [[0, 1], [2, 3]], latency_us: 90, gbps: 3}    between islands
- *     node_devices:                                  [+]  slower than `device`, which is the fastest
+ *     node_devices:                                  [+]  slower than `device`, the fastest
  *       - {nodes: [4, 5], speed: 0.5, memory_gib: 40}
  *     collectives:                                   [+]  measured, instead of the formulas
  *       - {kind: all-reduce, members: 8, level: node, inside: 1, bytes: [1e5, 1e8], us: [30, 450]}

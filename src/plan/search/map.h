@@ -8,8 +8,9 @@
  * The objective is the clock's step: the tapes are compiled once and played for each order. A
  * branch and bound places block after block; links to blocks that are not placed yet count as the
  * fastest of their level, and their devices too, so a partial order that is no faster than the best
- * whole one is left out. Nodes with equal devices and equal links to all others are tried once. The search is limited by plays, not by
- * seconds; if they do not suffice, the answer is the best order found, with a bound. */
+ * whole one is left out. Nodes with equal devices and equal links to all others are tried once. The
+ * search is limited by plays, not by seconds; if they do not suffice, the answer is the best order
+ * found, with a bound. */
 #ifndef PLAN_SEARCH_MAP_H
 #define PLAN_SEARCH_MAP_H
 
@@ -27,8 +28,8 @@ typedef struct {
 } NodeMap;
 
 /* Local. in->cluster->rates.nodes is not NULL; its `at` is not read. need [nodes]: the bytes of a
- * rank of each block, for which its node must have room; NULL: any has. `temp` is rewound. ERR_CONFIG
- * if the ranks are no whole number of nodes. */
+ * rank of each block, for which its node must have room; NULL: any has. `temp` is rewound.
+ * ERR_CONFIG if the ranks are no whole number of nodes. */
 Err plan_map(const ClockInput *in, const double *need, int max_plays, Arena *arena, Arena *temp,
              NodeMap *out);
 

@@ -93,8 +93,8 @@ Err plan_play(PlanSearch *s, const PlanPoint *p, CoarseTime *out);
 Err plan_link(PlanSearch *s, const PlanPoint *p, double *bytes);
 /* Local. The same of each stage: bytes [pp]. */
 Err plan_link_stages(PlanSearch *s, const PlanPoint *p, double *bytes);
-/* Local. Seconds that the GEMMs and the attention of a step take on one rank at their best rates. No
- * plan does less work, so ranks of these speeds take at least the seconds over their sum. */
+/* Local. Seconds that GEMMs and attention of a step take on one rank at their best rates. No plan
+ * does less work, so ranks that differ take at least these seconds over the sum of their speeds. */
 Err plan_least_work(PlanSearch *s, double *seconds);
 /* Local. The bound of a point from compiled units. */
 Err plan_point_bound(PlanSearch *s, const PlanPoint *p, PlanBound *out);

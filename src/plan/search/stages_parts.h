@@ -55,7 +55,7 @@ static inline int stage_first(const StageSearch *s, int block)
 int stage_last(const StageSearch *s, int block);
 /* Local. Sets the kinds of devices. */
 void stage_kinds(StageSearch *s);
-/* Local. The speed of each stage's slowest device, and the least memory of its devices: [stages]. */
+/* Local. The speed of each stage's slowest device, the least memory of its devices: [stages]. */
 void stage_devices(const StageSearch *s, const int *at, double *speed, double *room);
 /* Local. The request's plan with these units. */
 Err stage_point(const StageSearch *s, const int16_t *count, PlanPoint *out);
