@@ -256,6 +256,7 @@ static void stages_follow_devices(void **state)
     assert_true(bound >= real(even, "bound_ms") * (1 - 1e-9));
     assert_int_equal(node_of(best, 0) % 2, node_of(best, 1) % 2);
     assert_int_equal(node_of(best, 2) % 2, node_of(best, 3) % 2);
+    assert_true(number(all, "searched.placed") > 0 && number(all, "searched.splits") > 3);
     const char *split = strstr(json_string_value(json_object_get(best, "words")), " split=");
     assert_non_null(split);
     assert_int_equal(sscanf(split, " split=%d,%d", &first, &last), 2);

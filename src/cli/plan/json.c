@@ -83,6 +83,10 @@ static json_t *counts_json(const PlanReport *r)
     set_count(o, "families", r->families);
     set_count(o, "bounded", r->bounded);
     set_count(o, "solved", r->solved);
+    if (r->placed > 0) {
+        set_count(o, "placed", r->placed);
+        set_count(o, "splits", r->splits);
+    }
     return o;
 }
 

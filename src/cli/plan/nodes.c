@@ -65,7 +65,7 @@ static Err stage_row(PlanVerb *v, const Cluster *linked, double best_s, PlanRow 
         .best_s = best_s,
         .max_plays = by_ranks(RANKS_TO_PLAY, row->ranks, MIN_PLAYS, MAX_PLAYS),
         .max_splits = by_ranks(RANKS_TO_SPLIT, row->ranks, MIN_SPLITS, MAX_SPLITS),
-        .keeps_split = v->space.fixed.by_cost != -1};
+        .keeps_split = v->space.fixed.by_cost != -1 || r->n_measured > 0};
     TRY(plan_stages(&request, &row->point, &plan));
     r->placed++;
     r->splits += plan.splits;

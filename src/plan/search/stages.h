@@ -7,7 +7,7 @@
  * All arrangements are compared by a formula for the units that schedule_deal gives them: one stage
  * takes the sum of its units' costs over the speed of its slowest device. The best are played by
  * the clock. Then single units move between chunks while a step gets shorter, and links between
- * nodes decide among nodes that are alike (map.h). Each split is linked: a stage whose ranks do not
+ * nodes decide among nodes that are alike (map.h). What is taken is linked: a stage that does not
  * fit the devices of its nodes gets fewer units. The search is limited by counts. */
 #ifndef PLAN_SEARCH_STAGES_H
 #define PLAN_SEARCH_STAGES_H
