@@ -93,6 +93,44 @@ static Err check_place(const Linker *k, int pack)
         pack, k->lp->model->unit[k->lp->model->pack[pack].unit].name);
 }
 
+static bool is_copy(const Model *m, int param) { return m->param[param].copy_of >= 0; }
+
+/* True if the packs have parameters of equal shapes and layouts, are sharded alike, and are both on
+ * the stage or both not: then the rank's parts of them are equal. */
+static bool are_alike(const Linker *k, int pack, const HomeParam *param, unsigned shard, int other)
+{
+    const Model *m = k->lp->model;
+    const Pack *a = &m->pack[pack], *b = &m->pack[other];
+    const Home *h = &k->lp->pack[other].home;
+    if (a->n_params != b->n_params || a->view != b->view || h->shard != shard ||
+        pack_on_stage(k, pack) != pack_on_stage(k, other))
+        return false;
+    for (int i = 0; i < a->n_params; i++) {
+        const Shape *x = &param[i].shape, *y = &h->param[i].shape;
+        bool same = x->ndim == y->ndim && is_copy(m, a->param[i]) == is_copy(m, b->param[i]);
+        for (int d = 0; d < x->ndim && same; d++) same = x->n[d] == y->n[d];
+        if (!same || !layout_equal(&param[i].use, &h->param[i].use)) return false;
+    }
+    return true;
+}
+
+/* Takes the rank's part from a pack before it that is alike, as those of most layers are; false:
+ * none of the last ones is. */
+static bool take_home(Linker *k, int pack, const HomeParam *param, unsigned shard)
+{
+    enum { LOOKS_BACK = 16 };
+    PackMemory *at = &k->lp->pack[pack];
+    for (int other = pack - 1; other >= 0 && other >= pack - LOOKS_BACK; other--) {
+        if (!are_alike(k, pack, param, shard, other)) continue;
+        const int stage = at->stage;
+        *at = k->lp->pack[other];
+        at->stage = stage;
+        at->home.param = param;
+        return true;
+    }
+    return false;
+}
+
 static Err pack_home(Linker *k, int pack)
 {
     LinkedProgram *lp = k->lp;
@@ -104,6 +142,7 @@ static Err pack_home(Linker *k, int pack)
     TRY(check_place(k, pack));
     at->stage = schedule_stage_of(k->s, of->unit);
     TRY(list_params(k, of, &param));
+    if (take_home(k, pack, param, shard)) return OK;
     TRY(home_init(&at->home, lp->mesh, shard, lp->block, param, of->n_params));
     MUST(at->home.view == of->view, "pack %d of view %d has layouts of view %d", pack, of->view,
          at->home.view);
