@@ -147,7 +147,8 @@ Err job_link(Job *job, const ProgramTable *programs, const Layout *use, Arena *a
                           .in_order = set->parallel.in_order,
                           .note_freed = set->note_freed,
                           .workspace = set->workspace,
-                          .packings = set->packings};
+                          .packings = set->packings,
+                          .sizes_only = set->sizes_only};
     return schedule_link(&job->units, job_stage(job), &in, arena, &job->linked);
 }
 

@@ -119,6 +119,7 @@ typedef struct {
     CompileOptions compile;                /* mesh, strategy, rank and backward are filled in */
     const DeviceWorkspace *workspace;      /* as LinkInput.workspace */
     PackMemo *packings;                    /* the same */
+    bool sizes_only;                       /* the same */
     StageRecompute stage[MAX_STAGE_RULES]; /* the first rule that contains a stage applies */
     int n_stage_rules;
     OptimSettings optim;

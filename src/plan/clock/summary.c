@@ -74,6 +74,7 @@ static Err reduce_job(Summarizer *s, const ClockInput *in)
     p->evict = false;
     p->split = NULL;
     job->split = false;
+    job->sizes_only = true;
     job->n_stage_rules = 0;
     if (job->micros > 2) job->micros = 2; /* a second one adds to the gradients of the first */
     TRY(mesh_sized(&p->mesh, &s->mesh));

@@ -325,6 +325,7 @@ typedef struct {
      * is the host, or allocates them itself. */
     const DeviceWorkspace *workspace;
     PackMemo *packings; /* shared by the links of one thread; NULL: none */
+    bool sizes_only;    /* pieces of the arenas have no offsets: for programs that never run */
 } LinkInput;
 
 /* Local. Links one stage's action list of a schedule over units. `stage` is the rank's pp

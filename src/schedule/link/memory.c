@@ -117,6 +117,7 @@ static Err pack_arena(MemoryPlanner *m, ArenaId arena)
     Piece *piece;
     int *who, n = 0;
     PackResult packed;
+    if (m->k->in->sizes_only) return OK;
     TRY(ARENA_NEW(m->temp, m->n + 1, &piece));
     TRY(ARENA_NEW(m->temp, m->n + 1, &who));
     for (int i = 0; i < m->n; i++) {
