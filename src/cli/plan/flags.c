@@ -77,7 +77,7 @@ static Err read_limits(PlanVerb *v)
     double x;
     v->report.limit_bytes = v->space.cluster->memory_bytes;
     v->top = 5;
-    v->max_nodes = 3000;
+    v->max_nodes = 16000;
     if (v->flag.memory) {
         TRY(read_number("--memory", v->flag.memory, 1e-6, 1e6, &x));
         v->report.limit_bytes = x * 0x1p30;

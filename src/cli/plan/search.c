@@ -69,8 +69,8 @@ static Err search_mixed(PlanVerb *v, PlanSearch *s, double limit, PlanRow *row, 
     if (v->flag.alike || !plan_mixes(&s->space)) return OK;
     const MixedRequest request = {.limit_bytes = limit,
                                   .best_s = *found ? row->time.step_s : HUGE_VAL,
-                                  .max_bounded = v->max_nodes / 2,
-                                  .max_solved = v->max_nodes / 60 + 1,
+                                  .max_bounded = v->max_nodes / 10,
+                                  .max_solved = v->max_nodes / 320 + 1,
                                   .first = *found ? &row->point : NULL};
     TRY(plan_mixed(s, &request, &mixed));
     r->mixes = true;
