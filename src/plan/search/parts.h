@@ -2,7 +2,7 @@
  *
  *     search.c    the heap
  *     levels.c    raises a node by one level
- *     cache.c     summaries, by layout */
+ *     cache.c     summaries, by layout (cache.h) */
 #ifndef PLAN_SEARCH_PARTS_H
 #define PLAN_SEARCH_PARTS_H
 
