@@ -227,6 +227,38 @@ static const PlanNode *plan_gpt(SmallSpace *t, double limit, MixedPlan *out)
     return alike;
 }
 
+/* The state of a single unit is not sharded: the norm is exchanged as without it. */
+static void norm_has_the_ranks_of_all_units(void **state)
+{
+    SmallSpace t;
+    UnitOptions unit[50];
+    PlanPoint *points;
+    CoarseTime coarse;
+    StepTime exact;
+    Mesh mesh;
+    int n, at = 0;
+    (void)state;
+    open_gpt(&t, plan_fixed_none());
+    t.cluster.rates.level[0].latency_s = 1e-3;
+    DO(plan_cache_open(&t.arena, &t.s.cache));
+    DO(plan_points(&t.s.space, &t.arena, &points, &n));
+    while (points[at].zero != 1 || points[at].recompute != RECOMPUTE_NONE) at++;
+    PlanPoint p = points[at];
+    const JobSettings alike = plan_job(&t.s.space, &p);
+    for (int u = 0; u < 50; u++) unit[u] = job_unit_options(&alike, u);
+    unit[49].zero = 0;
+    p.unit = unit;
+    p.n_units = 50;
+    const JobSettings job = search_job(&t.s, &p);
+    DO(mesh_sized(&job.parallel.mesh, &mesh));
+    const ClockInput in = {.cluster = &t.cluster, .job = &job, .mesh = &mesh};
+    DO(plan_time(&t.s, &p, &coarse));
+    DO(clock_step(&in, &t.arena, &t.temp, &exact));
+    if (fabs(coarse.step_s - exact.step_s) > 1e-3)
+        fail_msg("%.9g s; by the clock of all ranks %.9g s", coarse.step_s, exact.step_s);
+    close_small(&t);
+}
+
 /* OSDP's case: 8 GB. Layers are sharded only as far as the memory demands. */
 static void shards_what_it_must(void **state)
 {
@@ -276,9 +308,12 @@ static void offloads_what_pays(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(is_within_its_gap),   cmocka_unit_test(keeps_the_gemms_in_fp8),
-        cmocka_unit_test(bounds_hold),         cmocka_unit_test(bounds_hold_if_parts_take_less),
-        cmocka_unit_test(shards_what_it_must), cmocka_unit_test(offloads_what_pays)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(is_within_its_gap),
+                                       cmocka_unit_test(keeps_the_gemms_in_fp8),
+                                       cmocka_unit_test(bounds_hold),
+                                       cmocka_unit_test(bounds_hold_if_parts_take_less),
+                                       cmocka_unit_test(norm_has_the_ranks_of_all_units),
+                                       cmocka_unit_test(shards_what_it_must),
+                                       cmocka_unit_test(offloads_what_pays)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -104,12 +104,13 @@ Err plan_play(PlanSearch *s, const PlanPoint *p, CoarseTime *out)
     return search_play(s, p, &sum, NULL, out);
 }
 
-/* Each unit has the summary of the point whose units all have its choice. */
+/* Each unit has the summary of the point whose units all have its choice. The norm is exchanged
+ * among as many ranks as the unit needs that is sharded over most. */
 static Err time_mixed(PlanSearch *s, const PlanPoint *p, CoarseTime *out)
 {
     const int n = (int)s->space.base->config->n_layers + 2;
     const size_t mark = arena_mark(s->temp);
-    const LayoutSummary *sum = NULL;
+    const LayoutSummary *sum = NULL, *most = NULL;
     const UnitSummary **unit;
     TRY(ARENA_NEW(s->temp, n, &unit));
     for (int u = 0; u < n; u++) {
@@ -117,8 +118,9 @@ static Err time_mixed(PlanSearch *s, const PlanPoint *p, CoarseTime *out)
         TRY(cache_summary(s, &q, &sum));
         if (!sum) return refused();
         unit[u] = &sum->class[sum->class_of[u]];
+        if (!most || sum->blocks.n > most->blocks.n) most = sum;
     }
-    TRY(search_play(s, p, sum, unit, out));
+    TRY(search_play(s, p, most, unit, out));
     arena_rewind(s->temp, mark);
     return OK;
 }
