@@ -133,15 +133,15 @@ static void keep_rows(PlanVerb *v, double bound_s)
     if (bound_s < (double)INFINITY && (r->left_s == 0 || bound_s < r->left_s)) r->left_s = bound_s;
 }
 
-/* A row in no order and with no split is faster: its work takes as long in all, and the ranks do it
- * at no more than the sum of their speeds. */
+/* The row in no order is faster: its work takes as long in all, and the ranks do it at no more than
+ * the sum of their speeds. With a split of its own it may be. */
 static double least_seconds(const PlanRow *row, const Cluster *linked)
 {
     return fmax(row->time.step_s,
                 row->time.work_s * row->ranks / cost_speeds(&linked->rates, row->ranks));
 }
 
-/* Places rows, but not those that are no faster than the best so far on any nodes. */
+/* Places rows, but not those that are no faster than the best so far with the split they have. */
 static Err stage_rows(PlanVerb *v, const Cluster *linked)
 {
     PlanReport *r = &v->report;
@@ -166,19 +166,36 @@ static Err stage_rows(PlanVerb *v, const Cluster *linked)
     return OK;
 }
 
+/* True if plans may have splits that the search did not bound: those dealt to uneven stages. */
+static bool has_own_splits(const PlanVerb *v, const Cluster *linked, int ranks)
+{
+    const int each = linked->rates.level[0].ranks;
+    const CostDevice first = cost_device(&linked->rates, 0);
+    const double bytes = cluster_memory_bytes(linked, 0);
+    bool differ = false;
+    for (int rank = each; rank < ranks; rank += each)
+        differ = differ || cost_device(&linked->rates, rank).speed != first.speed ||
+                 cluster_memory_bytes(linked, rank) != bytes;
+    return differ && v->space.fixed.by_cost == -1 && v->space.fixed.pp != 1;
+}
+
 /* No plan does less work than the flops of GEMMs and attention at their best rates, and the ranks
  * do it at no more than the sum of their speeds. A bound of the machine with the fastest devices
- * holds too, unless a later transfer may make a step shorter: it slows down work or other transfers
- * beside it. */
-static Err uneven_bound(PlanVerb *v, const Cluster *linked, double *bound_s)
+ * holds too if plans keep the splits that it counts, and no later transfer may make a step shorter:
+ * it slows down work or other transfers beside it. */
+static Err uneven_bounds(PlanVerb *v, const Cluster *linked, double *bound_s, double *alike_bound_s)
 {
-    PlanSearch s = plan_single(v, v->report.row[0].ranks, &v->space.fixed);
+    PlanReport *r = &v->report;
+    PlanSearch s = plan_single(v, r->row[0].ranks, &v->space.fixed);
     const bool rises = linked->slow_work <= 1 && linked->slow_transfer <= 1 && !linked->share_links;
+    const bool holds = rises && !has_own_splits(v, linked, r->row[0].ranks);
     double work_s;
     TRY(plan_least_work(&s, &work_s));
-    v->report.speeds = cost_speeds(&linked->rates, v->report.row[0].ranks);
-    work_s /= v->report.speeds;
-    *bound_s = rises ? fmax(*bound_s, work_s) : work_s;
+    r->speeds = cost_speeds(&linked->rates, r->row[0].ranks);
+    work_s /= r->speeds;
+    *bound_s = holds ? fmax(*bound_s, work_s) : work_s;
+    *alike_bound_s = holds ? fmax(*alike_bound_s, work_s) : work_s;
+    if (!holds) r->left_s = work_s;
     return OK;
 }
 
@@ -211,8 +228,7 @@ Err plan_place_nodes(PlanVerb *v)
     TRY(linked_cluster(v, linked));
     for (int i = 0; i < rows && !uneven; i++) TRY(place_row(v, linked, &r->row[i]));
     if (uneven) TRY(stage_rows(v, linked));
-    if (uneven) TRY(uneven_bound(v, linked, &bound_s));
-    if (uneven) TRY(uneven_bound(v, linked, &alike_bound_s));
+    if (uneven) TRY(uneven_bounds(v, linked, &bound_s, &alike_bound_s));
     TRY(place_choice(v, linked));
     if (rows > 1 && !uneven) sort_rows(r->row, r->n_rows);
     PlanRow *best = &r->row[0];

@@ -145,7 +145,7 @@ static void certificate_text(const PlanReport *r, Text *t)
     if (best->point.unit == NULL) alike_text(r, t);
     if (r->mixes && best->point.unit == NULL) text_add(t, "                ");
     if (r->mixes) mixed_text(r, t);
-    if (best->point.unit && best->alike_s == 0)
+    if (best->point.unit && best->alike_s == 0 && r->placed == 0)
         text_add(t, "                no plan whose layers are alike fits\n");
     if (best->point.unit && best->alike_s > 0)
         text_add(
