@@ -104,6 +104,13 @@ static double norm_of(const Trial *exact, const double *a, int p)
     return fmax(own, (still ? 1 : SMALL) * all);
 }
 
+/* `other` as a multiple of `one`; infinite if one of them is no number or infinite. */
+static double growth(double other, double one)
+{
+    if (!isfinite(one) || !isfinite(other)) return (double)INFINITY;
+    return other == one ? 1 : other / one;
+}
+
 /* Elements of two trials, which are compared with those of two in f64. */
 typedef struct {
     const double *exact, *one, *given, *other;
@@ -125,7 +132,7 @@ static double params_error(const Trial *exact, const Trial *given, Compared c, c
         most = f * f - e * e;
         *name = exact->model->param[p].name;
     }
-    return other == one ? 1 : sqrt(other / one);
+    return sqrt(growth(other, one));
 }
 
 /* The largest relative error of a loss, also of validation, at least one rounding. */
@@ -140,7 +147,7 @@ static double loss_error(const Trial *exact, const Trial *t, int steps)
 TrialGap trial_error(const Trial *exact, const Trial *one, const Trial *given, const Trial *other,
                      int steps)
 {
-    TrialGap g = {.loss = loss_error(given, other, steps) / loss_error(exact, one, steps),
+    TrialGap g = {.loss = growth(loss_error(given, other, steps), loss_error(exact, one, steps)),
                   .same_text = same_text(one, other)};
     const Compared gradients = {exact->gradient, one->gradient, given->gradient, other->gradient};
     const Compared weights = {exact->weight, one->weight, given->weight, other->weight};

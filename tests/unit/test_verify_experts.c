@@ -173,10 +173,33 @@ static void wrong_drops_deviate(void **state)
     assert_false(differs.same_choices || differs.ok);
 }
 
+/* Gradients of every rank have a number that is none. */
+static Err nan_slope(const Call *c)
+{
+    TRY(honest->kernel[KERNEL_route_dx](c));
+    ((float *)c->out[0].data)[0] = NAN;
+    return OK;
+}
+
+static void gradients_without_numbers_deviate(void **state)
+{
+    static Device faulty;
+    const ModelConfig model = config_for(model_with(10, 0), "");
+    (void)state;
+    DO(device_cpu_open(NULL, &honest));
+    faulty = *honest;
+    faulty.kernel[KERNEL_route_dx] = nan_slope;
+    const VerifySettings s = in_bf16(&model, &faulty);
+    const VerifyLine l = last_line(&s, "tp=2");
+    assert_false(l.ok);
+    assert_true(isinf(l.gradient));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(ties_do_not_deviate),
                                        cmocka_unit_test(wrong_experts_deviate),
-                                       cmocka_unit_test(wrong_drops_deviate)};
+                                       cmocka_unit_test(wrong_drops_deviate),
+                                       cmocka_unit_test(gradients_without_numbers_deviate)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
