@@ -123,9 +123,10 @@ Err published_fit(PublishedRows *p, int rounds)
 }
 
 /* From the priors, fits on the rows of all other folds, and predicts those of this one. */
-static Err predict_fold(PublishedRows *p, int rounds, int fold, int folds)
+static Err predict_fold(PublishedRows *p, const StackTable *read, int rounds, int fold, int folds)
 {
     for (int i = 0; i < p->n_sets; i++) p->set[i].cluster = p->set[i].prior;
+    p->stacks = *read; /* also the memory of sources that no row of the other folds is of */
     for (int i = 0; i < p->stacks.n; i++) p->stacks.row[i].time = 1;
     for (int i = 0; i < p->n_rows; i++)
         p->row[i].fitted = p->row[i].dealt && p->row[i].fold % folds != fold;
@@ -148,7 +149,8 @@ static Err predict_fold(PublishedRows *p, int rounds, int fold, int folds)
 
 Err published_folds(PublishedRows *p, int rounds, int folds)
 {
-    for (int fold = 0; fold < folds; fold++) TRY(predict_fold(p, rounds, fold, folds));
+    const StackTable read = p->stacks;
+    for (int fold = 0; fold < folds; fold++) TRY(predict_fold(p, &read, rounds, fold, folds));
     for (int i = 0; i < p->n_rows; i++) { /* later fits have predicted the row again */
         p->row[i].seconds = p->row[i].held_seconds;
         p->row[i].time = p->row[i].held_time;

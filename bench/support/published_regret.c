@@ -17,12 +17,19 @@ static bool is_same_group(const RowRecord *a, const RowRecord *b)
     return strcmp(a->source, b->source) == 0 && strcmp(a->group, b->group) == 0;
 }
 
-/* The rows of a group that have a prediction, and on which nothing was fitted. */
+/* True if the row has a prediction by constants that were not fitted on it. With folds, rows in FP8
+ * are not dealt and have none. */
+static bool is_predicted(const PublishedRows *p, const RowRecord *r)
+{
+    return !r->skip && !r->quarter && (!p->deal_all || r->dealt);
+}
+
+/* The rows of a group that are predicted. */
 static int rows_of(const PublishedRows *p, int first, const RowRecord **out)
 {
     int n = 0;
     for (int i = first; i < p->n_rows && n < MAX_GROUP; i++)
-        if (is_same_group(&p->row[i], &p->row[first]) && !p->row[i].skip && !p->row[i].quarter)
+        if (is_same_group(&p->row[i], &p->row[first]) && is_predicted(p, &p->row[i]))
             out[n++] = &p->row[i];
     return n;
 }
