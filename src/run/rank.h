@@ -54,8 +54,8 @@ typedef struct {
     uint64_t seed;
 } RankJitter;
 
-/* Looks at the results of instructions, for checks: `after` is called when the kernel of an
- * instruction of a RUN has been queued. It may read operands (rank_read) and, on the host, replace
+/* A hook for checks: `after` is called when the kernel of an instruction of a RUN has been queued.
+ * It may read operands (rank_read) and, on the host, replace
  * results. */
 typedef struct {
     Err (*after)(void *context, const Rank *r, const LinkedAction *l, const Instr *in,

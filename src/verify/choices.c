@@ -234,8 +234,8 @@ static Err replay_route(const ChoiceRank *w, const Rank *r, const LinkedAction *
     return OK;
 }
 
-/* The choices of an expert of which only one side keeps: the greatest gate that was dropped and the
- * least that was given instead, in f64. */
+/* Differences in what is dropped of an expert: the greatest gate that only the given choices drop,
+ * and the least that only they keep, in f64. */
 typedef struct {
     double dropped, kept;
     int64_t fewer; /* rows that are kept, less those that are given */

@@ -2,9 +2,9 @@
  * f64, and judged.
  *
  * A router takes the K largest of E values. Near a tie rounding decides, so two layouts in bf16 may
- * choose other experts for a token and both be right; what follows from there is no error of
- * arithmetic. So a trial in bf16 is compared with f64 given its choices, and the choices
- * are judged by themselves:
+ * choose other experts for a token and both be right. A change of expert is no error of arithmetic.
+ * So a trial in bf16 is compared with f64 that is given its choices, and the choices are judged by
+ * themselves:
  *
  *     token         0       1       2
  *     bf16          0 3 5   1 2 6   0 4 7     recorded
@@ -12,10 +12,15 @@
  *                               ^             before: 5 and 6 are 3e-3 apart there, a tie of 3e-3
  *     f64, given    0 3 5   1 2 6   0 4 7     what f64 computes on with
  *
- * Rounding explains a tie of up to 8 sqrt(2) times the error of one value, the root mean square of
- * what one rank in bf16 deviates from f64 in that layer: the difference of two values has sqrt(2)
- * of it, and the factor 8 is that of trial.h. Choices that a capacity drops are judged in the same
- * way, by gates; where position decides, they must be those of f64. */
+ * Rounding explains a tie of up to 8 sqrt(2) times the error of one value. That error is the root
+ * mean square by which values of one rank in bf16 deviate from f64 in that layer. The difference of
+ * two values has sqrt(2) of it, if their errors are independent, and the factor 8 is that of
+ * trial.h. Choices that a capacity drops are judged in the same way, by gates. If position decides,
+ * they must be those of f64.
+ *
+ * Not judged: the number of ties. A fault that moves values by less than the bound passes: a
+ * selection bias of the step before, if it changes by less. So does one that is the same on one
+ * rank, whose error is the measure. Grade f64 has neither gap. */
 #ifndef VERIFY_CHOICES_H
 #define VERIFY_CHOICES_H
 
@@ -26,15 +31,15 @@
 /* The sequences of the step, and those of validation. */
 typedef enum { ROUTED_STEP, ROUTED_VALID, N_ROUTED } Routed;
 
-/* Against f64, given the same choices. */
+/* Deviations of a trial from f64 that was given its choices. */
 typedef struct {
-    double value_squares, n_values; /* of deviations of the values by which experts are chosen */
+    double value_squares, n_values; /* values by which experts are chosen */
     double gate_squares, n_gates;
     double ties;      /* tokens with other experts, and choices that only one of the two drops */
     double tie, drop; /* the widest, in values and in gates */
 } ChoiceErrors;
 
-/* One step, and one of validation. */
+/* The choices of one step, and of one of validation. */
 struct ExpertChoices {
     int units;
     int64_t global, seq_len; /* sequences of a step */
@@ -48,7 +53,7 @@ struct ExpertChoices {
     ChoiceErrors *unit;         /* [units]; with `given` */
 };
 
-/* What a rank adds, with one program. */
+/* The part of a rank, with one program. */
 typedef struct {
     ExpertChoices *to;
     const Job *job;
@@ -56,18 +61,18 @@ typedef struct {
     Arena *temp;
 } ChoiceRank;
 
-/* Local. For a trial of a model of so many units. */
+/* Local. Opens the record of a trial, of a model of so many units. */
 Err choices_open(const TrialSettings *s, int units, Arena *arena, ExpertChoices *out);
-/* Local. What RankSettings.observer is for a rank that records, or replays. */
+/* Local. RankSettings.observer of a rank that records, or replays. */
 RankObserver choices_observer(ChoiceRank *r);
 /* Collective over the processes of the world: gives the records of all to all. */
 Err choices_merge(WorldRank *w, ExpertChoices *r);
-/* Local. The same experts, kept alike. */
+/* Local. True if both have the same experts, and drop the same. */
 bool choices_same(const ExpertChoices *a, const ExpertChoices *b);
 
 typedef struct {
     int64_t ties;      /* tokens in layers, see ChoiceErrors */
-    double tie, bound; /* the widest for its bound, and what rounding explains there */
+    double tie, bound; /* the widest tie for its bound, and that bound */
     int unit;          /* of that tie */
 } ChoiceTies;
 /* Local. True if tie a is wider for its bound than b. */

@@ -27,7 +27,7 @@ static void micro_text(const SimulationReport *s, Text *t)
     text_add(t, "\n");
 }
 
-/* What is taken of the routing, which is known only when a step has run. */
+/* Assumptions on the routing, which is known only when a step has run. */
 static void experts_text(const SimulationReport *s, Text *t)
 {
     const ParallelSettings *p = &s->settings->parallel;
@@ -172,7 +172,7 @@ static size_t max_round(const Simulation *all, int phase)
     return most;
 }
 
-/* What parallel.overflow=rounds may add: it depends on the routing. */
+/* Bytes that parallel.overflow=rounds may add: they depend on the routing. */
 static void rounds_text(const Simulation *all, Text *t)
 {
     char human[24];

@@ -61,6 +61,17 @@ static void print_ties(const VerifyLine *l)
     printf("\n");
 }
 
+/* Choices that are no tie: of experts, or of rows that a capacity drops. */
+static void print_unexplained(const VerifyLine *l)
+{
+    if (isinf(l->tie))
+        printf("; in %s no rounding explains the experts of a token, or what a capacity drops",
+               l->tie_at);
+    else
+        printf("; in %s a token has experts %.1e below those of f64, and rounding explains %.1e",
+               l->tie_at, l->tie, l->tie_bound);
+}
+
 /* The reference as a layout. Rules that one rank has for its precision are no layout. */
 static const char *reference_words(const VerifyLine *l, char *buffer)
 {
@@ -93,10 +104,7 @@ void verify_print_lines(const VerifyLine *line, int n)
         if (l->norm > l->bound) printf("; the gradient norm deviates by %.1e", l->norm);
         if (l->valid > l->bound) printf("; the loss of validation deviates by %.1e", l->valid);
         if (!l->same_text) printf("; the generated text differs");
-        if (!(l->tie <= l->tie_bound))
-            printf("; in %s a token has experts %.1e below those of f64, and rounding explains "
-                   "%.1e",
-                   l->tie_at, l->tie, l->tie_bound);
+        if (!(l->tie <= l->tie_bound)) print_unexplained(l);
         if (!l->same_choices) printf("; ranks choose different experts for a token");
         if (l->copies > 0) printf("; replicas differ by %.1e", l->copies);
         if (l->sent_bytes != l->predicted_bytes)
@@ -144,19 +152,23 @@ void verify_print_summary(const Verification *v)
                text_counted(v->own_left_out, "rank", layouts));
 }
 
+/* JSON has neither infinity nor NaN. */
+static double finite(double x) { return x <= 1e300 ? x : 1e300; }
+
 static json_t *line_json(const VerifyLine *l)
 {
     char words[LAYOUT_TEXT_BYTES], reference[LAYOUT_TEXT_BYTES];
     return json_pack("{s:s, s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:b, s:s, s:I, s:I, s:I, "
                      "s:I, s:f, s:f, s:b, s:b}",
                      "layout", layout_words(&l->layout, words), "reference",
-                     reference_words(l, reference), "grade", grade_name(l->grade), "loss", l->loss,
-                     "grad_norm", l->norm, "valid_loss", l->valid, "gradients", l->gradient,
-                     "weights", l->weight, "copies", l->copies, "bound", l->bound, "same_text",
-                     l->same_text, "worst", l->worst, "sent_bytes", (json_int_t)l->sent_bytes,
-                     "predicted_bytes", (json_int_t)l->predicted_bytes, "ties", (json_int_t)l->ties,
-                     "one_rank_ties", (json_int_t)l->one_ties, "tie", fmin(l->tie, 1e300),
-                     "tie_bound", l->tie_bound, "same_choices", l->same_choices, "ok", l->ok);
+                     reference_words(l, reference), "grade", grade_name(l->grade), "loss",
+                     finite(l->loss), "grad_norm", finite(l->norm), "valid_loss", finite(l->valid),
+                     "gradients", finite(l->gradient), "weights", finite(l->weight), "copies",
+                     finite(l->copies), "bound", finite(l->bound), "same_text", l->same_text,
+                     "worst", l->worst, "sent_bytes", (json_int_t)l->sent_bytes, "predicted_bytes",
+                     (json_int_t)l->predicted_bytes, "ties", (json_int_t)l->ties, "one_rank_ties",
+                     (json_int_t)l->one_ties, "tie", finite(l->tie), "tie_bound",
+                     finite(l->tie_bound), "same_choices", l->same_choices, "ok", l->ok);
 }
 
 /* Version 2: `reference` is the layout that a comparison is made with. */
