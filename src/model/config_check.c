@@ -277,8 +277,9 @@ Err model_config_check(const ModelConfig *c)
     if (c->experts.chosen > c->experts.n)
         return err_fail(ERR_CONFIG,
                         "%s: num_experts_per_tok=%lld of %lld experts; a token has each expert at "
-                        "most once",
-                        c->name, (long long)c->experts.chosen, (long long)c->experts.n);
+                        "most once; set model.num_experts_per_tok=%lld or less",
+                        c->name, (long long)c->experts.chosen, (long long)c->experts.n,
+                        (long long)c->experts.n);
     TRY(check_groups(c));
     if (c->family == FAMILY_GPT2 && c->n_heads * c->head_size != c->width)
         return err_fail(ERR_CONFIG, "%s: n_head=%lld heads of %lld are not n_embd=%lld", c->name,

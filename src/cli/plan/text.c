@@ -36,14 +36,17 @@ static Err point_text(const PlanPoint *p, Arena *temp, const char **out)
 }
 
 /* Where the time of a plan is longer than that of the best one: the greatest difference. */
-static void why_text(const PlanRow *row, const PlanRow *best_row, char *out, size_t bytes)
+static void why_text(const PlanReport *r, const PlanRow *row, char *out, size_t bytes)
 {
+    const PlanRow *best_row = &r->row[0];
     const CoarseTime *t = &row->time, *best = &best_row->time;
+    const char *tp = model_has_experts(r->model) ? "exposed transfers along tp and to experts"
+                                                 : "exposed transfers along tp";
     const struct {
         const char *what;
         double more;
     } part[] = {{"work", t->work_s - best->work_s},
-                {"exposed transfers along tp", t->tp_s - best->tp_s},
+                {tp, t->tp_s - best->tp_s},
                 {"exposed transfers along cp", t->cp_s - best->cp_s},
                 {"gathers and reductions", t->dp_s - best->dp_s},
                 {"bubble and sends between stages", t->pp_s - best->pp_s},
@@ -72,7 +75,7 @@ static Err rows_text(const PlanReport *r, Arena *temp, Text *out)
         char memory[24], why[80] = "";
         const char *words;
         TRY(point_text(&row->point, temp, &words));
-        if (i > 0) why_text(row, best, why, sizeof why);
+        if (i > 0) why_text(r, row, why, sizeof why);
         table_cell(&t, "%.3f", 1e3 * row->time.step_s);
         if (i == 0)
             table_cell(&t, "best");
@@ -326,7 +329,7 @@ static Err choice_text(const PlanReport *r, Arena *temp, Text *t)
              100 * (with->time.step_s / r->row[0].time.step_s - 1),
              text_bytes((int64_t)with->memory_bytes, memory));
     if (with->time.step_s <= r->row[0].time.step_s) return OK;
-    why_text(with, &r->row[0], why, sizeof why);
+    why_text(r, with, why, sizeof why);
     text_add(t, "  it costs      %s\n", why);
     return OK;
 }

@@ -146,7 +146,7 @@ static void datasheet_text(const TrainSession *s, char *out, size_t bytes)
 
 enum { EXPERTS_TEXT = 96 };
 
-/* "; of experts 3 rows a token": the rows that balanced routing makes, not the room for them. */
+/* "; 3 rows of experts a token": the rows that balanced routing makes, not the room for them. */
 static const char *experts_text(const ModelConfig *c, char out[EXPERTS_TEXT])
 {
     const ExpertConfig *x = &c->experts;
@@ -154,7 +154,7 @@ static const char *experts_text(const ModelConfig *c, char out[EXPERTS_TEXT])
     const double rows = (double)x->chosen * (drops ? x->capacity : 1);
     out[0] = '\0';
     if (model_has_experts(c))
-        snprintf(out, EXPERTS_TEXT, "; of experts %g row%s a token", rows, rows == 1 ? "" : "s");
+        snprintf(out, EXPERTS_TEXT, "; %g row%s of experts a token", rows, rows == 1 ? "" : "s");
     return out;
 }
 
