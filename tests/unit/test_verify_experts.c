@@ -197,9 +197,8 @@ static void gradients_without_numbers_deviate(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(ties_do_not_deviate),
-                                       cmocka_unit_test(wrong_experts_deviate),
-                                       cmocka_unit_test(wrong_drops_deviate),
-                                       cmocka_unit_test(gradients_without_numbers_deviate)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ties_do_not_deviate), cmocka_unit_test(wrong_experts_deviate),
+        cmocka_unit_test(wrong_drops_deviate), cmocka_unit_test(gradients_without_numbers_deviate)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
