@@ -110,6 +110,8 @@ static void the_frontier_has_all_limits(void **state)
     rows = json_object_get(all, "frontier");
     const double step = (double)number(all, "frontier_step_bytes");
     assert_true(json_array_size(rows) > 3 && fabs(step * 32 / (0.006 * 0x1p30) - 1) < 1e-4);
+    assert_true(real(json_object_get(all, "best"), "step_ms") ==
+                real(json_array_get(rows, 0), "step_ms"));
     for (size_t i = 1; i < json_array_size(rows); i++) {
         const json_t *row = json_array_get(rows, i), *last = json_array_get(rows, i - 1);
         const double limit = (double)number(row, "limit_bytes");

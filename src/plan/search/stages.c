@@ -148,7 +148,7 @@ static int by_step(const void *pa, const void *pb)
 {
     const StageChoice *a = pa, *b = pb;
     if (a->step_s != b->step_s) return a->step_s < b->step_s ? -1 : 1;
-    return 0;
+    return memcmp(a->at, b->at, sizeof a->at); /* not the order that qsort happens to leave */
 }
 
 /* All arrangements, or runs of kinds if these are too many; the best by the formula first. */
@@ -242,8 +242,10 @@ static Err open_stages(StageSearch *s, const StageRequest *r, const PlanPoint *p
     s->stage_ranks = s->mesh.world / s->stages;
     s->n = s->mesh.world < s->each ? 1 : s->mesh.world / s->each;
     if (s->mesh.world > s->each && s->mesh.world % s->each != 0)
-        return err_fail(ERR_CONFIG, "%d ranks are no whole number of nodes of %d ranks",
-                        s->mesh.world, s->each);
+        return err_fail(ERR_CONFIG,
+                        "%d ranks are no whole number of nodes of %d ranks, whose devices "
+                        "differ; use a multiple of %d",
+                        s->mesh.world, s->each, s->each);
     TRY(ARENA_NEW(s->s->arena, s->n, &s->kind_of));
     TRY(ARENA_NEW(s->s->arena, s->n, &s->kind_at));
     stage_kinds(s);
