@@ -110,7 +110,7 @@ static Err add_arrangement(StageSearch *s)
     stage_devices(s, choice->at, speed, room);
     choice->step_s = guess(s, choice, speed);
     arena_rewind(s->s->temp, mark);
-    s->n_choices++;
+    choice->number = s->n_choices++;
     return OK;
 }
 
@@ -148,7 +148,7 @@ static int by_step(const void *pa, const void *pb)
 {
     const StageChoice *a = pa, *b = pb;
     if (a->step_s != b->step_s) return a->step_s < b->step_s ? -1 : 1;
-    return memcmp(a->at, b->at, sizeof a->at); /* not the order that qsort happens to leave */
+    return a->number - b->number;
 }
 
 /* All arrangements, or runs of kinds if these are too many; the best by the formula first. */

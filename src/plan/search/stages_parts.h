@@ -14,6 +14,7 @@ enum { MAX_DEVICE_KINDS = 8, MAX_ARRANGEMENTS = 512 };
 typedef struct {
     int *at;        /* [n] */
     int16_t *count; /* [chunks] */
+    int number;     /* in the order in which arrangements are listed: breaks ties */
     double step_s;  /* by the formula, then by the clock; INFINITY: it does not fit */
 } StageChoice;
 
