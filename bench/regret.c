@@ -17,8 +17,9 @@
  * sleep: as bench/accuracy: GEMMs return after their flops at a fixed rate, transfers after their
  * bytes. cpu: rates of `sheaf profile --quick`, taken before.
  *
- * The exit status is 1 if the mean regret of sleep is above 1.5%, one above 5%, or the rank
- * correlation of predicted and measured times of a network below 0.95. */
+ * Plans that measure more than a twentieth apart from their prediction are listed. The exit status
+ * is 1 if the mean regret of sleep is above 1.5%, one above 5%, or the rank correlation of
+ * predicted and measured times of a network below 0.95. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -270,6 +271,17 @@ static double mean_deviation(const Regret *r)
     return sum / r->n;
 }
 
+/* The plans whose prediction is off by more than a twentieth. */
+static Err print_far(Regret *r)
+{
+    for (int i = 0; i < r->n; i++) {
+        if (fabs(r->plan[i].planned_s / r->plan[i].measured_s - 1) < 0.05) continue;
+        TRY(print_plan(r, "deviates", &r->plan[i]));
+        printf("\n");
+    }
+    return OK;
+}
+
 /* All limits of memory on one network; real links have one. */
 static Err run_cases(Regret *r, int ranks, int want, const char *network)
 {
@@ -288,6 +300,7 @@ static Err run_cases(Regret *r, int ranks, int want, const char *network)
            1e3 * fastest(r, (double)INFINITY)->measured_s, 1e3 * slowest(r), correlation,
            100 * mean_deviation(r));
     r->holds = r->holds && (r->link_Bps == 0 || correlation >= MIN_SPEARMAN);
+    TRY(print_far(r));
     for (int i = 0; i < limits; i++) TRY(add_case(r, limit[i], choice[i]));
     fflush(stdout);
     return OK;
