@@ -224,31 +224,40 @@ static Err play_stages(CoarseClock *c)
     return OK;
 }
 
-/* Seconds of the stage's reductions that other stages take part in. */
-static double late_seconds(const CoarseClock *c, int stage)
+/* The stage's reductions that other stages take part in. */
+static ReduceSummary late_reduce(const CoarseClock *c, int stage)
 {
     const Schedule *s = c->in->moves;
-    double seconds = 0;
+    ReduceSummary sum = {0};
     for (int k = 0; k < s->chunks; k++)
         for (int u = c->chunk[k].first; s->stage_of[k] == stage && u < c->chunk[k].end; u++) {
-            const UnitSummary *unit = c->unit[u];
-            if (unit->late) seconds += reduce_seconds(&unit->reduce[REDUCE_AFTER_LAST]);
+            const ReduceSummary *r = &c->unit[u]->reduce[REDUCE_AFTER_LAST];
+            if (!c->unit[u]->late) continue;
+            sum.before_s += r->before_s;
+            sum.begun_s += r->begun_s;
+            sum.after_s += r->after_s;
         }
-    return seconds;
+    return sum;
 }
 
-/* Reductions of parameters on several stages run when all RUNs of these stages have ended. */
+/* Reductions of parameters on several stages run when all RUNs of these stages have ended. Their
+ * transfers follow the stage's other reductions. */
 static void play_late(CoarseClock *c)
 {
     double meet = 0;
-    for (int stage = 0; stage < c->in->moves->stages; stage++)
-        if (late_seconds(c, stage) > 0) meet = later(meet, c->stage[stage].now);
+    for (int stage = 0; stage < c->in->moves->stages; stage++) {
+        const ReduceSummary r = late_reduce(c, stage);
+        if (reduce_seconds(&r) > 0) meet = later(meet, c->stage[stage].now);
+    }
     for (int stage = 0; stage < c->in->moves->stages; stage++) {
         CoarseStage *g = &c->stage[stage];
-        const double seconds = late_seconds(c, stage);
-        if (seconds == 0) continue;
-        g->spent.dp_s += meet - g->now + seconds;
-        g->now = meet + seconds;
+        const ReduceSummary r = late_reduce(c, stage);
+        const double before = g->now;
+        if (reduce_seconds(&r) == 0) continue;
+        g->now = meet + r.before_s;
+        if (hides(c, TRANSFER_DP)) g->now = later(g->now, g->reduce_free);
+        g->now += r.begun_s + r.after_s;
+        g->spent.dp_s += g->now - before;
     }
 }
 

@@ -12,8 +12,8 @@
  *
  * The clock (clock.h) plays instructions and is the reference. tests/unit/test_clock_coarse.c
  * compares the two: 0.5% of the step if transfers overlap, 5% if ranks carry them out themselves,
- * 8% on clusters where launches or slow-downs decide, 10% if axes cut across nodes; it has the
- * reasons.
+ * 2% with tied weights on slow links, 8% on clusters where launches or slow-downs decide, 10% if
+ * axes cut across nodes, or the head gathers tied weights (ZeRO 3); it has the reasons.
  *
  *     TRY(clock_summarize(&in, arena, temp, &layout));            once for each layout
  *     TRY(schedule_generate("1f1b", &pipe, arena, &chunks));      once for each pipeline

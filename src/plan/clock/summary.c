@@ -244,6 +244,25 @@ static void add_beside(bool beside, const double by_view[MAX_VIEWS], double *out
     *out += beside ? most : sum;
 }
 
+/* The gathers before each use of packs of other units whose parameters the unit reads too. */
+static Err add_tied(Summarizer *s, const Job *job, int unit, ViewSeconds *views)
+{
+    const LinkedProgram *lp = &job->linked;
+    const Unit *of = &job->model.unit[unit];
+    int last = -1;
+    for (int k = 0; k < of->n_params; k++) {
+        const Param *p = &job->model.param[of->param[k]];
+        const int pack = p->pack, owner = job->model.pack[pack].unit;
+        if (owner == unit || pack == last || job->switches[pack].gather != GATHER_USE) continue;
+        const int gather = last_action(lp, pack, A_GATHER);
+        last = pack;
+        if (gather >= 0)
+            TRY(add_seconds(s, owner, (ClockPart){.kind = PART_BEGUN, .at = gather},
+                            &views->gather[GATHER_USE][job->model.pack[pack].view]));
+    }
+    return OK;
+}
+
 static Err add_packs(Summarizer *s, const Job *job, int unit, UnitSummary *u)
 {
     const Unit *of = &job->model.unit[unit];
@@ -252,6 +271,7 @@ static Err add_packs(Summarizer *s, const Job *job, int unit, UnitSummary *u)
     ViewSeconds views = {0};
     for (int p = of->first_pack; p < of->first_pack + of->n_packs; p++)
         TRY(add_pack(s, job, p, &views, u));
+    TRY(add_tied(s, job, unit, &views));
     for (int when = 0; when < 2; when++) {
         add_beside(beside, views.gather[when], &u->gather_s[when]);
         add_beside(beside, views.reduce[when], &u->reduce[when].begun_s);
