@@ -1,8 +1,8 @@
 /* packing_memo.c -- packings that were found before.
  *
  * Ranks that differ in their coordinates alone often have the same pieces, and packing is a quarter
- * of the time of linking thousands of them. An entry has the pieces as they were given, so equal
- * hashes of others are told apart, and their offsets. */
+ * of the time of linking thousands of them. An entry stores the pieces that were given, which are
+ * compared if the hashes are equal, and their offsets. */
 #include "base/packing.h"
 
 #include <string.h>

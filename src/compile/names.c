@@ -201,7 +201,7 @@ static bool is_routed(const Program *p, int32_t t)
     return false;
 }
 
-/* True if the pattern names what a router has made. */
+/* True if the pattern matches a result of a router. */
 static bool names_routed(const NamesTarget *target, NamePattern one)
 {
     for (int k = 0; k < target->n; k++)

@@ -160,6 +160,20 @@ static void knows_levels_of_weights(void **state)
     assert_true(checked > 50);
 }
 
+/* A case with GPT-2 of six layers, whose embedding and head are one parameter. */
+static void open_tied(Fixture *f, const ClockCase *of)
+{
+    open_case(f, of);
+    f->set = test_job_settings("gpt2", JOB_STEP);
+    f->config = *f->set.config;
+    f->config.n_layers = 6;
+    f->set.config = &f->config;
+    f->set.parallel.mesh = of->mesh;
+    f->set.parallel.zero = of->zero;
+    f->set.micros = of->micros;
+    f->set.schedule = of->schedule;
+}
+
 /* GPT-2, whose embedding and head are one parameter, on two stages: their reduction follows all
  * RUNs of both. In a V both are on the first stage, and nothing is reduced between stages. */
 static void tied_weights_are_reduced_at_the_end(void **state)
@@ -177,15 +191,7 @@ static void tied_weights_are_reduced_at_the_end(void **state)
                               .schedule = schedule[i % 8]};
         Fixture f;
         StepTime fine;
-        open_case(&f, &of);
-        f.set = test_job_settings("gpt2", JOB_STEP);
-        f.config = *f.set.config;
-        f.config.n_layers = 6;
-        f.set.config = &f.config;
-        f.set.parallel.mesh = of.mesh;
-        f.set.parallel.zero = of.zero;
-        f.set.micros = of.micros;
-        f.set.schedule = of.schedule;
+        open_tied(&f, &of);
         const ClockInput in = {.cluster = &cluster, .job = &f.set, .mesh = &f.mesh};
         DO(clock_step(&in, &f.arena, &f.temp, &fine));
         open_coarse(&f, &cluster, &c);
@@ -217,15 +223,7 @@ static void tied_weights_wait_for_slow_links(void **state)
         Fixture f;
         StepTime fine;
         for (int l = 0; l < cluster.rates.n_levels; l++) cluster.rates.level[l].Bps /= 100;
-        open_case(&f, &of);
-        f.set = test_job_settings("gpt2", JOB_STEP);
-        f.config = *f.set.config;
-        f.config.n_layers = 6;
-        f.set.config = &f.config;
-        f.set.parallel.mesh = of.mesh;
-        f.set.parallel.zero = of.zero;
-        f.set.micros = of.micros;
-        f.set.schedule = of.schedule;
+        open_tied(&f, &of);
         const ClockInput in = {.cluster = &cluster, .job = &f.set, .mesh = &f.mesh};
         DO(clock_step(&in, &f.arena, &f.temp, &fine));
         open_coarse(&f, &cluster, &c);
